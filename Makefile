@@ -1,0 +1,29 @@
+# `make demo` and `make test` need Python 3.11 or newer and make; everything else they install into .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test test-slow lint clean
+
+demo: $(VENV)/installed
+	$(BIN)/pens run digits --methods local,random,pens,oracle --seeds 3 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
+
+test: lint
+	$(BIN)/pytest -n 2
+
+test-slow: $(VENV)/installed
+	$(BIN)/pytest -m slow
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pens needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis

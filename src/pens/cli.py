@@ -1,0 +1,256 @@
+"""The command line: parsing and printing only."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from pens import experiment
+from pens.config import Method, Settings, parse_assignments
+from pens.data.sources import survey
+from pens.errors import Interrupted, PensError, SettingsError
+from pens.presets import PRESETS
+from pens.presets import preset as find_preset
+from pens.report.tables import LEGEND, duration, results_table
+from pens.results import ExperimentResult, RunResult
+from pens.runlog import ExperimentDir
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+DataDir = Annotated[Path | None, typer.Option(help="Folder to look for data sets in, before all others.")]
+
+
+@app.callback()
+def about() -> None:
+    """Decentralised federated learning in which peers find their own kind (PENS)."""
+
+
+@app.command("run")
+def run_command(
+    settings: Annotated[str | None, typer.Argument(help="A preset (see `pens presets`) or a .toml file.")] = None,
+    methods: Annotated[str, typer.Option(help="Comma-separated: pens, random, local, oracle, central.")] = ",".join(
+        experiment.DEFAULT_METHODS
+    ),
+    seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, …")] = 1,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change settings, e.g. --set peers=8 m=1."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="New or empty folder for the run; default: runs/NAME-TIME.")] = None,
+    data_dir: DataDir = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Continue the run in this folder.")] = None,
+) -> None:
+    """Run methods with several seeds, and end with a table."""
+    console = _console()
+    if resume:
+        if settings or assignments or out:
+            raise SettingsError("--resume takes its settings from the folder: leave out the preset, --set and --out")
+        folder = resume
+    else:
+        name = Path(settings or "digits").stem
+        folder = out or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    with _watching(console) as watcher:
+        try:
+            if resume:
+                result = experiment.resume(resume, device=device, data_dir=data_dir, observer=watcher)
+            else:
+                result = experiment.run(
+                    settings or "digits",
+                    methods=methods,
+                    seeds=seeds,
+                    overrides=parse_assignments(assignments or []),
+                    device=device,
+                    out=folder,
+                    data_dir=data_dir,
+                    observer=watcher,
+                )
+        except Interrupted:
+            raise Interrupted(f"stopped. Continue with: pens run --resume {folder}") from None
+    _print_table(console, result)
+    console.print(f"[dim]run directory: {folder}; pictures: pens show {folder}[/dim]", soft_wrap=True)
+
+
+@app.command("show")
+def show_command(folder: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
+    """Print a run's table again, and draw its heatmap and curves as PNG."""
+    from pens.report.figures import write_curves, write_heatmaps
+
+    console = _console()
+    directory = ExperimentDir(folder)
+    record, runs = directory.read(), directory.results()
+    missing = len(record.methods) * len(record.seeds) - len(runs)
+    if missing:
+        console.print(f"{missing} of {missing + len(runs)} runs are not complete: pens run --resume {folder}")
+    if not runs:
+        return
+    result = ExperimentResult(record.settings, tuple(runs), folder)
+    _print_table(console, result)
+    pictures = [folder / "curves.png"]
+    write_curves(result, folder / "curves.png")
+    if write_heatmaps(result, folder / "heatmap.png"):
+        pictures.append(folder / "heatmap.png")
+    console.print(f"[dim]pictures: {', '.join(map(str, pictures))}[/dim]", soft_wrap=True)
+
+
+@app.command("presets")
+def presets_command(
+    name: Annotated[str | None, typer.Argument(help="Print this preset as a .toml file, with all settings.")] = None,
+) -> None:
+    """List the built-in settings, or print one of them in full."""
+    if name:
+        typer.echo(settings_as_toml(find_preset(name).settings))
+        return
+    table = Table("preset", "what it is for")
+    for preset in PRESETS.values():
+        table.add_row(preset.name, preset.about)
+    console = _console()
+    console.print(table)
+    console.print("[dim]All settings of one, as a .toml file to change: pens presets digits > my.toml[/dim]")
+
+
+@app.command("data")
+def data_command(data_dir: DataDir = None) -> None:
+    """Show which data sets are here, and where."""
+    if data_dir and not data_dir.is_dir():
+        raise SettingsError(f"--data-dir {data_dir}: no such folder")
+    table = Table("data set", "where", "what")
+    for found in survey(data_dir):
+        where = "–" if found.folder is None else "in the package" if found.name == "digits" else str(found.folder)
+        table.add_row(found.name, where, found.detail)
+    _console().print(table)
+
+
+def settings_as_toml(settings: Settings) -> str:
+    """Settings as the text of a .toml file."""
+    lines = []
+    for section, values in settings.model_dump(mode="json").items():
+        lines.append(f"[{section}]")
+        lines += [f"# {k} =" if v is None else f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in values.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+class Watcher:
+    """Shows a live bar per run, and turns Ctrl-C into a stop at the end of the round."""
+
+    def __init__(self, console: Console, progress: Progress) -> None:
+        self._console, self._progress = console, progress
+        self._tasks: dict[tuple[Method, int], TaskID] = {}
+        self.stop_asked = False
+
+    def started(self, method: Method, seed: int) -> None:
+        self._tasks[method, seed] = self._progress.add_task(f"{method} seed {seed}", total=1.0)
+
+    def progressed(self, method: Method, seed: int, fraction: float) -> None:
+        self._progress.update(self._tasks[method, seed], completed=fraction)
+        if self.stop_asked:
+            raise Interrupted("stopped")
+
+    def warned(self, method: Method, seed: int, message: str) -> None:
+        self._console.print(f"[yellow]warning[/yellow] {method} seed {seed}: {message}", soft_wrap=True)
+
+    def finished(self, result: RunResult) -> None:
+        if (task := self._tasks.get((result.method, result.seed))) is not None:
+            self._progress.update(task, completed=1.0)
+        if not self._console.is_terminal:
+            accuracy, seconds = f"{100 * result.mean_accuracy:.1f} %", duration(result.seconds)
+            self._console.print(f"{result.method} seed {result.seed}: {accuracy} in {seconds}", highlight=False)
+
+
+@contextmanager
+def _watching(console: Console) -> Iterator[Watcher]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        watcher = Watcher(console, progress)
+
+        def stop(number: int, _frame: FrameType | None) -> None:
+            if watcher.stop_asked:
+                raise KeyboardInterrupt
+            watcher.stop_asked = True
+            console.print("stopping at the end of this round; once more to stop at once")
+
+        before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield watcher
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _print_table(console: Console, result: ExperimentResult) -> None:
+    scenario = result.settings.scenario
+    seeds = len({run.seed for run in result.runs})
+    peers = len(result.runs[0].kinds)
+    kinds = ", ".join(result.runs[0].kind_names)
+    title = f"{scenario.dataset}: {peers} peers, kinds {kinds}, {seeds} seed{'s' if seeds > 1 else ''}"
+    console.print(results_table(result.table, title))
+    console.print(f"[dim]{LEGEND}[/dim]", soft_wrap=True)
+    for run in result.runs:
+        for message in run.warnings[:3]:
+            console.print(f"[yellow]note[/yellow] {run.method} seed {run.seed}: {message}", soft_wrap=True)
+        if len(run.warnings) > 3:
+            console.print(
+                f"[yellow]note[/yellow] {run.method} seed {run.seed}: … {len(run.warnings) - 3} more in result.json"
+            )
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+
+
+def _spread_assignments(arguments: Sequence[str]) -> list[str]:
+    """`--set a=1 b=2` → `--set a=1 --set b=2`"""
+    spread: list[str] = []
+    setting = False
+    for argument in arguments:
+        if setting and "=" in argument and not argument.startswith("-"):
+            spread += [argument] if spread[-1] == "--set" else ["--set", argument]
+            continue
+        setting = argument == "--set"
+        spread.append(argument)
+    return spread
+
+
+def main(arguments: Sequence[str] | None = None) -> Any:
+    """The command `pens`."""
+    errors = Console(stderr=True, highlight=False)
+    try:
+        app(args=_spread_assignments(sys.argv[1:] if arguments is None else arguments), prog_name="pens")
+    except Interrupted as stop:
+        errors.print(str(stop), markup=False, soft_wrap=True)
+        sys.exit(130)
+    except PensError as error:
+        errors.print("[red]error[/red]", end=" ")
+        errors.print(str(error), markup=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors.print("stopped at once; a run in progress resumes from its last checkpoint", markup=False)
+        sys.exit(130)

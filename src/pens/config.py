@@ -1,0 +1,326 @@
+"""Typed settings: TOML in, every field bounded, unknown keys refused with a suggestion, checked across fields.
+
+Settings are grouped in sections, as in the TOML file, and every key is unique over all sections, so that the command
+line can say `--set n_sampled=5` as well as `--set pens.n_sampled=5`. They never change once made: an algorithm that
+needs another value asks for it here.
+
+`paper`, where it stands beside a default, means the value comes from the paper's section 5; `docs/decisions/` tells
+why where we differ.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from pens.errors import SettingsError
+
+Method = Literal["pens", "random", "local", "oracle", "central"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Section(BaseModel):
+    """One section of the settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class ScenarioSettings(Section):
+    """Which data, and how the peers share it (paper, section 3)."""
+
+    dataset: str = "digits"
+    rotations: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 180)
+    """Degrees, each a multiple of 90; peers are divided evenly among them."""
+    peers: Annotated[int, Field(ge=2)] = 20
+    train_per_peer: Count = 40
+    val_per_peer: Count = 20
+    """Held back from training; early stopping and the best model are decided on it (paper: 100)."""
+    test: Literal["partitioned", "full"] = "partitioned"
+    """partitioned: each rotation tests on its own part of the test set; full: on all of it, rotated."""
+    test_samples: Count | None = None
+    """At most so many test samples per rotation; None: all."""
+    half_turn: Literal["rotation", "flip"] = "rotation"
+    """What 180 degrees mean; the authors' code mirrors the image instead of turning it."""
+
+    @field_validator("rotations")
+    @classmethod
+    def _quarter_turns(cls, rotations: tuple[int, ...]) -> tuple[int, ...]:
+        for angle in rotations:
+            if angle % 90:
+                raise ValueError(f"{angle} is not a multiple of 90: use 0, 90, 180 or 270")
+        if len({angle % 360 for angle in rotations}) < len(rotations):
+            raise ValueError("two of them are the same rotation: list each once")
+        return rotations
+
+
+class ModelSettings(Section):
+    """The network and how its weights start."""
+
+    net: str = "auto"
+    """auto: the data set's own; or digits-cnn, paper-cnn."""
+    init: Literal["independent", "common"] = "independent"
+
+
+class TrainingSettings(Section):
+    """Local training (paper, section 4.1: E epochs on the peer's own data). Optimizer state lives for one update."""
+
+    optimizer: Literal["adam", "sgd"] = "adam"
+    lr: Positive = 1e-3
+    momentum: Fraction = 0.0
+    weight_decay: NotNegative = 0.0
+    batch_size: Count = 8
+    epochs: Count = 3
+
+
+class GossipSettings(Section):
+    """Algorithm 1, and step 2 of PENS."""
+
+    schedule: Literal["rounds", "async"] = "rounds"
+    rounds: Count = 333
+    """T: at most so many updates per peer (paper: 333)."""
+    n_peers: Count = 20
+    """Models that a peer waits for before it merges (paper: 20)."""
+    own_in_merge: bool = True
+    """Whether a peer's own model is part of the average."""
+    accept: Literal["neighbours", "anyone"] = "neighbours"
+    """async only: whose models a peer merges once it has neighbours."""
+
+
+class PensSettings(Section):
+    """Algorithm 2: step 1 of PENS."""
+
+    n_sampled: Count = 10
+    m: Count = 2
+    step1_rounds: Count = 20
+    step1_samplings: Count = 10
+    """Samplings per round: each one's top m is counted, the last one's is merged. 200 × 1 is the paper's letter."""
+    step1_epochs: Count | Literal["auto"] = "auto"
+    """auto: 1250 // train_per_peer + 1 where a round has several samplings (the authors' rule), else `epochs`."""
+    expected: Literal["auto", "uniform", "received"] = "auto"
+    """What "more than expected" compares with. auto: uniform in rounds, received in async."""
+
+
+class StoppingSettings(Section):
+    """Early stopping on local validation data (paper, section 5.4), and which model is tested."""
+
+    stop_on: Literal["accuracy", "loss"] = "accuracy"
+    window: Count = 5
+    patience: Count = 50
+    tested: Literal["best", "last"] = "best"
+
+
+class TimingSettings(Section):
+    """Virtual time of the async schedule. The unit is arbitrary; only ratios matter."""
+
+    interval: Positive = 1.0
+    """Δ of WAIT(Δ)."""
+    jitter: Fraction = 0.1
+    """Each wait is Δ × (1 ± jitter)."""
+    latency: NotNegative = 0.1
+    """Time a message is on its way."""
+    training_time: Positive = 1.0
+    """Time an update of `epochs` epochs takes; other updates in proportion to their epochs."""
+    give_up: Positive = 3.0
+    """A step also ends after give_up × rounds × (models waited for) waits, so that no starved peer holds up a run."""
+
+
+class CentralSettings(Section):
+    """The `central` baseline: one model on everybody's data. One round is `central_epochs` epochs."""
+
+    central_rounds: Count = 60
+    central_epochs: Count = 1
+    central_batch_size: Count = 32
+    central_patience: Count = 10
+
+
+class EngineSettings(Section):
+    """How numbers are computed. Nothing here changes what is computed, beyond rounding."""
+
+    backend: Literal["stack", "loop"] = "stack"
+    """stack: all ready peers at once; loop: one after the other, to check against."""
+    max_batch: Annotated[int, Field(ge=0)] = 0
+    """At most so many updates at once; 0: all that are ready."""
+    memory_mb: Annotated[int, Field(ge=0)] = 0
+    """Bound on a chunk's activations; 0: chosen for the device."""
+    checkpoint_every_s: NotNegative = 30.0
+
+
+class Settings(Section):
+    """Everything that decides a run, but for its method and seed."""
+
+    scenario: ScenarioSettings = ScenarioSettings()
+    model: ModelSettings = ModelSettings()
+    training: TrainingSettings = TrainingSettings()
+    gossip: GossipSettings = GossipSettings()
+    pens: PensSettings = PensSettings()
+    stopping: StoppingSettings = StoppingSettings()
+    timing: TimingSettings = TimingSettings()
+    central: CentralSettings = CentralSettings()
+    engine: EngineSettings = EngineSettings()
+
+    def replace(self, values: Mapping[str, Any]) -> Settings:
+        """These settings with some keys changed: `{"peers": 8, "pens.m": 1}`."""
+        tree = self.model_dump()
+        for name, value in values.items():
+            section, key = _locate(name)
+            tree[section][key] = value
+        return _validated(tree)
+
+    @property
+    def step1_epochs(self) -> int:
+        """E during step 1 (the authors' code trains about 1250 samples per round there)."""
+        if self.pens.step1_epochs != "auto":
+            return self.pens.step1_epochs
+        if self.pens.step1_samplings == 1:
+            return self.training.epochs
+        return 1250 // self.scenario.train_per_peer + 1
+
+    @property
+    def expected(self) -> Literal["uniform", "received"]:
+        if self.pens.expected != "auto":
+            return self.pens.expected
+        return "uniform" if self.gossip.schedule == "rounds" else "received"
+
+
+def parse_settings(tree: Mapping[str, Any]) -> Settings:
+    """Settings from nested or flat keys, as a TOML file holds them."""
+    return Settings().replace(dict(_flatten(tree)))
+
+
+def flat_keys(path: Path) -> dict[str, Any]:
+    """The keys that a TOML file sets."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: no such file. `pens presets` lists the built-in settings.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: not valid TOML: {error}") from None
+    return dict(_flatten(tree))
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """`["peers=8", "rotations=[0,90]", "init=common"]` → a dict of values, each read as TOML or else as a word."""
+    values: dict[str, Any] = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise SettingsError(f"--set {text}: expected key=value, for instance --set peers=8")
+        _locate(name.strip())
+        values[name.strip()] = _toml_value(value.strip())
+    return values
+
+
+def parse_methods(text: str | Iterable[str]) -> tuple[Method, ...]:
+    """`"pens,random"` → ("pens", "random"), each known and named once."""
+    names = [n.strip() for n in text.split(",")] if isinstance(text, str) else list(text)
+    names = [n for n in names if n]
+    if not names:
+        raise SettingsError(f"no method given: choose from {', '.join(METHODS)}")
+    for name in names:
+        if name not in METHODS:
+            raise SettingsError(f"unknown method {name!r}{_suggest(name, METHODS)}: choose from {', '.join(METHODS)}")
+    if len(set(names)) < len(names):
+        raise SettingsError(f"methods {', '.join(names)}: one of them stands twice, list each once")
+    return tuple(m for n in names for m in METHODS if m == n)
+
+
+def check_scenario(settings: Settings) -> None:
+    """Refuse a number of peers that cannot be divided among the rotations."""
+    scenario, kinds = settings.scenario, len(settings.scenario.rotations)
+    if scenario.peers % kinds:
+        below = scenario.peers - scenario.peers % kinds
+        near = " or ".join(str(p) for p in (below, below + kinds) if p >= 2)
+        raise SettingsError(
+            f"peers = {scenario.peers}, but {kinds} rotations need the same number of peers each: use {near}"
+        )
+
+
+def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int, smallest_kind: int) -> None:
+    """Refuse what cannot work for these methods, before any work starts. `smallest_kind`: peers of the rarest kind."""
+    others, pens = num_peers - 1, settings.pens
+    can_hear = f"but each peer can hear at most {others} others: lower it or add peers"
+    for method in methods:
+        if method == "random" and settings.gossip.n_peers > others:
+            raise SettingsError(f"n_peers = {settings.gossip.n_peers}, {can_hear}")
+        if method == "oracle" and smallest_kind < 2:
+            raise SettingsError(
+                f"oracle with {num_peers} peers leaves some without another of their kind: add peers or omit oracle"
+            )
+        if method == "pens" and pens.n_sampled > others:
+            raise SettingsError(f"n_sampled = {pens.n_sampled}, {can_hear}")
+        if method == "pens" and pens.m > pens.n_sampled:
+            raise SettingsError(
+                f"m = {pens.m}, but only n_sampled = {pens.n_sampled} models are compared: lower m or raise n_sampled"
+            )
+        if method == "pens" and pens.m == pens.n_sampled:
+            raise SettingsError(
+                f"m = n_sampled = {pens.m}: every sampled model would be chosen, and nobody more often than expected: "
+                "lower m or raise n_sampled"
+            )
+
+
+def _flatten(tree: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            if name not in _SECTIONS:
+                raise SettingsError(f"unknown section [{name}]{_suggest(name, _SECTIONS)}")
+            yield from ((f"{name}.{key}", v) for key, v in value.items())
+        else:
+            yield name, value
+
+
+_SECTIONS: dict[str, tuple[str, ...]] = {
+    name: tuple(type(field.default).model_fields) for name, field in Settings.model_fields.items()
+}
+_SECTION_OF: dict[str, str] = {key: section for section, keys in _SECTIONS.items() for key in keys}
+
+
+def _locate(name: str) -> tuple[str, str]:
+    """`n_sampled` or `pens.n_sampled` → ("pens", "n_sampled")."""
+    section, dot, key = name.rpartition(".")
+    if key not in _SECTION_OF or (dot and _SECTION_OF[key] != section):
+        known = [*_SECTION_OF, *(f"{s}.{k}" for k, s in _SECTION_OF.items())] if dot else list(_SECTION_OF)
+        raise SettingsError(
+            f"unknown setting {name!r}{_suggest(name, known)}. `pens presets digits` shows all settings."
+        )
+    return _SECTION_OF[key], key
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return None if text == "none" else text
+
+
+def _validated(tree: Mapping[str, Any]) -> Settings:
+    try:
+        return Settings.model_validate(tree)
+    except ValidationError as error:
+        problems = [_problem(dict(e)) for e in error.errors()]
+        raise SettingsError("\n".join(dict.fromkeys(problems))) from None
+
+
+def _problem(error: Mapping[str, Any]) -> str:
+    """One pydantic complaint as `key = value: what is allowed`."""
+    location = [str(part) for part in error["loc"]]
+    name = location[1] if len(location) > 1 else location[0]
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"{name} = {error['input']!r}: {message[:1].lower()}{message[1:]}"

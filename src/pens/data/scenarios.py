@@ -1,0 +1,140 @@
+"""A data set + settings → what each peer holds. The paper's scenario: covariate shift by rotation (section 3).
+
+"The train and test sets are randomly split into one equally large partition for each value of r, and a rotation of r
+is applied on each partition. Then each client is populated with training samples uniformly from one such data
+distribution."
+
+`PeerData` is all that a peer's training ever sees. Which distribution a peer belongs to, and the test sets, stay in
+`Federation`, for the experiment's set-up (`oracle`) and its measurements alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pens import rng
+from pens.config import ScenarioSettings
+from pens.data.samples import Array, Dataset, Samples, concatenate
+from pens.errors import DataError, NotEnoughData
+
+
+@dataclass(frozen=True)
+class PeerData:
+    """One peer's own samples."""
+
+    train: Samples
+    val: Samples
+
+    def __post_init__(self) -> None:
+        if not len(self.train) or not len(self.val):
+            raise DataError(
+                f"a peer with {len(self.train)} training and {len(self.val)} validation samples: "
+                "each peer needs at least one of both"
+            )
+
+
+@dataclass(frozen=True)
+class Federation:
+    """All peers' data, and what only the experiment knows: who is of which kind, and the test data of each kind."""
+
+    peers: tuple[PeerData, ...]
+    kinds: tuple[int, ...]
+    """Each peer's distribution, an index into `tests` and `kind_names`."""
+    tests: tuple[Samples, ...]
+    kind_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.kinds) != len(self.peers):
+            raise DataError(f"{len(self.peers)} peers but {len(self.kinds)} kinds: each peer is of one kind")
+        if len(self.tests) != len(self.kind_names) or any(not 0 <= k < len(self.tests) for k in self.kinds):
+            raise DataError(
+                f"kinds {sorted(set(self.kinds))}, but {len(self.tests)} test sets and {len(self.kind_names)} names: "
+                "each kind needs a test set and a name"
+            )
+
+    def same_kind(self, peer: int) -> list[int]:
+        """The other peers of a peer's distribution."""
+        return [p for p, kind in enumerate(self.kinds) if kind == self.kinds[peer] and p != peer]
+
+    @property
+    def num_classes(self) -> int:
+        parts = [p.train for p in self.peers] + [p.val for p in self.peers] + list(self.tests)
+        return 1 + max(int(s.y.max(initial=0)) for s in parts)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        return tuple(self.peers[0].train.x.shape[1:])
+
+
+def rotated_federation(dataset: Dataset, settings: ScenarioSettings, seed: int) -> Federation:
+    """The paper's scenario, section 3: one equal part per rotation, rotated, handed out to that rotation's peers."""
+    _check_enough(dataset, settings)
+    _check_square(dataset, settings)
+    train_parts = _split(dataset.train, len(settings.rotations), rng.key(seed, "split train"))
+    if settings.test == "partitioned":
+        test_parts = _split(dataset.test, len(settings.rotations), rng.key(seed, "split test"))
+    else:
+        test_parts = [dataset.test] * len(settings.rotations)
+    peers: list[PeerData] = []
+    for part, angle in zip(train_parts, settings.rotations, strict=True):
+        peers += _hand_out(rotate(part, angle, settings.half_turn), settings)
+    per_kind = settings.peers // len(settings.rotations)
+    return Federation(
+        peers=tuple(peers),
+        kinds=tuple(p // per_kind for p in range(settings.peers)),
+        tests=tuple(
+            rotate(part.take(slice(settings.test_samples)), angle, settings.half_turn)
+            for part, angle in zip(test_parts, settings.rotations, strict=True)
+        ),
+        kind_names=tuple(f"{angle % 360}°" for angle in settings.rotations),
+    )
+
+
+def pooled(federation: Federation) -> PeerData:
+    """All peers' data in one place, as the `central` baseline has it (section 5.3)."""
+    return PeerData(concatenate([p.train for p in federation.peers]), concatenate([p.val for p in federation.peers]))
+
+
+def rotate(samples: Samples, angle: int, half_turn: str = "rotation") -> Samples:
+    """Images turned by a multiple of 90 degrees, counter-clockwise; labels unchanged."""
+    if angle % 360 == 180 and half_turn == "flip":
+        return Samples(np.ascontiguousarray(samples.x[..., ::-1, :]), samples.y)
+    return Samples(np.ascontiguousarray(np.rot90(samples.x, angle // 90 % 4, axes=(-2, -1))), samples.y)
+
+
+def _split(samples: Samples, parts: int, key: int) -> list[Samples]:
+    order: Array = np.random.default_rng(key).permutation(len(samples))
+    size = len(samples) // parts
+    return [samples.take(order[p * size : (p + 1) * size]) for p in range(parts)]
+
+
+def _hand_out(part: Samples, settings: ScenarioSettings) -> list[PeerData]:
+    each = settings.train_per_peer + settings.val_per_peer
+    shares = [part.take(slice(p * each, (p + 1) * each)) for p in range(settings.peers // len(settings.rotations))]
+    cut = settings.train_per_peer
+    return [PeerData(s.take(slice(cut)), s.take(slice(cut, None))) for s in shares]
+
+
+def _check_enough(dataset: Dataset, settings: ScenarioSettings) -> None:
+    kinds, each = len(settings.rotations), settings.train_per_peer + settings.val_per_peer
+    per_kind = len(dataset.train) // kinds
+    if settings.peers // kinds * each <= per_kind:
+        return
+    fits = [f"train_per_peer = {t}" for t in [per_kind // (settings.peers // kinds) - settings.val_per_peer] if t > 0]
+    fits += [f"peers = {p}" for p in [per_kind // each * kinds] if p >= 2]
+    remedy = " or ".join(fits) or f"train_per_peer + val_per_peer = {per_kind // max(1, settings.peers // kinds)}"
+    raise NotEnoughData(
+        f"{settings.peers} peers × ({settings.train_per_peer} training + {settings.val_per_peer} validation samples) "
+        f"= {settings.peers * each:,} samples, but {dataset.name} has {len(dataset.train):,}, "
+        f"{per_kind:,} for each of {kinds} rotations: at most {remedy} would fit"
+    )
+
+
+def _check_square(dataset: Dataset, settings: ScenarioSettings) -> None:
+    if all(angle % 360 == 0 for angle in settings.rotations):
+        return
+    shape = dataset.sample_shape
+    if len(shape) < 2 or (shape[-1] != shape[-2] and any(angle % 180 for angle in settings.rotations)):
+        raise DataError(f"{dataset.name} has samples of shape {shape}, which cannot be rotated: use rotations = [0]")

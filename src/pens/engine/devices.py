@@ -1,0 +1,40 @@
+"""Which device computes, and how much memory a chunk may take."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from pens.errors import DeviceError
+
+_CPU_CHUNK_MB = 64
+_CUDA_SHARE = 0.4
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` (a GPU if there is one), `cpu`, `cuda` or `cuda:1` → a device that is there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise DeviceError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N")
+    device = torch.device(name)
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if count == 0:
+            raise DeviceError(f"device {name}: PyTorch sees no GPU here: use --device cpu or auto")
+        if (device.index or 0) >= count:
+            raise DeviceError(f"device {name}: there are only {count} GPUs, numbered from 0: use cuda:{count - 1}")
+    return device
+
+
+def memory_bytes(device: torch.device, megabytes: int) -> int:
+    """Bytes that one chunk's activations may take: as asked for, or what suits the device.
+
+    On a CPU small chunks are faster than large ones, as their tensors stay in the cache and in the allocator's pool.
+    """
+    if megabytes:
+        return megabytes << 20
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0] * _CUDA_SHARE)
+    return _CPU_CHUNK_MB << 20

@@ -1,0 +1,119 @@
+"""Layers exchanged for twins that suit a stack of models.
+
+A network runs over all models of a stack through `torch.func.vmap`: the user's own forward code, written for one model
+and a batch [batch, ...], with every tensor secretly carrying a peer axis. That is always right, but two kinds of layer
+deserve a twin:
+
+`Conv2d`. Under vmap a convolution becomes one with as many groups as there are peers, which libraries do badly. The
+twin gathers the kernel's taps as shifted slices (channels last) and multiplies once: vmap then makes it a single
+batched matrix product. Its output is a channels-first view of channels-last memory, so that layers in a row copy
+nothing. Grouped convolutions and padding other than zeros keep their own code.
+
+`Dropout`. Its random numbers must belong to the peer, not to the batch that the peer happens to be computed in. The
+twin draws them from a key that is handed in with each call, by a hash of the position.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pens.engine.bits import random_bits
+from pens.errors import NetworkError
+
+
+class SlicedConv2d(nn.Conv2d):
+    """A convolution as shifted slices and one matrix product."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [batch, channel, height, width] → [batch, out channel, height, width]"""
+        top, left = (p if isinstance(p, int) else 0 for p in self.padding)
+        if top or left:
+            x = F.pad(x, (left, left, top, top))
+        rows, cols = self.kernel_size
+        height = _positions(x.shape[-2], rows, self.stride[0], self.dilation[0])
+        width = _positions(x.shape[-1], cols, self.stride[1], self.dilation[1])
+        last = x.permute(0, 2, 3, 1)  # [batch, height, width, channel]
+        taps = [
+            last[
+                :,
+                _tap(i, self.dilation[0], self.stride[0], height),
+                _tap(j, self.dilation[1], self.stride[1], width),
+            ]
+            for i in range(rows)
+            for j in range(cols)
+        ]
+        patches = torch.cat(taps, -1).reshape(x.shape[0] * height * width, -1)
+        kernel = self.weight.permute(2, 3, 1, 0).reshape(-1, self.out_channels)  # [tap × channel, out channel]
+        out = patches @ kernel
+        if self.bias is not None:
+            out = out + self.bias
+        return out.view(x.shape[0], height, width, self.out_channels).permute(0, 3, 1, 2)
+
+
+@dataclass
+class Noise:
+    """The key of the current call's random numbers, shared by all dropout layers of one network."""
+
+    key: Tensor | None = None
+    calls: int = field(default=0)
+
+    def bits(self, count: int) -> Tensor:
+        """Fresh uniform integers in [0, 2³²), different for each call within a forward pass."""
+        if self.key is None:
+            raise NetworkError("dropout in training needs a key: this is a fault of pens")
+        self.calls += 1
+        return random_bits(self.key ^ (self.calls * 0x9E3779B97F4A7C15 >> 1), count)
+
+
+class KeyedDropout(nn.Module):
+    """Dropout whose mask is a function of the peer's key. `channels` drops whole feature maps (Dropout1d to 3d)."""
+
+    def __init__(self, p: float, channels: bool, noise: Noise) -> None:
+        super().__init__()
+        self.p, self.channels, self.noise = p, channels, noise
+
+    def __deepcopy__(self, memo: dict[int, object]) -> KeyedDropout:
+        return KeyedDropout(self.p, self.channels, copy.deepcopy(self.noise, memo))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        shape = (*x.shape[:2], *(1 for _ in x.shape[2:])) if self.channels else x.shape
+        keep = self.noise.bits(shape.numel() if isinstance(shape, torch.Size) else shape[0] * shape[1])
+        mask = (keep >= int(self.p * 2**32)).to(x.dtype).reshape(shape)
+        return x * mask if self.p >= 1 else x * mask / (1 - self.p)
+
+
+def lower(module: nn.Module, noise: Noise, convolutions: bool = True) -> nn.Module:
+    """A copy of a module with its layers exchanged for their twins. Parameter names and values stay."""
+    return _lowered(copy.deepcopy(module), noise, convolutions)
+
+
+def _lowered(module: nn.Module, noise: Noise, convolutions: bool) -> nn.Module:
+    if type(module) is nn.Dropout:
+        return KeyedDropout(module.p, False, noise)
+    if type(module) in (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d):
+        return KeyedDropout(module.p, True, noise)  # type: ignore[arg-type]
+    if convolutions and type(module) is nn.Conv2d and _is_plain(module):
+        module.__class__ = SlicedConv2d
+    for name, child in module.named_children():
+        setattr(module, name, _lowered(child, noise, convolutions))
+    return module
+
+
+def _is_plain(conv: nn.Conv2d) -> bool:
+    return conv.groups == 1 and conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
+
+
+def _positions(size: int, kernel: int, stride: int, dilation: int) -> int:
+    return (size - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def _tap(offset: int, dilation: int, stride: int, positions: int) -> slice:
+    start = offset * dilation
+    return slice(start, start + (positions - 1) * stride + 1, stride)

@@ -1,0 +1,204 @@
+"""One nn.Module as a function of rows: a model is one row of numbers, a stack of models a matrix.
+
+    row = [ trained parameters | frozen parameters and float buffers ]
+
+Training changes the first part; merging averages the whole row, so buffers (running averages, say) are merged like
+weights. Buffers that a forward pass updates in training are written back to the peer's row. Integer buffers cannot be
+averaged: they must be constants, and stay with the module.
+
+What a stack of models can run is any module whose output for one sample depends on that sample alone. This is tried
+out on real samples before any work starts, and refused with a reason where it does not hold: batch normalisation
+mixes samples, and peers that merge would mix statistics of different data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from pens.engine.lowering import Noise, lower
+from pens.errors import NetworkError
+from pens.nets import NetFactory
+
+_MIXING = (
+    "use a normalisation that works on each sample (nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d) in place of batch "
+    "normalisation"
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one tensor lies in a row."""
+
+    name: str
+    shape: torch.Size
+    start: int
+    stop: int
+
+
+class StackedNetwork:
+    """A network that is applied to K rows and K batches at once, or to one row (`single`)."""
+
+    def __init__(self, factory: NetFactory, example: Tensor, num_classes: int, stacked: bool = True) -> None:
+        """`example` [sample, ...]: a few real inputs, on which the network is tried out."""
+        module = _as_float32(factory())
+        self._noise = {mode: Noise() for mode in (True, False)}
+        self._modules = {
+            mode: lower(module, noise, convolutions=stacked).train(mode).to(example.device)
+            for mode, noise in self._noise.items()
+        }
+        self._factory = factory
+        self.name = type(module).__name__
+        keys = torch.zeros((), dtype=torch.int64, device=example.device)
+        used = _try_plain(self, example, keys, num_classes)
+        self.trained, self.kept = _layout(module, used)
+        self.num_trained = self.trained[-1].stop
+        self.size = self.kept[-1].stop if self.kept else self.num_trained
+        if stacked:
+            _try_stacked(self, example, keys)
+        self.bytes_per_sample = _saved_bytes(self, example, keys)
+
+    def new_row(self, seed: int) -> Tensor:
+        """The weights of a fresh network, initialised from a seed.  [size]"""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = _as_float32(self._factory())
+        return self.row_of(module)
+
+    def row_of(self, module: nn.Module) -> Tensor:
+        """A module's tensors as one row.  [size]"""
+        tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+        return torch.cat([tensors[p.name].detach().reshape(-1) for p in (*self.trained, *self.kept)])
+
+    def tensors(self, rows: Tensor) -> dict[str, Tensor]:
+        """Views of the rows' tensors by name.  [peer, size] → {name: [peer, *shape]}, or without the peer axis"""
+        lead = rows.shape[:-1]
+        return {p.name: rows[..., p.start : p.stop].view(*lead, *p.shape) for p in (*self.trained, *self.kept)}
+
+    def logits(self, tensors: dict[str, Tensor], x: Tensor, keys: Tensor, train: bool) -> Tensor:
+        """tensors {name: [peer, *shape]}, x [peer, batch, ...], keys [peer] → [peer, batch, class]
+
+        Buffers that the forward pass changed are written back into `tensors`.
+        """
+        outputs, changed = vmap(self._call, in_dims=(0, 0, 0, None))(tensors, x, keys, train)
+        self._write_back(tensors, changed)
+        return outputs
+
+    def single(self, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> Tensor:
+        """The same for one model: tensors {name: shape}, x [batch, ...] → [batch, class]"""
+        outputs, changed = self._call(tensors, x, key, train)
+        self._write_back(tensors, changed)
+        return outputs
+
+    def _call(
+        self, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        noise, inputs = self._noise[train], dict(tensors)
+        noise.key, noise.calls = key, 0
+        outputs: Tensor = functional_call(self._modules[train], inputs, (x,))
+        noise.key = None
+        changed = {n: t for n, t in inputs.items() if t is not tensors[n]} if train else {}
+        return outputs, changed
+
+    @staticmethod
+    def _write_back(tensors: dict[str, Tensor], changed: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, value in changed.items():
+                tensors[name].copy_(value)
+
+
+def _as_float32(module: nn.Module) -> nn.Module:
+    return module.to(device="cpu", dtype=torch.float32)
+
+
+def _layout(module: nn.Module, used: set[str]) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
+    """Trained tensors first, then those that only travel along."""
+    trained: dict[str, Tensor] = {n: p for n, p in module.named_parameters() if n in used}
+    kept: dict[str, Tensor] = {n: p for n, p in module.named_parameters() if n not in used}
+    kept |= {n: b for n, b in module.named_buffers() if b.is_floating_point()}
+    places, start = [], 0
+    for name, tensor in (trained | kept).items():
+        places.append(Place(name, tensor.shape, start, start + tensor.numel()))
+        start += tensor.numel()
+    return tuple(places[: len(trained)]), tuple(places[len(trained) :])
+
+
+def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classes: int) -> set[str]:
+    """Run the module as it is, refuse what no stack could do, and return the names of the parameters it trains."""
+    module = network._modules[True]
+    tensors = {n: p.detach().clone().requires_grad_(p.requires_grad) for n, p in module.named_parameters()}
+    tensors |= {n: b.detach().clone() for n, b in module.named_buffers()}
+    before = {n: b.clone() for n, b in module.named_buffers()}
+    try:
+        together = network._call(tensors, example[:3], key, True)[0]
+        alone = network._call(dict(tensors), example[:1], key, True)[0]
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        hint = f" ({_MIXING})" if "value per channel" in str(error) else ""
+        raise NetworkError(
+            f"{network.name} does not run on samples of shape {tuple(example.shape[1:])} and type "
+            f"{str(example.dtype).removeprefix('torch.')}: {_brief(error)}{hint}"
+        ) from None
+    if together.dim() != 2 or together.shape[0] != len(example[:3]) or together.shape[1] < num_classes:
+        raise NetworkError(
+            f"{network.name} returns shape {tuple(together.shape)} for a batch of {len(example[:3])}: "
+            f"expected one row of at least {num_classes} class scores per sample"
+        )
+    if not torch.allclose(together[:1], alone, rtol=1e-3, atol=1e-4):
+        raise NetworkError(
+            f"{network.name} mixes the samples of a batch, so that peers could not be trained side by side: {_MIXING}"
+        )
+    for name, buffer in before.items():
+        if not buffer.is_floating_point() and not torch.equal(buffer, tensors[name]):
+            raise NetworkError(
+                f"{network.name} changes its integer buffer {name!r}, which cannot be merged: make it float"
+            )
+    learned = {n: t for n, t in tensors.items() if t.requires_grad}
+    if not learned or not together.requires_grad:
+        raise NetworkError(f"{network.name} has no parameters to train")
+    gradients = torch.autograd.grad(together.sum(), list(learned.values()), allow_unused=True)
+    return {n for n, g in zip(learned, gradients, strict=True) if g is not None}
+
+
+def _try_stacked(network: StackedNetwork, example: Tensor, key: Tensor) -> None:
+    """Run two models side by side and compare with one at a time."""
+    rows = torch.stack([network.new_row(s) for s in (1, 2)]).to(example.device)
+    x, keys = example[:2].unsqueeze(0).repeat(2, *(1 for _ in example.shape)), torch.stack([key, key])
+    try:
+        with torch.no_grad():
+            stacked = network.logits(network.tensors(rows.clone()), x, keys, True)
+            singly = [network.single(network.tensors(r.clone()), x[0], key, True) for r in rows]
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        raise NetworkError(
+            f"{network.name} cannot run as a stack of models: {_brief(error)}\n"
+            "Random numbers of its own, in-place writes and decisions on values are what usually stands in the way "
+            "(nn.Dropout is fine). `--set backend=loop` trains one model after the other instead."
+        ) from None
+    if not torch.allclose(stacked, torch.stack(singly), rtol=1e-3, atol=1e-4):
+        raise NetworkError(
+            f"{network.name} gives other results as a stack of models than alone: `--set backend=loop` trains one "
+            "model after the other instead"
+        )
+
+
+def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor) -> int:
+    """Bytes that one sample's forward pass keeps for the backward pass, from which chunks are sized."""
+    total = 0
+
+    def count(tensor: Tensor) -> Tensor:
+        nonlocal total
+        total += tensor.numel() * tensor.element_size()
+        return tensor
+
+    batch = example[:2]
+    tensors = {n: t.clone().requires_grad_() for n, t in network.tensors(network.new_row(0).to(example.device)).items()}
+    weights = sum(t.numel() * 4 for t in tensors.values())
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+        network._call(tensors, batch, key, True)
+    return max(total - weights, 4 * batch[0].numel()) // len(batch) + 1
+
+
+def _brief(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

@@ -1,0 +1,233 @@
+"""Local training, scoring and evaluation of many models at once; and one at a time, to check against (law 1).
+
+Peers are independent, so the gradient of the sum of their losses holds each peer's own gradient in its own row: one
+forward and one backward pass serve all. Work is cut into chunks of models (training) or of models and samples
+(evaluation) whose activations fit the memory that is given. On a CPU no bit of a result depends on the cut (law 3):
+every operation treats a peer's row alike however many rows there are, with one exception, matrix products of a single
+matrix, so a stack of one is computed as two. On a GPU the library picks its algorithm by the number of rows, and
+results agree up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pens.data.samples import Array
+from pens.engine.batches import SampleStack, Step, steps
+from pens.engine.network import StackedNetwork
+from pens.engine.optimizers import Recipe, new_optimizer
+from pens.engine.stack import ModelStack
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What an update gave: new models, and each one's mean training loss over its last epoch. The loss is not finite
+    where any step's loss or any resulting weight was not."""
+
+    rows: Tensor
+    loss: Array
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Mean loss and accuracy of each model on its samples."""
+
+    loss: Array
+    accuracy: Array
+
+
+class Engine(Protocol):
+    """What the learners need. Rows of models in, rows or numbers out."""
+
+    network: StackedNetwork
+
+    def train(
+        self,
+        rows: Tensor,
+        data: SampleStack,
+        slots: Sequence[int],
+        keys: Sequence[int],
+        epochs: int,
+        recipe: Recipe,
+    ) -> Trained:
+        """Train model i on the samples of slot i, in the order of key i.  rows [model, size]"""
+
+    def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
+        """Run model rows[i] over all samples of slots[i]."""
+
+
+class StackEngine:
+    """All models at once."""
+
+    def __init__(self, network: StackedNetwork, memory_bytes: int) -> None:
+        self.network = network
+        self.memory_bytes = memory_bytes
+
+    def train(
+        self,
+        rows: Tensor,
+        data: SampleStack,
+        slots: Sequence[int],
+        keys: Sequence[int],
+        epochs: int,
+        recipe: Recipe,
+    ) -> Trained:
+        per_model = self.network.bytes_per_sample * recipe.batch_size + 5 * 4 * self.network.size
+        parts = []
+        for chunk in _chunks(len(rows), self.memory_bytes // per_model):
+            pick = _at_least_two(chunk)
+            new_rows, loss = self._train_chunk(
+                rows[pick], data, [slots[i] for i in pick], [keys[i] for i in pick], epochs, recipe
+            )
+            parts.append((new_rows[: len(chunk)], loss[: len(chunk)]))
+        return Trained(torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]).cpu().numpy())
+
+    def _train_chunk(
+        self,
+        rows: Tensor,
+        data: SampleStack,
+        slots: Sequence[int],
+        keys: Sequence[int],
+        epochs: int,
+        recipe: Recipe,
+    ) -> tuple[Tensor, Tensor]:
+        learned = rows[:, : self.network.num_trained]
+        optimizer = new_optimizer(recipe, learned)
+        slot = torch.tensor(slots, device=rows.device)[:, None]
+        counts = data.counts_of(slots)
+        total, health = torch.zeros(len(rows), device=rows.device), torch.zeros(len(rows), device=rows.device)
+        for step in steps(data, slots, torch.tensor(keys, device=rows.device), epochs, recipe.batch_size):
+            losses, gradients = self._gradients(rows, data.x[slot, step.index], data.y[slot, step.index], step)
+            optimizer.step(learned, gradients, step.active)
+            health += losses
+            if step.last_epoch:
+                total += losses * (step.weight > 0).sum(1) / counts
+        health += rows.abs().amax(1)
+        return rows, torch.where(health.isfinite(), total, torch.nan)
+
+    def _gradients(self, rows: Tensor, x: Tensor, y: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+        """Each peer's loss and its gradient.  x [peer, batch, ...] → [peer], [peer, trained]"""
+        tensors = self.network.tensors(rows)
+        leaves = [tensors[p.name].detach().requires_grad_() for p in self.network.trained]
+        tensors |= {p.name: leaf for p, leaf in zip(self.network.trained, leaves, strict=True)}
+        logits = self.network.logits(tensors, x, step.keys, train=True)
+        losses = (_sample_losses(logits, y) * step.weight).sum(1)
+        gradients = torch.autograd.grad(losses.sum(), leaves)
+        return losses.detach(), torch.cat([g.reshape(len(rows), -1) for g in gradients], 1)
+
+    @torch.no_grad()
+    def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
+        longest = max(data.counts[s] for s in slots)
+        budget = max(1, self.memory_bytes // self.network.bytes_per_sample)
+        samples = min(longest, budget)
+        losses, hits = [], []
+        for chunk in _chunks(len(rows), budget // samples):
+            pick = _at_least_two(chunk)
+            tensors = self.network.tensors(models.read([rows[i] for i in pick]))
+            slot = torch.tensor([slots[i] for i in pick], device=models.device)
+            parts = [self._run(tensors, data, slot, slice(c.start, c.stop)) for c in _chunks(longest, samples)]
+            losses.append(torch.cat([p[0] for p in parts], 1)[: len(chunk)].cpu().numpy())
+            hits.append(torch.cat([p[1] for p in parts], 1)[: len(chunk)].cpu().numpy())
+        return _summed(np.concatenate(losses), np.concatenate(hits), [data.counts[s] for s in slots])
+
+    def _run(
+        self, tensors: dict[str, Tensor], data: SampleStack, slot: Tensor, samples: slice
+    ) -> tuple[Tensor, Tensor]:
+        """Loss and correctness of each sample.  → [model, sample] each"""
+        y = data.y[slot, samples]
+        logits = self.network.logits(tensors, data.x[slot, samples], torch.zeros_like(slot), train=False)
+        return _sample_losses(logits, y), logits.argmax(-1) == y
+
+
+class LoopEngine:
+    """One model after the other, with torch's own optimizers and the network as its author wrote it: slow, and plain
+    enough to be trusted. What every other engine is compared with."""
+
+    def __init__(self, network: StackedNetwork) -> None:
+        self.network = network
+
+    def train(
+        self,
+        rows: Tensor,
+        data: SampleStack,
+        slots: Sequence[int],
+        keys: Sequence[int],
+        epochs: int,
+        recipe: Recipe,
+    ) -> Trained:
+        results = [
+            self._train_one(row.clone(), data, slot, key, epochs, recipe)
+            for row, slot, key in zip(rows, slots, keys, strict=True)
+        ]
+        return Trained(torch.stack([r for r, _ in results]), np.array([loss for _, loss in results], np.float32))
+
+    def _train_one(
+        self, row: Tensor, data: SampleStack, slot: int, key: int, epochs: int, recipe: Recipe
+    ) -> tuple[Tensor, float]:
+        tensors = self.network.tensors(row)
+        for place in self.network.trained:
+            tensors[place.name].requires_grad_()
+        optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in self.network.trained])
+        total = health = 0.0
+        for step in steps(data, [slot], torch.tensor([key], device=row.device), epochs, recipe.batch_size):
+            index = step.index[0][step.weight[0] > 0]
+            if not len(index):
+                continue
+            logits = self.network.single(tensors, data.x[slot, index], step.keys[0], train=True)
+            loss = F.cross_entropy(logits, data.y[slot, index])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            health += loss.item()
+            total += loss.item() * len(index) / data.counts[slot] if step.last_epoch else 0.0
+        row = torch.cat([t.detach().reshape(-1) for t in tensors.values()])
+        return row, total if np.isfinite(health) and bool(row.isfinite().all()) else float("nan")
+
+    @torch.no_grad()
+    def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
+        losses = np.zeros((len(rows), data.longest), np.float32)
+        hits = np.zeros((len(rows), data.longest), bool)
+        for i, (row, slot) in enumerate(zip(rows, slots, strict=True)):
+            count, tensors = data.counts[slot], self.network.tensors(models.read([row])[0])
+            for c in (slice(c.start, c.stop) for c in _chunks(count, 1000)):
+                y = data.y[slot, c]
+                logits = self.network.single(tensors, data.x[slot, c], torch.zeros_like(y[0]), train=False)
+                losses[i, c] = F.cross_entropy(logits, y, reduction="none").cpu().numpy()
+                hits[i, c] = (logits.argmax(-1) == y).cpu().numpy()
+        return _summed(losses, hits, [data.counts[s] for s in slots])
+
+
+def _sample_losses(logits: Tensor, y: Tensor) -> Tensor:
+    """[peer, batch, class], [peer, batch] → [peer, batch]"""
+    return F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
+
+
+def _summed(losses: Array, hits: Array, counts: list[int]) -> Evaluation:
+    """Means over each model's real samples, summed in double precision.  [model, sample]"""
+    count = np.array(counts)
+    real = np.arange(losses.shape[1]) < count[:, None]
+    return Evaluation(
+        np.where(real, losses, 0).sum(1, dtype=np.float64) / count, np.where(real, hits, False).sum(1) / count
+    )
+
+
+def _chunks(total: int, size: int) -> Iterator[range]:
+    size = max(1, min(size, total))
+    return (range(start, min(start + size, total)) for start in range(0, total, size))
+
+
+def _at_least_two(chunk: range) -> list[int]:
+    return list(chunk) if len(chunk) > 1 else [*chunk, *chunk]
+
+
+def _torch_optimizer(recipe: Recipe, parameters: list[Tensor]) -> torch.optim.Optimizer:
+    if recipe.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=recipe.lr, weight_decay=recipe.weight_decay)
+    return torch.optim.SGD(parameters, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)

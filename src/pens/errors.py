@@ -1,0 +1,58 @@
+"""Everything pens raises on purpose.
+
+    PensError
+    ├── SettingsError      a setting, or two together, that cannot work
+    ├── DataError
+    │   ├── DataNotFound   no folder holds the data set, and it could not be downloaded
+    │   ├── DataCorrupt    a file is truncated, damaged or of another format
+    │   └── NotEnoughData  the scenario asks for more samples than there are
+    ├── NetworkError       an nn.Module that a stack of models cannot run
+    ├── DeviceError        a device that this machine does not have
+    ├── RunDirError        a run directory that is taken, missing, damaged or of other settings
+    └── Interrupted        the user asked for a stop; the run can be resumed
+
+Each message gives the value, the bound and the remedy, and is written for the person who reads it alone at night.
+The command line prints the message and nothing else; any other exception is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+
+class PensError(Exception):
+    """Base of all errors that pens raises on purpose."""
+
+
+class SettingsError(PensError):
+    """A setting, or a combination of settings, that cannot work."""
+
+
+class DataError(PensError):
+    """Something about the data."""
+
+
+class DataNotFound(DataError):
+    """A data set that is in none of the folders searched and could not be downloaded."""
+
+
+class DataCorrupt(DataError):
+    """A data file that is truncated, damaged or not of the format that its name says."""
+
+
+class NotEnoughData(DataError):
+    """A scenario that asks for more samples than the data set has."""
+
+
+class NetworkError(PensError):
+    """An nn.Module that a stack of models cannot run."""
+
+
+class DeviceError(PensError):
+    """A device that is not there."""
+
+
+class RunDirError(PensError):
+    """A run directory that cannot be written, read or resumed."""
+
+
+class Interrupted(PensError):
+    """The user asked for a stop. What was done is on disk and can be resumed."""

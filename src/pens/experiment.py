@@ -1,0 +1,463 @@
+"""Settings → wiring → runs → run directory. The one place where all parts meet.
+
+What only the experiment may know (which peer is of which kind, the test data) is used here: to tell the oracle's peers
+who is like them, and to measure. Nothing below is handed it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pens import rng
+from pens.config import (
+    Method,
+    Settings,
+    StoppingSettings,
+    check_methods,
+    check_scenario,
+    flat_keys,
+    parse_methods,
+    parse_settings,
+)
+from pens.data.samples import Array, Dataset
+from pens.data.scenarios import Federation, PeerData, pooled, rotated_federation
+from pens.data.sources import load_dataset
+from pens.engine.batches import SampleStack
+from pens.engine.devices import memory_bytes, resolve_device
+from pens.engine.network import StackedNetwork
+from pens.engine.optimizers import Recipe
+from pens.engine.training import Engine, LoopEngine, StackEngine
+from pens.errors import Interrupted, RunDirError, SettingsError
+from pens.learners import Learners, LearningRules
+from pens.links import Links
+from pens.messages import PeerId
+from pens.metrics import neighbour_agreement
+from pens.nets import NetFactory, net_factory
+from pens.peer import Peer, Plan, Search
+from pens.policies import SelectionRule
+from pens.presets import preset
+from pens.results import Communication, ExperimentResult, History, Pairs, RunResult
+from pens.runlog import ExperimentDir, ExperimentRecord, RunDir
+from pens.simulator import Schedule, Simulator, Trace
+from pens.topology import EveryoneElse
+
+DEFAULT_METHODS: tuple[Method, ...] = ("local", "random", "pens", "oracle")
+
+
+class Observer(Protocol):
+    """Who wants to watch an experiment."""
+
+    def started(self, method: Method, seed: int) -> None: ...
+    def progressed(self, method: Method, seed: int, fraction: float) -> None: ...
+    def warned(self, method: Method, seed: int, message: str) -> None: ...
+    def finished(self, result: RunResult) -> None: ...
+
+
+class Silent:
+    """An observer that does not care."""
+
+    def started(self, method: Method, seed: int) -> None: ...
+    def progressed(self, method: Method, seed: int, fraction: float) -> None: ...
+    def warned(self, method: Method, seed: int, message: str) -> None: ...
+    def finished(self, result: RunResult) -> None: ...
+
+
+def run(
+    settings: Settings | str | Path | Mapping[str, Any] = "digits",
+    *,
+    methods: str | Iterable[str] = DEFAULT_METHODS,
+    seeds: int | Sequence[int] = 1,
+    overrides: Mapping[str, Any] | None = None,
+    model: Callable[[], nn.Module] | None = None,
+    data: Dataset | Federation | None = None,
+    data_dir: Path | str | None = None,
+    device: str = "auto",
+    out: Path | str | None = None,
+    observer: Observer | None = None,
+) -> ExperimentResult:
+    """Run methods × seeds of one setting and return what was found.
+
+    settings:   a preset's name, a .toml file, a mapping of settings, or Settings
+    overrides:  settings to change, {"peers": 8, "n_sampled": 3}
+    model:      makes the network, in place of the setting `net`: an nn.Module class, or a function without arguments
+    data:       a Dataset to share out as the scenario says, or a whole Federation
+    out:        a new or empty folder for the run directory; None keeps results in memory
+    """
+    resolved = resolve_settings(settings).replace(overrides or {})
+    record = ExperimentRecord(
+        settings=resolved,
+        methods=parse_methods(methods),
+        seeds=parse_seeds(seeds),
+        own_parts=tuple(name for name, part in (("model", model), ("data", data)) if part is not None),
+        data_dir=str(Path(data_dir).resolve()) if data_dir else None,
+    )
+    experiment = Experiment(record, device=device, model=model, data=data)
+    experiment.prepare()
+    folder = ExperimentDir(Path(out)) if out else None
+    if folder:
+        folder.create(record)
+    return experiment.run(folder, observer or Silent())
+
+
+def resume(
+    folder: Path | str,
+    *,
+    model: Callable[[], nn.Module] | None = None,
+    data: Dataset | Federation | None = None,
+    data_dir: Path | str | None = None,
+    device: str = "auto",
+    observer: Observer | None = None,
+) -> ExperimentResult:
+    """Continue an experiment that was stopped, to the same result as if it had not been."""
+    directory = ExperimentDir(Path(folder))
+    record = directory.read()
+    for name, part in (("model", model), ("data", data)):
+        if name in record.own_parts and part is None:
+            raise RunDirError(
+                f"{folder} was run with an own {name}: resume it from Python, pens.resume({str(folder)!r}, {name}=…)"
+            )
+    experiment = Experiment(
+        record, device=device, model=model, data=data, data_dir=Path(data_dir) if data_dir else None
+    )
+    experiment.prepare()
+    return experiment.run(directory, observer or Silent())
+
+
+def resolve_settings(settings: Settings | str | Path | Mapping[str, Any]) -> Settings:
+    """A preset's name, a .toml file (which may name a preset to start from), a mapping, or Settings → Settings."""
+    if isinstance(settings, Settings):
+        return settings
+    if isinstance(settings, Mapping):
+        return parse_settings(settings)
+    if str(settings).endswith(".toml"):
+        values = flat_keys(Path(settings))
+        base = values.pop("preset", None)
+        return (preset(str(base)).settings if base else Settings()).replace(values)
+    return preset(str(settings)).settings
+
+
+def parse_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """3 → (0, 1, 2); a sequence as it is."""
+    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not chosen or len(set(chosen)) < len(chosen) or any(s < 0 for s in chosen):
+        raise SettingsError(f"seeds = {seeds!r}: give a number of at least 1, or different seeds of at least 0")
+    return chosen
+
+
+@dataclass
+class Experiment:
+    """Methods × seeds of one setting."""
+
+    record: ExperimentRecord
+    device: str = "auto"
+    model: Callable[[], nn.Module] | None = None
+    data: Dataset | Federation | None = None
+    data_dir: Path | None = None
+
+    def prepare(self) -> None:
+        """Refuse what cannot work, before anything is written or computed."""
+        settings, methods = self.record.settings, self.record.methods
+        self._torch_device = resolve_device(self.device)
+        if self.model is not None and (isinstance(self.model, nn.Module) or not callable(self.model)):
+            raise SettingsError(
+                f"model is {type(self.model).__name__}, one network, but each peer needs a fresh one: "
+                "pass its class, or a function that makes it"
+            )
+        if isinstance(self.data, Federation):
+            sizes = Counter(self.data.kinds)
+            check_methods(settings, methods, len(self.data.peers), min(sizes.values()))
+        else:
+            check_scenario(settings)
+            check_methods(settings, methods, settings.scenario.peers, _per_kind(settings))
+            folder = self.data_dir or (Path(self.record.data_dir) if self.record.data_dir else None)
+            self._dataset = self.data or load_dataset(settings.scenario.dataset, folder)
+        first = self.federation(self.record.seeds[0])
+        self._engine = self._make_engine(first)
+
+    def federation(self, seed: int) -> Federation:
+        """Who holds what, for one seed."""
+        if isinstance(self.data, Federation):
+            return self.data
+        return rotated_federation(self._dataset, self.record.settings.scenario, seed)
+
+    def _make_engine(self, federation: Federation) -> Engine:
+        settings = self.record.settings
+        classes = federation.num_classes
+        factory: NetFactory = self.model or net_factory(
+            settings.model.net, settings.scenario.dataset, federation.sample_shape, classes
+        )
+        some = federation.peers[0]
+        example = SampleStack([some.train if len(some.train) > 2 else federation.tests[0]], self._torch_device).x[0, :3]
+        stacked = settings.engine.backend == "stack"
+        network = StackedNetwork(factory, example, classes, stacked)
+        if not stacked:
+            return LoopEngine(network)
+        return StackEngine(network, memory_bytes(self._torch_device, settings.engine.memory_mb))
+
+    def run(self, folder: ExperimentDir | None, observer: Observer) -> ExperimentResult:
+        """Run what is missing; keep what is complete."""
+        results = []
+        for seed in self.record.seeds:
+            federation = self.federation(seed)
+            for method in self.record.methods:
+                run_dir = folder.run(method, seed) if folder else None
+                if run_dir and run_dir.is_complete():
+                    results.append(run_dir.read())
+                else:
+                    results.append(self._run_one(method, seed, federation, run_dir, observer))
+                observer.finished(results[-1])
+        results.sort(key=lambda r: (self.record.methods.index(r.method), self.record.seeds.index(r.seed)))
+        return ExperimentResult(self.record.settings, tuple(results), folder.folder if folder else None)
+
+    def _run_one(
+        self, method: Method, seed: int, federation: Federation, run_dir: RunDir | None, observer: Observer
+    ) -> RunResult:
+        observer.started(method, seed)
+        simulator = build_simulator(self.record.settings, method, seed, federation, self._engine, self._torch_device)
+        clock = _Clock()
+        saved = run_dir.load_checkpoint() if run_dir else None
+        if saved:
+            clock.before = saved[0]["seconds"]
+            simulator.restore(saved[0]["simulator"], saved[1])
+        warned = _Warnings(simulator, lambda message: observer.warned(method, seed, message))
+        try:
+            while not simulator.is_over():
+                simulator.run_window()
+                warned.look()
+                observer.progressed(method, seed, simulator.progress())
+                if run_dir and clock.since_save() >= self.record.settings.engine.checkpoint_every_s:
+                    _save(run_dir, simulator, clock)
+        except Interrupted:
+            if run_dir:
+                _save(run_dir, simulator, clock)
+            raise
+        result = self._measure(method, seed, federation, simulator, clock)
+        if run_dir:
+            run_dir.save(result)
+        return result
+
+    def _measure(
+        self, method: Method, seed: int, federation: Federation, simulator: Simulator, clock: _Clock
+    ) -> RunResult:
+        learners, traffic = simulator.learners, simulator.traffic
+        tests = SampleStack(federation.tests, self._torch_device)
+        rows = learners.tested_rows()
+        if method == "central":
+            kinds = list(range(len(federation.tests)))
+            per_kind = self._engine.evaluate(learners.models, rows * len(kinds), tests, kinds).accuracy
+            accuracy = per_kind[list(federation.kinds)]
+        else:
+            accuracy = self._engine.evaluate(learners.models, rows, tests, federation.kinds).accuracy
+        tensors = self._engine.network.tensors(learners.models.read(rows).cpu())
+        return RunResult(
+            method=method,
+            seed=seed,
+            accuracy=accuracy,
+            kinds=federation.kinds,
+            kind_names=federation.kind_names,
+            agreement=neighbour_agreement(simulator.selections, federation.kinds),
+            neighbours={int(p): tuple(int(n) for n in ns) for p, ns in sorted(simulator.selections.items())},
+            communication=Communication(
+                sent=np.array(traffic.sent),
+                received=np.array(traffic.received),
+                refused=np.array(traffic.refused),
+                merged=np.array([m.total() for m in learners.merges]),
+                scored=np.array(learners.scored),
+                model_bytes=4 * self._engine.network.size,
+            ),
+            pairs=_pairs(learners),
+            history=_history(learners),
+            models=tensors,
+            rounds=simulator.now,
+            mean_batch=learners.num_updates / max(1, learners.num_batches),
+            seconds=clock.total(),
+            warnings=tuple(_all_warnings(simulator)),
+            device=_device_name(self._torch_device),
+        )
+
+
+# --- wiring -----------------------------------------------------------------------------------------------------------
+
+
+def build_simulator(
+    settings: Settings,
+    method: Method,
+    seed: int,
+    federation: Federation,
+    engine: Engine,
+    device: torch.device,
+    trace: Trace | None = None,
+) -> Simulator:
+    """One method with one seed, ready to run."""
+    data: Sequence[PeerData] = [pooled(federation)] if method == "central" else federation.peers
+    rules = LearningRules(
+        recipe=_recipe(settings, method),
+        stopping=_stopping(settings, method),
+        own_in_merge=settings.gossip.own_in_merge,
+        seed=seed,
+        max_batch=settings.engine.max_batch,
+    )
+    learners = Learners(engine, data, first_models(engine, settings, seed, len(data)).to(device), rules)
+    plan = build_plan(settings, method)
+    peers = [Peer(PeerId(p), seed, plan, _reachable(method, federation, PeerId(p))) for p in range(len(data))]
+    return Simulator(peers, learners, _schedule(settings, plan), _selection_rule(settings, method, len(data)), trace)
+
+
+def build_plan(settings: Settings, method: Method) -> Plan:
+    """What a method tells its peers to do: sections 4.1 (random), 4.2 (PENS) and 5.3 (baselines)."""
+    gossip, pens, central = settings.gossip, settings.pens, method == "central"
+    search = None
+    if method == "pens":
+        search = Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, settings.step1_epochs)
+    return Plan(
+        pace="pull" if gossip.schedule == "rounds" else "push",
+        rounds=settings.central.central_rounds if central else gossip.rounds,
+        n_peers=gossip.n_peers,
+        epochs=settings.central.central_epochs if central else settings.training.epochs,
+        search=search,
+        accept_anyone=gossip.accept == "anyone",
+        interval=settings.timing.interval,
+        jitter=settings.timing.jitter,
+        give_up=settings.timing.give_up,
+    )
+
+
+def first_models(engine: Engine, settings: Settings, seed: int, count: int) -> Tensor:
+    """Untrained models: independent for each peer, or one for all (section 6, table 1).  → [peer, size]"""
+    if settings.model.init == "common":
+        return engine.network.new_row(rng.key(seed, "init")).expand(count, -1)
+    return torch.stack([engine.network.new_row(rng.key(seed, "init", p)) for p in range(count)])
+
+
+def _reachable(method: Method, federation: Federation, me: PeerId) -> Sequence[PeerId]:
+    if method in ("local", "central"):
+        return ()
+    if method == "oracle":
+        return tuple(PeerId(p) for p in federation.same_kind(me))
+    return EveryoneElse(len(federation.peers), me)
+
+
+def _recipe(settings: Settings, method: Method) -> Recipe:
+    training = settings.training
+    batch_size = settings.central.central_batch_size if method == "central" else training.batch_size
+    return Recipe(training.optimizer, training.lr, training.momentum, training.weight_decay, batch_size)
+
+
+def _stopping(settings: Settings, method: Method) -> StoppingSettings:
+    if method != "central":
+        return settings.stopping
+    return settings.stopping.model_copy(update={"patience": settings.central.central_patience})
+
+
+def _schedule(settings: Settings, plan: Plan) -> Schedule:
+    timing = settings.timing
+    links = Links(timing.latency, timing.training_time, plan.epochs)
+    if settings.gossip.schedule == "rounds":
+        return Schedule(metronome=True, window=1.0, links=links)
+    waited_for = max(plan.n_peers, plan.search.n_sampled if plan.search else 0)
+    return Schedule(metronome=False, window=timing.interval * waited_for, links=links)
+
+
+def _selection_rule(settings: Settings, method: Method, num_peers: int) -> SelectionRule | None:
+    if method != "pens":
+        return None
+    return SelectionRule(settings.pens.m, settings.pens.n_sampled, num_peers - 1, settings.expected)
+
+
+def _per_kind(settings: Settings) -> int:
+    return settings.scenario.peers // len(settings.scenario.rotations)
+
+
+# --- bookkeeping ------------------------------------------------------------------------------------------------------
+
+
+class _Clock:
+    """Wall-clock time of a run, across interruptions."""
+
+    def __init__(self) -> None:
+        self.before = 0.0
+        self._start = self._saved = time.perf_counter()
+
+    def total(self) -> float:
+        return self.before + time.perf_counter() - self._start
+
+    def since_save(self) -> float:
+        return time.perf_counter() - self._saved
+
+    def mark_saved(self) -> None:
+        self._saved = time.perf_counter()
+
+
+def _save(run_dir: RunDir, simulator: Simulator, clock: _Clock) -> None:
+    data, tensors = simulator.state()
+    run_dir.save_checkpoint({"seconds": clock.total(), "simulator": data}, tensors)
+    clock.mark_saved()
+
+
+class _Warnings:
+    """Tells of each peer's first setback as it happens."""
+
+    def __init__(self, simulator: Simulator, tell: Callable[[str], None]) -> None:
+        self._simulator, self._tell = simulator, tell
+        self._told = set(simulator.learners.setbacks)
+
+    def look(self) -> None:
+        for peer in sorted(set(self._simulator.learners.setbacks) - self._told):
+            self._told.add(peer)
+            self._tell(
+                f"peer {peer}: the loss is not a finite number; that update is undone and its last good model kept. "
+                "A lower lr usually helps."
+            )
+
+
+def _all_warnings(simulator: Simulator) -> list[str]:
+    setbacks = [
+        f"peer {peer}: {count} update(s) undone, the loss was not a finite number"
+        for peer, count in sorted(simulator.learners.setbacks.items())
+    ]
+    fallbacks = [
+        f"peer {peer}: selected nobody more often than expected, so took those selected most often"
+        for peer in simulator.fallbacks
+    ]
+    return setbacks + fallbacks
+
+
+def _pairs(learners: Learners) -> Pairs:
+    columns: list[list[int]] = [[], [], [], [], []]
+    for peer, (merges, tally) in enumerate(zip(learners.merges, learners.tallies, strict=True)):
+        for other in sorted(set(merges) | set(tally.sampled)):
+            row = (peer, other, merges[other], tally.selected[other], tally.sampled[other])
+            for column, value in zip(columns, row, strict=True):
+                column.append(value)
+    return Pairs(*(np.array(column, np.int64) for column in columns))
+
+
+def _history(learners: Learners) -> History:
+    records = learners.sorted_history()
+
+    def column(name: str, kind: type) -> Array:
+        return np.array([getattr(r, name) for r in records], kind)
+
+    return History(
+        time=column("time", np.float64),
+        peer=column("peer", np.int64),
+        version=column("version", np.int64),
+        searching=column("searching", np.bool_),
+        merged=column("merged", np.int64),
+        train_loss=column("train_loss", np.float64),
+        val_loss=column("val_loss", np.float64),
+        val_accuracy=column("val_accuracy", np.float64),
+    )
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

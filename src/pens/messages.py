@@ -1,0 +1,123 @@
+"""What happens to a peer (events) and what it wants done (actions). Plain data: no tensors, clock, socket or file.
+
+    Event  = Start | Wake | Received | Updated | Selected
+    Action = Send | Request | WakeAfter | Score | Update | Select | Drop | Finish
+
+A driver turns actions into events: the simulator in virtual time and in batches, a networked node in real time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NewType
+
+PeerId = NewType("PeerId", int)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    """A name for one version of one peer's model. What it stands for is the driver's business."""
+
+    owner: PeerId
+    version: int
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The peer begins its life."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """WAIT(Δ) is over; or, in rounds, a round begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """ONRECEIVEMODEL: a model came from `model.owner`."""
+
+    model: ModelRef
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """The `Update` in progress is complete; the peer's model is the new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The answer to `Select`."""
+
+    neighbours: tuple[PeerId, ...]
+
+
+Event = Start | Wake | Received | Updated | Selected
+
+# --- actions ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Push the peer's current model, as it is now, to another peer."""
+
+    to: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Pull the current models of some peers; each comes back as `Received`."""
+
+    sources: tuple[PeerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAfter:
+    """WAIT: send `Wake` after this much time."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Score models on the peer's own training data and count the top m as selected, without merging."""
+
+    models: tuple[ModelRef, ...]
+    m: int
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The one expensive action: choose among the models, average with the peer's own, train, validate, keep the best.
+
+    `top_m`: merge only the m that score best on the peer's own training data, and count them as selected; None: all.
+    `may_stop`: whether early stopping applies.
+    """
+
+    models: tuple[ModelRef, ...]
+    top_m: int | None
+    epochs: int
+    may_stop: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """SELECTNEIGHBORS: end step 1. Answered by `Selected`; the one place where numbers come back to a peer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A received model is not needed."""
+
+    model: ModelRef
+    why: Literal["refused", "replaced", "unused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The peer has done its updates. It goes on serving its model to others."""
+
+
+Action = Send | Request | WakeAfter | Score | Update | Select | Drop | Finish

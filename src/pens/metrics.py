@@ -1,0 +1,80 @@
+"""What is measured of a run: accuracy, the neighbours' precision and recall, models sent and received."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from pens.data.samples import Array
+from pens.messages import PeerId
+
+
+class Traffic:
+    """Models that each peer sent, received, and refused because the sender was no neighbour of its."""
+
+    def __init__(self, num_peers: int) -> None:
+        self.sent, self.received, self.refused = ([0] * num_peers for _ in range(3))
+
+    def state(self) -> dict[str, list[int]]:
+        return {"sent": self.sent, "received": self.received, "refused": self.refused}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.sent, self.received, self.refused = (list(state[k]) for k in ("sent", "received", "refused"))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well selected neighbours agree with the true kinds (section 6.2, table 5)."""
+
+    precision: float
+    """The fraction of peers of the same distribution among those selected; mean over peers."""
+    recall: float
+    """The fraction selected among the peers of the same distribution; mean over peers."""
+
+
+def neighbour_agreement(selections: Mapping[PeerId, Sequence[PeerId]], kinds: Sequence[int]) -> Agreement | None:
+    """Section 6.2: precision and recall of the selected neighbours. None where nobody selected."""
+    precisions, recalls = [], []
+    for peer, neighbours in selections.items():
+        right = sum(kinds[n] == kinds[peer] for n in neighbours)
+        alike = sum(kind == kinds[peer] for kind in kinds) - 1
+        precisions += [right / len(neighbours)] if neighbours else []
+        recalls += [right / alike] if alike else []
+    if not precisions or not recalls:
+        return None
+    return Agreement(float(np.mean(precisions)), float(np.mean(recalls)))
+
+
+def worst_tenth(accuracy: Array) -> float:
+    """Mean accuracy of the worst tenth of the peers, at least one."""
+    count = max(1, math.ceil(len(accuracy) / 10))
+    return float(np.sort(accuracy)[:count].mean())
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds and half the width of its 95 % confidence interval; None with one seed."""
+
+    mean: float
+    half_width: float | None
+
+    def __str__(self) -> str:
+        return self.percent()
+
+    def percent(self) -> str:
+        half = "" if self.half_width is None else f" ± {100 * self.half_width:.1f}"
+        return f"{100 * self.mean:.1f}{half}"
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Section 5.4: mean and 95 % confidence interval over seeds, by Student's t."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return Interval(mean, None)
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return Interval(mean, float(stats.t.ppf(0.975, len(values) - 1)) * error)

@@ -1,0 +1,254 @@
+"""Peer.handle: the paper's two algorithms as decisions. Peers decide, drivers do.
+
+Theory of operation. A peer goes through phases:
+
+    starting ── first training ──▶ searching ── T samplings ──▶ selecting ──▶ gossiping ── T updates ──▶ finished
+                                   (PENS step 1)                              (Algorithm 1, PENS step 2)
+             └──────────── random, oracle ─────────────────────────────────▶ gossiping
+             └──────────── local, central ──────────────────────────────────▶ alone ───── T updates ──▶ finished
+
+`handle` is synchronous and deterministic. It sees the peer's own state and the names of the models it was sent. Its
+random choices come from streams named after the peer and a counter (`pens.rng`), so its whole state is a few numbers,
+and the same events give the same actions under every driver.
+
+MAIN of both listings comes in two paces. `push`: wait Δ, send the own model to one random peer (the listing). `pull`:
+at the beginning of a round, ask as many random peers as are needed for theirs (the schedule `rounds`). What happens on
+receipt is the same in both.
+
+Trap: in step 2 a pushed model comes from whoever chose the receiver, not from those whom the receiver chose. Only
+models of own neighbours are accepted, unless the plan says otherwise; the rest are dropped as refused, and counted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pens import rng
+from pens.messages import (
+    Action,
+    Drop,
+    Event,
+    Finish,
+    ModelRef,
+    PeerId,
+    Received,
+    Request,
+    Score,
+    Select,
+    Selected,
+    Send,
+    Start,
+    Update,
+    Updated,
+    Wake,
+    WakeAfter,
+)
+
+Phase = Literal["starting", "searching", "selecting", "gossiping", "alone", "finished"]
+
+
+@dataclass(frozen=True)
+class Search:
+    """PENS step 1 (Algorithm 2)."""
+
+    n_sampled: int
+    m: int
+    rounds: int
+    samplings_per_round: int
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a peer has been told to do. The same for all peers of a run."""
+
+    pace: Literal["push", "pull"]
+    rounds: int
+    """T of gossiping or of training alone."""
+    n_peers: int
+    epochs: int
+    search: Search | None
+    """None: no step 1."""
+    accept_anyone: bool = False
+    interval: float = 1.0
+    """Δ of WAIT(Δ)."""
+    jitter: float = 0.0
+    give_up: float = 3.0
+    """A phase also ends after give_up × rounds × threshold waits."""
+
+
+class Peer:
+    """One peer of the network."""
+
+    def __init__(self, me: PeerId, seed: int, plan: Plan, reachable: Sequence[PeerId]) -> None:
+        """`reachable`: whom it may talk to. Empty: it trains alone."""
+        self.me, self.plan = me, plan
+        self._seed = seed
+        self._reachable = reachable
+        self.neighbours: Sequence[PeerId] = reachable
+        self.phase: Phase = "starting"
+        self.updates = 0
+        """Updates done in this phase."""
+        self.waits = 0
+        """WAIT(Δ)s done in this phase."""
+        self._samplings = 0  # of the current round
+        self._draws = 0  # random decisions taken so far
+        self._busy = False  # an update is in progress
+        self._buffer: dict[PeerId, ModelRef] = {}  # SAVE(w_i): the newest model of each sender, oldest first
+
+    def handle(self, event: Event) -> list[Action]:
+        """What the peer wants done, now that this has happened to it."""
+        match event:
+            case Start():
+                return self._update((), top_m=None)
+            case Wake():
+                return self._main()
+            case Received(model):
+                return self._on_receive_model(model)
+            case Updated():
+                return self._on_updated()
+            case Selected(neighbours):
+                self.neighbours = neighbours
+                return self._enter("gossiping" if neighbours else "alone")
+
+    # --- MAIN, both algorithms ---------------------------------------------------------------------------------------
+
+    def _main(self) -> list[Action]:
+        if self.plan.pace == "pull":
+            return self._begin_round()
+        if not self.neighbours:
+            return []
+        actions: list[Action] = [Send(self._random().choice(self.neighbours)), WakeAfter(self._next_wait())]
+        if self.phase in ("searching", "gossiping"):
+            self.waits += 1
+            if self.waits >= self.plan.give_up * self._rounds() * self._threshold() and not self._busy:
+                actions += self._end_phase()
+        return actions
+
+    def _begin_round(self) -> list[Action]:
+        if self.phase == "alone":
+            return self._update((), top_m=None)
+        return self._sample() if self.phase in ("searching", "gossiping") else []
+
+    def _sample(self) -> list[Action]:
+        """RANDOMPEER, as often as models are waited for."""
+        return [Request(tuple(self._random().sample(self.neighbours, self._threshold())))]
+
+    def _next_wait(self) -> float:
+        return self.plan.interval * (1 + self.plan.jitter * self._random().uniform(-1, 1))
+
+    # --- ONRECEIVEMODEL, both algorithms -----------------------------------------------------------------------------
+
+    def _on_receive_model(self, model: ModelRef) -> list[Action]:
+        if self.phase not in ("searching", "gossiping"):
+            return [Drop(model, "unused")]
+        if not self._accepts(model.owner):
+            return [Drop(model, "refused")]
+        older = self._buffer.pop(model.owner, None)
+        self._buffer[model.owner] = model
+        return [*([Drop(older, "replaced")] if older else []), *self._merge_if_full()]
+
+    def _accepts(self, sender: PeerId) -> bool:
+        return self.phase == "searching" or self.plan.accept_anyone or sender in self.neighbours
+
+    def _threshold(self) -> int:
+        """Models that the peer waits for: n_sampled in step 1, else n_peers, or all neighbours if they are fewer."""
+        if self.phase == "searching" and self.plan.search:
+            return self.plan.search.n_sampled
+        return min(self.plan.n_peers, len(self.neighbours))
+
+    def _merge_if_full(self) -> list[Action]:
+        if self._busy or len(self._buffer) < self._threshold():
+            return []
+        if self.phase == "searching" and self.plan.search:
+            return self._compare(self.plan.search)
+        return self._update(self._take(len(self._buffer)), top_m=None)
+
+    def _compare(self, search: Search) -> list[Action]:
+        """Algorithm 2, n_sampled models received: count the top m, and merge those of a round's last sampling."""
+        models = self._take(search.n_sampled)
+        self._samplings += 1
+        if self._samplings < search.samplings_per_round:
+            more = self._sample() if self.plan.pace == "pull" else self._merge_if_full()
+            return [Score(models, search.m), *more]
+        self._samplings = 0
+        return self._update(models, top_m=search.m)
+
+    def _take(self, count: int) -> tuple[ModelRef, ...]:
+        """The oldest saved models, which leave the buffer."""
+        senders = list(self._buffer)[:count]
+        return tuple(self._buffer.pop(sender) for sender in senders)
+
+    # --- updates and phases ------------------------------------------------------------------------------------------
+
+    def _update(self, models: tuple[ModelRef, ...], top_m: int | None) -> list[Action]:
+        self._busy = True
+        searching = self.plan.search if self.phase == "searching" else None
+        epochs = searching.epochs if searching else self.plan.epochs
+        return [Update(models, top_m, epochs, may_stop=self.phase in ("gossiping", "alone"))]
+
+    def _on_updated(self) -> list[Action]:
+        self._busy = False
+        if self.phase == "starting":
+            return self._after_first_training()
+        self.updates += 1
+        if self.updates >= self._rounds():
+            return self._end_phase()
+        if self.phase == "alone":
+            return [] if self.plan.pace == "pull" else self._update((), top_m=None)
+        return self._merge_if_full()
+
+    def _after_first_training(self) -> list[Action]:
+        if not self._reachable:
+            return self._enter("alone")
+        actions = self._enter("searching" if self.plan.search else "gossiping")
+        if self.plan.pace == "push":
+            actions.append(WakeAfter(self.plan.interval * self._random().random()))  # a random phase
+        return actions
+
+    def _rounds(self) -> int:
+        return self.plan.search.rounds if self.phase == "searching" and self.plan.search else self.plan.rounds
+
+    def _end_phase(self) -> list[Action]:
+        return (
+            [*self._enter("selecting"), Select()] if self.phase == "searching" else [*self._enter("finished"), Finish()]
+        )
+
+    def _enter(self, phase: Phase) -> list[Action]:
+        """Begin a phase afresh: counters at zero, nothing saved."""
+        leftovers: list[Action] = [Drop(model, "unused") for model in self._buffer.values()]
+        self.phase, self.updates, self.waits, self._samplings = phase, 0, 0, 0
+        self._buffer = {}
+        if phase == "alone" and self.plan.pace == "push":
+            return [*leftovers, *self._update((), top_m=None)]
+        return leftovers
+
+    def _random(self) -> random.Random:
+        self._draws += 1
+        return rng.stream(self._seed, "peer", self.me, self._draws)
+
+    # --- state on disk -----------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """All that changes over a peer's life, as plain data."""
+        return {
+            "phase": self.phase,
+            "updates": self.updates,
+            "waits": self.waits,
+            "samplings": self._samplings,
+            "draws": self._draws,
+            "busy": self._busy,
+            "buffer": [[ref.owner, ref.version] for ref in self._buffer.values()],
+            "neighbours": None if self.neighbours is self._reachable else list(self.neighbours),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become what `state` described."""
+        self.phase, self.updates, self.waits = state["phase"], state["updates"], state["waits"]
+        self._samplings, self._draws, self._busy = state["samplings"], state["draws"], state["busy"]
+        self._buffer = {PeerId(o): ModelRef(PeerId(o), v) for o, v in state["buffer"]}
+        if state["neighbours"] is not None:
+            self.neighbours = tuple(PeerId(p) for p in state["neighbours"])

@@ -1,0 +1,115 @@
+"""The decisions of the paper that depend on numbers: pure functions, each rule in one place.
+
+    select_top_m         Algorithm 2, SELECT_TOP_M
+    choose_neighbours    Algorithm 2, SELECTNEIGHBORS ("merged with i more than expected")
+    EarlyStopping        section 5.4, "early stopping on local validation data"
+
+Drivers call them with the numbers; `pens.peer` never sees a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pens.messages import PeerId
+
+
+def select_top_m(senders: Sequence[PeerId], losses: Sequence[float], m: int) -> list[int]:
+    """Algorithm 2, SELECT_TOP_M: positions of the m models with the lowest loss on the receiver's training data.
+
+    A loss that is not a number is the worst of all; ties go to the lower peer number.
+    """
+
+    def rank(i: int) -> tuple[float, int]:
+        return (math.inf if math.isnan(losses[i]) else losses[i], senders[i])
+
+    return sorted(range(len(senders)), key=rank)[:m]
+
+
+@dataclass
+class Tally:
+    """What one peer counts during step 1."""
+
+    selected: Counter[PeerId] = field(default_factory=Counter)
+    """How often each peer was among the top m."""
+    sampled: Counter[PeerId] = field(default_factory=Counter)
+    """How often each peer was compared."""
+    samplings: int = 0
+
+    def add(self, senders: Sequence[PeerId], chosen: Sequence[PeerId]) -> None:
+        """Count one sampling: who was compared, who was among the top m."""
+        self.sampled.update(senders)
+        self.selected.update(chosen)
+        self.samplings += 1
+
+
+@dataclass(frozen=True)
+class SelectionRule:
+    """What "more than expected" means."""
+
+    m: int
+    n_sampled: int
+    num_others: int
+    """Peers that could have been sampled."""
+    expected: Literal["uniform", "received"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The end of step 1."""
+
+    neighbours: tuple[PeerId, ...]
+    fallback: bool
+    """Nobody was selected more than expected, and the most often selected were taken."""
+
+
+def choose_neighbours(tally: Tally, rule: SelectionRule) -> Selection:
+    """Algorithm 2, SELECTNEIGHBORS: those selected strictly more often than if sampling had been the only cause.
+
+    uniform:  count > m · samplings / (k − 1): every other peer equally likely in every sampling.
+    received: count > (times compared) · m / n_sampled: each comparison equally likely to end in the top m. For pushed
+              models, where some senders are heard more often than others.
+
+    Whoever finds nobody takes the m selected most often, rather than train alone.
+    """
+    if rule.expected == "uniform":
+        found = [p for p, count in tally.selected.items() if count * rule.num_others > rule.m * tally.samplings]
+    else:
+        found = [p for p, count in tally.selected.items() if count * rule.n_sampled > tally.sampled[p] * rule.m]
+    if found:
+        return Selection(tuple(sorted(found)), fallback=False)
+    by_count = sorted(tally.selected.items(), key=lambda item: (-item[1], item[0]))
+    return Selection(tuple(sorted(p for p, _ in by_count[: rule.m])), fallback=True)
+
+
+@dataclass
+class EarlyStopping:
+    """Section 5.4, per peer: stop when the mean of the last `window` validation results has not improved for `patience`
+    rounds; remember which round was best. Works on accuracy (default) or on loss."""
+
+    stop_on: Literal["accuracy", "loss"]
+    window: int
+    patience: int
+    recent: list[float] = field(default_factory=list)
+    best_mean: float = -math.inf
+    rounds_since_best_mean: int = 0
+    best: float = -math.inf
+    stopped: bool = False
+
+    def observe(self, loss: float, accuracy: float) -> bool:
+        """Take in one round's validation result; whether it is the best so far."""
+        value = accuracy if self.stop_on == "accuracy" else -loss
+        is_best = value > self.best or self.best == -math.inf
+        self.best = max(self.best, value)
+        self.recent = [*self.recent, value][-self.window :]
+        mean = math.fsum(self.recent) / len(self.recent)
+        if mean > self.best_mean + 1e-9:
+            self.best_mean, self.rounds_since_best_mean = mean, 0
+        else:
+            self.rounds_since_best_mean += 1
+        self.stopped = self.rounds_since_best_mean >= self.patience
+        return is_best

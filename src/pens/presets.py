@@ -1,0 +1,95 @@
+"""Named settings, the paper's experiments among them (section 5, tables 1 and 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pens.config import Settings
+from pens.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings with a name and a purpose."""
+
+    name: str
+    about: str
+    values: dict[str, Any]
+
+    @property
+    def settings(self) -> Settings:
+        return Settings().replace(self.values)
+
+
+_CIFAR10 = {
+    "dataset": "cifar-10",
+    "peers": 100,
+    "train_per_peer": 400,
+    "val_per_peer": 100,
+}
+_FASHION = {
+    "dataset": "fashion-mnist",
+    "peers": 100,
+    "train_per_peer": 500,
+    "val_per_peer": 100,
+}
+_LAPTOP = {
+    "peers": 20,
+    "train_per_peer": 100,
+    "val_per_peer": 50,
+    "test_samples": 1000,
+    "rounds": 40,
+    "patience": 15,
+    "n_peers": 5,
+    "n_sampled": 6,
+    "step1_rounds": 8,
+    "step1_samplings": 5,
+    "step1_epochs": 3,
+    "central_rounds": 12,
+    "central_patience": 4,
+}
+
+PRESETS: dict[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            "digits",
+            "20 peers, two rotations, embedded 8 × 8 digits: the paper's story in seconds",
+            {
+                "dataset": "digits",
+                "peers": 20,
+                "train_per_peer": 40,
+                "val_per_peer": 30,
+                "lr": 3e-3,
+                "rounds": 60,
+                "patience": 20,
+                "n_peers": 9,
+                "n_sampled": 8,
+                "step1_rounds": 10,
+                "step1_samplings": 8,
+                "step1_epochs": 10,
+                "central_rounds": 30,
+            },
+        ),
+        Preset("fashion-mnist", "table 3: 100 peers of 500 samples, two rotations; for a GPU", _FASHION),
+        Preset("cifar-10", "table 1: 100 peers of 400 samples, two rotations; for a GPU", _CIFAR10),
+        Preset(
+            "fashion-mnist-small",
+            "20 peers of 100 samples, two rotations; minutes on a laptop",
+            {**_LAPTOP, "dataset": "fashion-mnist"},
+        ),
+        Preset(
+            "cifar-10-small",
+            "20 peers of 100 samples, two rotations; minutes on a laptop",
+            {**_LAPTOP, "dataset": "cifar-10"},
+        ),
+    )
+}
+
+
+def preset(name: str) -> Preset:
+    """A preset by name."""
+    if name not in PRESETS:
+        raise SettingsError(f"unknown preset {name!r}: choose from {', '.join(PRESETS)}, or name a .toml file")
+    return PRESETS[name]

@@ -1,0 +1,94 @@
+"""Pictures: who merged whose models (the paper's figure 2), and learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+
+from pens.config import Method
+from pens.data.samples import Array
+from pens.results import ExperimentResult, RunResult
+
+COLOURS: dict[Method, str] = {
+    "local": "#8c8c8c",
+    "random": "#d1843c",
+    "pens": "#1f6fb4",
+    "oracle": "#3a9a5f",
+    "central": "#8256a8",
+}
+
+
+def write_heatmaps(result: ExperimentResult, path: Path) -> bool:
+    """Figure 2: how often each peer merged each other's models, one map per method, first seed. Peers of one kind stand
+    together. False where no method merged anything."""
+    runs = [runs[0] for runs in _by_method(result) if runs[0].communication.merged.sum()]
+    if not runs:
+        return False
+    figure = Figure(figsize=(3.6 * len(runs) + 0.9, 3.9), layout="constrained")
+    axes = figure.subplots(1, len(runs), squeeze=False)[0]
+    for axis, run in zip(axes, runs, strict=True):
+        image = _draw_heatmap(axis, run)
+    axes[0].set_ylabel("receiving peer")
+    figure.colorbar(image, ax=list(axes), label="merges, relative to the largest", shrink=0.9)
+    figure.savefig(path, dpi=140)
+    return True
+
+
+def _draw_heatmap(axis: Axes, run: RunResult) -> AxesImage:
+    order = np.argsort(run.kinds, kind="stable")
+    matrix = run.pairs.merge_matrix(len(run.kinds))[np.ix_(order, order)]
+    image = axis.imshow(matrix / max(1, matrix.max()), cmap="magma", vmin=0, vmax=1, interpolation="nearest")
+    sizes = np.bincount(run.kinds)
+    ends = np.cumsum(sizes)
+    for end in ends[:-1]:
+        axis.axhline(end - 0.5, color="white", linewidth=0.8)
+        axis.axvline(end - 0.5, color="white", linewidth=0.8)
+    axis.set_xticks(ends - sizes / 2 - 0.5, run.kind_names)
+    axis.set_yticks(ends - sizes / 2 - 0.5, run.kind_names)
+    axis.tick_params(length=0)
+    axis.set_title(run.method)
+    axis.set_xlabel("sending peer")
+    return image
+
+
+def write_curves(result: ExperimentResult, path: Path) -> None:
+    """Validation accuracy over virtual time: mean over peers and seeds, with the middle half of the peers as a band."""
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axis = figure.subplots()
+    longest = 0.0
+    for runs in _by_method(result):
+        method = runs[0].method
+        times, values = _curves(runs)
+        low, high = np.percentile(values, [25, 75], axis=0)
+        axis.fill_between(times, 100 * low, 100 * high, color=COLOURS[method], alpha=0.15, linewidth=0)
+        axis.plot(times, 100 * values.mean(0), color=COLOURS[method], label=method, linewidth=1.8)
+        longest = max(longest, times[-1])
+    unit = "round" if result.settings.gossip.schedule == "rounds" else "virtual time"
+    axis.set(xlabel=unit, ylabel="validation accuracy %", xlim=(0, longest))
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, loc="lower right")
+    axis.set_title("mean over peers and seeds; band: the middle half of the peers", fontsize=10)
+    figure.savefig(path, dpi=140)
+
+
+def _curves(runs: Sequence[RunResult]) -> tuple[Array, Array]:
+    """Each peer's validation accuracy on a common time axis; a peer's last value holds.  → [time], [peer, time]"""
+    end = max(float(run.history.time.max()) for run in runs)
+    times = np.linspace(0, end, 200) if end > 200 else np.arange(0.5, end + 0.25, 0.5)
+    curves = []
+    for run in runs:
+        for peer in np.unique(run.history.peer):
+            mine = run.history.peer == peer
+            when, what = run.history.time[mine], run.history.val_accuracy[mine]
+            curves.append(what[np.clip(np.searchsorted(when, times, side="right") - 1, 0, None)])
+    return times, np.stack(curves)
+
+
+def _by_method(result: ExperimentResult) -> list[tuple[RunResult, ...]]:
+    return [result.of(method) for method in dict.fromkeys(run.method for run in result.runs)]

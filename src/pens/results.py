@@ -1,0 +1,170 @@
+"""Typed results: what one run found, what an experiment of several runs found, and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pens.config import Method, Settings
+from pens.data.samples import Array
+from pens.metrics import Agreement, Interval, interval, worst_tenth
+
+
+@dataclass(frozen=True)
+class Communication:
+    """Models that each peer sent, received, refused, merged and scored.  [peer] each"""
+
+    sent: Array
+    received: Array
+    refused: Array
+    merged: Array
+    scored: Array
+    model_bytes: int
+    """What one model weighs on the wire: 4 bytes per number."""
+
+    @property
+    def bytes_sent(self) -> int:
+        return int(self.sent.sum()) * self.model_bytes
+
+    @property
+    def bytes_received(self) -> int:
+        return int(self.received.sum()) * self.model_bytes
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What happened between pairs of peers, as sparse columns: only pairs that met have a row."""
+
+    receiver: Array
+    sender: Array
+    merged: Array
+    """How often the receiver merged a model of the sender."""
+    selected: Array
+    """How often the sender was among the receiver's top m."""
+    sampled: Array
+    """How often the receiver compared a model of the sender."""
+
+    def merge_matrix(self, num_peers: int) -> Array:
+        """Merge counts as a dense matrix, as in figure 2.  [receiver, sender]"""
+        matrix = np.zeros((num_peers, num_peers), np.int64)
+        matrix[self.receiver, self.sender] = self.merged
+        return matrix
+
+
+@dataclass(frozen=True)
+class History:
+    """All updates in order of virtual time, as columns of equal length."""
+
+    time: Array
+    """When the update was complete: virtual time, or round number (+ 0.5)."""
+    peer: Array
+    version: Array
+    searching: Array
+    """Whether early stopping did not apply yet: the first training and PENS step 1."""
+    merged: Array
+    train_loss: Array
+    val_loss: Array
+    val_accuracy: Array
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One method with one seed."""
+
+    method: Method
+    seed: int
+    accuracy: Array
+    """Test accuracy of each peer on its own distribution.  [peer]"""
+    kinds: tuple[int, ...]
+    """Each peer's distribution."""
+    kind_names: tuple[str, ...]
+    agreement: Agreement | None
+    """Precision and recall of the selected neighbours, where the method selects."""
+    neighbours: Mapping[int, tuple[int, ...]]
+    """The neighbours that each peer selected."""
+    communication: Communication
+    pairs: Pairs
+    history: History
+    models: Mapping[str, torch.Tensor]
+    """The tested model of each peer.  {name: [peer, *shape]}"""
+    rounds: float
+    """Virtual time at the end."""
+    mean_batch: float
+    """Updates computed at once, on average."""
+    seconds: float
+    """Wall-clock time, interruptions not counted."""
+    warnings: tuple[str, ...]
+    device: str
+
+    @property
+    def mean_accuracy(self) -> float:
+        return float(self.accuracy.mean())
+
+    @property
+    def worst_tenth(self) -> float:
+        return worst_tenth(self.accuracy)
+
+    def state_dict(self, peer: int) -> dict[str, torch.Tensor]:
+        """One peer's tested model, to load into a module. The central model is peer 0."""
+        return {name: tensor[peer] for name, tensor in self.models.items()}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One row of the table: a method over all its seeds."""
+
+    method: Method
+    seeds: int
+    accuracy: Interval
+    worst_tenth: Interval
+    precision: Interval | None
+    recall: Interval | None
+    models_merged: float
+    """Models merged per peer."""
+    mean_batch: float
+    seconds: float
+    """Of all seeds together."""
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """All runs of an experiment."""
+
+    settings: Settings
+    runs: tuple[RunResult, ...]
+    folder: Path | None = None
+
+    def of(self, method: Method) -> tuple[RunResult, ...]:
+        """A method's runs, one per seed."""
+        return tuple(run for run in self.runs if run.method == method)
+
+    def summary(self, method: Method) -> Summary:
+        """A method over its seeds."""
+        return summarise(self.of(method))
+
+    @property
+    def table(self) -> tuple[Summary, ...]:
+        """One row per method, in the order in which they were run."""
+        return tuple(self.summary(method) for method in dict.fromkeys(run.method for run in self.runs))
+
+
+def summarise(runs: tuple[RunResult, ...]) -> Summary:
+    """One method's runs as a row of the table."""
+    if not runs:
+        raise KeyError("no run of that method")
+    found = [run.agreement for run in runs if run.agreement]
+    return Summary(
+        method=runs[0].method,
+        seeds=len(runs),
+        accuracy=interval([run.mean_accuracy for run in runs]),
+        worst_tenth=interval([run.worst_tenth for run in runs]),
+        precision=interval([a.precision for a in found]) if found else None,
+        recall=interval([a.recall for a in found]) if found else None,
+        models_merged=float(np.mean([run.communication.merged.mean() for run in runs])),
+        mean_batch=float(np.mean([run.mean_batch for run in runs])),
+        seconds=sum(run.seconds for run in runs),
+    )

@@ -1,0 +1,266 @@
+"""Run directories: what a run leaves on disk, and how it is continued.
+
+    DIR/experiment.json             settings, methods, seeds: all that decides the results
+    DIR/pens-seed0/                 one run
+        checkpoint.safetensors      while it runs: the whole state, replaced at once
+        history.parquet             every update: time, peer, losses, validation accuracy
+        pairs.parquet               who merged, selected and compared whose models, and how often
+        models.safetensors          every peer's tested model, {name: [peer, ...]}
+        result.json                 everything else; written last, so its presence means that the run is complete
+
+Every file is written beside its place and then moved there, so that whatever stops a run, what is there is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import safetensors
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pens.config import METHODS, Method, Settings, parse_settings
+from pens.errors import PensError, RunDirError
+from pens.metrics import Agreement
+from pens.results import Communication, History, Pairs, RunResult
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ExperimentRecord:
+    """What decides an experiment's results."""
+
+    settings: Settings
+    methods: tuple[Method, ...]
+    seeds: tuple[int, ...]
+    own_parts: tuple[str, ...] = ()
+    """Parts that came as Python objects and cannot be restored from disk: "model", "data"."""
+    data_dir: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "settings": self.settings.model_dump(mode="json"),
+            "methods": list(self.methods),
+            "seeds": list(self.seeds),
+            "own_parts": list(self.own_parts),
+            "data_dir": self.data_dir,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> ExperimentRecord:
+        methods = tuple(m for name in data["methods"] for m in METHODS if m == name)
+        return ExperimentRecord(
+            parse_settings(data["settings"]),
+            methods,
+            tuple(data["seeds"]),
+            tuple(data["own_parts"]),
+            data["data_dir"],
+        )
+
+
+class ExperimentDir:
+    """The folder of an experiment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def _record_file(self) -> Path:
+        return self.folder / "experiment.json"
+
+    def create(self, record: ExperimentRecord) -> None:
+        """Take a new or empty folder."""
+        if self.folder.is_dir() and any(self.folder.iterdir()):
+            what = "already holds a run" if self._record_file.exists() else "is not empty"
+            remedy = f", or continue that run with --resume {self.folder}" if self._record_file.exists() else ""
+            raise RunDirError(f"{self.folder} {what}: choose another --out{remedy}")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write_json(self._record_file, record.to_json())
+        except OSError as error:
+            raise RunDirError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
+
+    def read(self) -> ExperimentRecord:
+        """What the folder's experiment is."""
+        if not self._record_file.is_file():
+            raise RunDirError(f"{self.folder} holds no run: there is no {self._record_file.name} in it")
+        data = _read_json(self._record_file)
+        try:
+            return ExperimentRecord.from_json(data)
+        except (KeyError, TypeError, PensError) as error:
+            raise RunDirError(
+                f"{self._record_file}: not the record of a run of this version of pens: {error}"
+            ) from None
+
+    def run(self, method: Method, seed: int) -> RunDir:
+        return RunDir(self.folder / f"{method}-seed{seed}")
+
+    def results(self) -> list[RunResult]:
+        """All runs that are complete, in the experiment's order."""
+        record = self.read()
+        runs = [self.run(method, seed) for method in record.methods for seed in record.seeds]
+        return [run.read() for run in runs if run.is_complete()]
+
+
+class RunDir:
+    """The folder of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
+
+    def is_complete(self) -> bool:
+        return (self.folder / "result.json").is_file()
+
+    # --- while it runs ------------------------------------------------------------------------------------------------
+
+    def save_checkpoint(self, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Replace the checkpoint: one file, so that it is whole or the one before."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        metadata = {"format": str(FORMAT), "state": json.dumps(data)}
+        contents = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+        _replace(self._checkpoint, lambda path: save_file(contents, path, metadata))
+
+    def load_checkpoint(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """The state of a run that was stopped, if there is one."""
+        if not self._checkpoint.is_file():
+            return None
+        tensors, metadata = _read_tensors(self._checkpoint)
+        if metadata.get("format") != str(FORMAT):
+            raise RunDirError(
+                f"{self._checkpoint}: written by another version of pens: delete it to start that run anew"
+            )
+        return json.loads(metadata["state"]), tensors
+
+    # --- when it is complete ------------------------------------------------------------------------------------------
+
+    def save(self, result: RunResult) -> None:
+        """Write a complete run, then let go of its checkpoint."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write_table(self.folder / "history.parquet", result.history)
+        _write_table(self.folder / "pairs.parquet", result.pairs)
+        models = {name: t.detach().cpu().contiguous() for name, t in result.models.items()}
+        _replace(self.folder / "models.safetensors", lambda path: save_file(models, path))
+        _write_json(self.folder / "result.json", _result_json(result))
+        self._checkpoint.unlink(missing_ok=True)
+
+    def read(self) -> RunResult:
+        """A complete run."""
+        data = _read_json(self.folder / "result.json")
+        try:
+            return RunResult(
+                method=next(m for m in METHODS if m == data["method"]),
+                seed=data["seed"],
+                accuracy=np.array(data["accuracy"]),
+                kinds=tuple(data["kinds"]),
+                kind_names=tuple(data["kind_names"]),
+                agreement=Agreement(**data["agreement"]) if data["agreement"] else None,
+                neighbours={int(p): tuple(n) for p, n in data["neighbours"].items()},
+                communication=_communication(data["communication"]),
+                pairs=Pairs(**_read_table(self.folder / "pairs.parquet")),
+                history=History(**_read_table(self.folder / "history.parquet")),
+                models=_read_tensors(self.folder / "models.safetensors")[0],
+                rounds=data["rounds"],
+                mean_batch=data["mean_batch"],
+                seconds=data["seconds"],
+                warnings=tuple(data["warnings"]),
+                device=data["device"],
+            )
+        except (KeyError, TypeError, StopIteration) as error:
+            raise RunDirError(f"{self.folder}: not a run of this version of pens: {error!r}") from None
+
+
+def _result_json(result: RunResult) -> dict[str, Any]:
+    communication = asdict(result.communication)
+    return {
+        "format": FORMAT,
+        "method": result.method,
+        "seed": result.seed,
+        "mean_accuracy": result.mean_accuracy,
+        "worst_tenth": result.worst_tenth,
+        "agreement": asdict(result.agreement) if result.agreement else None,
+        "accuracy": result.accuracy.tolist(),
+        "kinds": list(result.kinds),
+        "kind_names": list(result.kind_names),
+        "neighbours": {str(peer): list(n) for peer, n in result.neighbours.items()},
+        "communication": {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in communication.items()},
+        "bytes_sent": result.communication.bytes_sent,
+        "bytes_received": result.communication.bytes_received,
+        "rounds": result.rounds,
+        "mean_batch": result.mean_batch,
+        "seconds": result.seconds,
+        "warnings": list(result.warnings),
+        "device": result.device,
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
+    }
+
+
+def _communication(data: Mapping[str, Any]) -> Communication:
+    columns: dict[str, Any] = {k: np.array(v) if isinstance(v, list) else v for k, v in data.items()}
+    return Communication(**columns)
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file beside its place and move it there."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_json(path: Path, data: Mapping[str, Any]) -> None:
+    _replace(path, lambda p: p.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunDirError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(data, dict):
+        raise RunDirError(f"{path}: cannot be read: not a JSON object")
+    return data
+
+
+def _write_table(path: Path, columns: History | Pairs) -> None:
+    table = pa.table({name: pa.array(values) for name, values in vars(columns).items()})
+    _replace(path, lambda p: pq.write_table(table, p, compression="zstd"))
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise RunDirError(f"{path}: cannot be read: {error}") from None
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError) as error:
+        raise RunDirError(f"{path}: cannot be read: {error}") from None

@@ -1,0 +1,130 @@
+"""The paper's scenario, section 3, as properties."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pens.config import ScenarioSettings
+from pens.data.samples import Dataset, Samples
+from pens.data.scenarios import Federation, PeerData, pooled, rotate, rotated_federation
+from pens.errors import DataError, NotEnoughData
+
+ANGLES = [(0,), (0, 180), (90, 270), (0, 90, 180, 270), (0, -90, 540)]
+
+
+def numbered(count: int, offset: int = 0, side: int = 3) -> Samples:
+    """Samples that say who they are: the pixel (0, 1) is the number, (0, 0) is −1 to tell rotations apart."""
+    x = np.zeros((count, 1, side, side), np.float32)
+    x[:, 0, 0, 0] = -1
+    x[:, 0, 0, 1] = np.arange(count) + offset + 1
+    return Samples(x, np.arange(count) % 10)
+
+
+def dataset(train: int = 120, test: int = 40) -> Dataset:
+    return Dataset("numbered", numbered(train), numbered(test, offset=1000))
+
+
+def identities(samples: Samples) -> list[int]:
+    return [int(v) for v in samples.x.max(axis=(1, 2, 3))]
+
+
+def angle_of(image: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> int:
+    corner = np.argwhere(image[0] == -1)[0]
+    return {(0, 0): 0, (2, 0): 90, (2, 2): 180, (0, 2): 270}[tuple(int(v) for v in corner)]
+
+
+@given(st.sampled_from(ANGLES), st.integers(1, 4), st.integers(1, 6), st.integers(1, 3), st.integers(0, 5))
+def test_every_sample_goes_to_one_place_rotated_as_its_peers_kind(
+    angles: tuple[int, ...], per_kind: int, train: int, val: int, seed: int
+) -> None:
+    peers = per_kind * len(angles)
+    if peers < 2:
+        return
+    settings = ScenarioSettings(rotations=angles, peers=peers, train_per_peer=train, val_per_peer=val)
+    federation = rotated_federation(dataset(), settings, seed)
+    assert len(federation.peers) == peers
+    assert np.bincount(federation.kinds).tolist() == [per_kind] * len(angles)
+    handed_out: list[int] = []
+    for peer, kind in zip(federation.peers, federation.kinds, strict=True):
+        assert (len(peer.train), len(peer.val)) == (train, val)
+        for part in (peer.train, peer.val):
+            handed_out += identities(part)
+            assert {angle_of(image) for image in part.x} == {angles[kind] % 360}
+            assert [(i - 1) % 10 for i in identities(part)] == part.y.tolist()
+    assert len(handed_out) == len(set(handed_out))
+    tested = [identities(test) for test in federation.tests]
+    assert len({i for part in tested for i in part}) == sum(len(part) for part in tested)
+    assert {len(part) for part in tested} == {40 // len(angles)}
+    for test, angle in zip(federation.tests, angles, strict=True):
+        assert {angle_of(image) for image in test.x} == {angle % 360}
+
+
+def test_the_seed_decides_who_gets_what() -> None:
+    settings = ScenarioSettings(peers=4, train_per_peer=5, val_per_peer=2)
+    one, again, other = (rotated_federation(dataset(), settings, seed) for seed in (1, 1, 2))
+    assert identities(one.peers[0].train) == identities(again.peers[0].train)
+    assert identities(one.peers[0].train) != identities(other.peers[0].train)
+
+
+def test_the_full_test_set_and_its_bound_are_options() -> None:
+    settings = ScenarioSettings(peers=4, train_per_peer=5, val_per_peer=2, test="full", test_samples=30)
+    federation = rotated_federation(dataset(), settings, 0)
+    assert [len(test) for test in federation.tests] == [30, 30]
+    assert identities(federation.tests[0]) == identities(federation.tests[1])
+
+
+def test_half_a_turn_may_be_a_mirror_image() -> None:
+    samples = numbered(1)
+    assert angle_of(rotate(samples, 180).x[0]) == 180
+    flipped = rotate(samples, 180, "flip").x[0, 0]
+    np.testing.assert_array_equal(flipped, samples.x[0, 0, ::-1])
+
+
+@pytest.mark.parametrize("values", [{"peers": 40}, {"train_per_peer": 90}, {"peers": 100, "train_per_peer": 1}])
+def test_too_little_data_names_the_largest_settings_that_fit(values: dict[str, int]) -> None:
+    settings = ScenarioSettings(**{"peers": 4, "train_per_peer": 20, "val_per_peer": 2, **values})
+    with pytest.raises(NotEnoughData) as caught:
+        rotated_federation(dataset(), settings, 0)
+    remedies = re.findall(r"(train_per_peer|peers) = (\d+)", str(caught.value))
+    assert remedies
+    for name, value in remedies:
+        rotated_federation(dataset(), settings.model_copy(update={name: int(value)}), 0)
+        step = 2 if name == "peers" else 1
+        with pytest.raises(NotEnoughData):
+            rotated_federation(dataset(), settings.model_copy(update={name: int(value) + step}), 0)
+
+
+def test_samples_that_cannot_be_rotated_are_refused() -> None:
+    flat = Samples(np.zeros((50, 7), np.float32), np.zeros(50, np.int64))
+    settings = ScenarioSettings(peers=2, train_per_peer=3, val_per_peer=2)
+    with pytest.raises(DataError, match=r"cannot be rotated: use rotations = \[0\]"):
+        rotated_federation(Dataset("flat", flat, flat), settings, 0)
+    rotated_federation(Dataset("flat", flat, flat), settings.model_copy(update={"rotations": (0,)}), 0)
+
+
+def test_pooled_data_are_all_peers_data() -> None:
+    settings = ScenarioSettings(peers=4, train_per_peer=5, val_per_peer=2)
+    federation = rotated_federation(dataset(), settings, 0)
+    together = pooled(federation)
+    assert identities(together.train) == [i for peer in federation.peers for i in identities(peer.train)]
+    assert len(together.val) == 8
+
+
+def test_data_that_do_not_fit_together_are_refused() -> None:
+    one = numbered(3)
+    with pytest.raises(DataError, match="3 inputs but 2 labels"):
+        Samples(one.x, one.y[:2])
+    with pytest.raises(DataError, match="one integer class per sample"):
+        Samples(one.x, one.y.astype(float))
+    with pytest.raises(DataError, match="at least one of both"):
+        PeerData(one, one.take(slice(0)))
+    peer = PeerData(one, one)
+    with pytest.raises(DataError, match="1 peers but 2 kinds"):
+        Federation((peer,), (0, 0), (one,), ("a",))
+    with pytest.raises(DataError, match="each kind needs a test set"):
+        Federation((peer,), (1,), (one,), ("a",))

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pens.config import (
+    METHODS,
+    Settings,
+    check_methods,
+    check_scenario,
+    flat_keys,
+    parse_assignments,
+    parse_methods,
+    parse_settings,
+)
+from pens.errors import SettingsError
+from pens.presets import PRESETS
+
+
+def refusal(text: str, **values: object) -> None:
+    with pytest.raises(SettingsError, match=text):
+        Settings().replace(values)
+
+
+def test_every_key_is_unique_over_all_sections() -> None:
+    keys = [key for section in Settings().model_dump().values() for key in section]
+    assert len(keys) == len(set(keys))
+
+
+def test_settings_survive_their_own_dump() -> None:
+    for preset in PRESETS.values():
+        assert parse_settings(preset.settings.model_dump(mode="json")) == preset.settings
+
+
+def test_short_and_long_keys_mean_the_same() -> None:
+    assert Settings().replace({"m": 1}) == Settings().replace({"pens.m": 1})
+
+
+def test_unknown_keys_are_refused_with_a_suggestion() -> None:
+    refusal(r"unknown setting 'n_sample', did you mean 'n_sampled'\?", n_sample=3)
+    with pytest.raises(SettingsError, match=r"did you mean 'pens.m'"):
+        Settings().replace({"pens.mm": 3})
+    with pytest.raises(SettingsError, match=r"unknown section \[gosip\], did you mean 'gossip'\?"):
+        parse_settings({"gosip": {"rounds": 3}})
+
+
+def test_values_out_of_bounds_are_refused_with_value_and_bound() -> None:
+    refusal("peers = 1: .*greater than or equal to 2", peers=1)
+    refusal("lr = -1: .*greater than 0", lr=-1)
+    refusal("momentum = 1.0: .*less than 1", momentum=1.0)
+    refusal("rotations = .*45 is not a multiple of 90", rotations=[0, 45])
+    refusal("rotations = .*same rotation", rotations=[0, 360])
+    refusal("rotations", rotations=[])
+    refusal("schedule = 'sync': .*'rounds' or 'async'", schedule="sync")
+    refusal("epochs = 'many'", epochs="many")
+    refusal("lr = nan", lr=float("nan"))
+
+
+def test_assignments_are_read_as_toml_or_words() -> None:
+    values = parse_assignments(["peers=8", "rotations=[0, 90]", "init=common", "lr=1e-2", "own_in_merge=false"])
+    assert values == {"peers": 8, "rotations": [0, 90], "init": "common", "lr": 0.01, "own_in_merge": False}
+    with pytest.raises(SettingsError, match="expected key=value"):
+        parse_assignments(["peers"])
+    with pytest.raises(SettingsError, match="did you mean 'peers'"):
+        parse_assignments(["peer=3"])
+
+
+def test_a_toml_file_is_read_by_section_or_flat(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text("peers = 8\n[pens]\nm = 1\n")
+    assert flat_keys(file) == {"peers": 8, "pens.m": 1}
+    file.write_text("peers = \n")
+    with pytest.raises(SettingsError, match="not valid TOML"):
+        flat_keys(file)
+    with pytest.raises(SettingsError, match="no such file"):
+        flat_keys(tmp_path / "none.toml")
+
+
+def test_methods_are_known_and_named_once() -> None:
+    assert parse_methods("pens, random") == ("pens", "random")
+    with pytest.raises(SettingsError, match="did you mean 'oracle'"):
+        parse_methods("oracel")
+    with pytest.raises(SettingsError, match="stands twice"):
+        parse_methods("pens,pens")
+    with pytest.raises(SettingsError, match="no method"):
+        parse_methods("")
+
+
+def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> None:
+    def check(**values: object) -> None:
+        settings = Settings().replace({"n_peers": 2, **values})
+        check_scenario(settings)
+        kinds = len(settings.scenario.rotations)
+        check_methods(settings, METHODS, settings.scenario.peers, settings.scenario.peers // kinds)
+
+    check(peers=20)
+    with pytest.raises(SettingsError, match="n_sampled = 10, but each peer can hear at most 5 others: lower it or add"):
+        check(peers=6)
+    with pytest.raises(SettingsError, match="m = 4, but only n_sampled = 3"):
+        check(n_sampled=3, m=4)
+    with pytest.raises(SettingsError, match="m = n_sampled = 3"):
+        check(n_sampled=3, m=3)
+    with pytest.raises(SettingsError, match="peers = 21, but 2 rotations .* use 20 or 22"):
+        check(peers=21)
+    with pytest.raises(SettingsError, match="n_peers = 20, but each peer can hear at most 11"):
+        check(peers=12, n_peers=20)
+    with pytest.raises(SettingsError, match="oracle"):
+        check(peers=4, rotations=[0, 90, 180, 270], n_sampled=3)
+
+
+def test_step_one_epochs_follow_the_authors_rule() -> None:
+    settings = Settings().replace({"train_per_peer": 400, "step1_samplings": 10})
+    assert settings.step1_epochs == 4
+    assert settings.replace({"step1_samplings": 1, "epochs": 3}).step1_epochs == 3
+    assert settings.replace({"step1_epochs": 7}).step1_epochs == 7
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().scenario.peers = 3  # type: ignore[misc]
+
+
+def test_the_papers_numbers_stand_in_the_presets() -> None:
+    cifar, fashion = PRESETS["cifar-10"].settings, PRESETS["fashion-mnist"].settings
+    for settings, samples in ((cifar, 400), (fashion, 500)):
+        assert settings.scenario.peers == 100
+        assert settings.scenario.train_per_peer == samples
+        assert settings.scenario.val_per_peer == 100
+        assert (settings.gossip.rounds, settings.gossip.n_peers) == (333, 20)
+        assert (settings.pens.n_sampled, settings.pens.m) == (10, 2)
+        assert settings.pens.step1_rounds * settings.pens.step1_samplings == 200
+        assert (settings.training.optimizer, settings.training.lr, settings.training.batch_size) == ("adam", 1e-3, 8)
