@@ -101,7 +101,7 @@ def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> No
         check(n_sampled=3, m=4)
     with pytest.raises(SettingsError, match="m = n_sampled = 3"):
         check(n_sampled=3, m=3)
-    with pytest.raises(SettingsError, match="peers = 21, but 2 rotations .* use 20 or 22"):
+    with pytest.raises(SettingsError, match=r"peers = 21, but 2 rotations .* use 20 or 22"):
         check(peers=21)
     with pytest.raises(SettingsError, match="n_peers = 20, but each peer can hear at most 11"):
         check(peers=12, n_peers=20)

@@ -3,8 +3,8 @@
 Peers may hold different numbers of samples. Shorter ones are padded, and a mask says what is real: a padded sample has
 weight zero in its batch, and a peer whose epoch is over sits out the remaining steps.
 
-The order of visits depends on the peer's key alone (`pens.engine.bits`): not on who else is in the stack, how long their data
-are, or which back end runs.
+The order of visits depends on the peer's key alone (`pens.engine.bits`): not on who else is in the stack, how long
+their data are, or which back end runs.
 """
 
 from __future__ import annotations

@@ -45,21 +45,27 @@ class StackedNetwork:
     def __init__(self, factory: NetFactory, example: Tensor, num_classes: int, stacked: bool = True) -> None:
         """`example` [sample, ...]: a few real inputs, on which the network is tried out."""
         module = _as_float32(factory())
-        self._noise = {mode: Noise() for mode in (True, False)}
-        self._modules = {
-            mode: lower(module, noise, convolutions=stacked).train(mode).to(example.device)
-            for mode, noise in self._noise.items()
-        }
         self._factory = factory
         self.name = type(module).__name__
-        keys = torch.zeros((), dtype=torch.int64, device=example.device)
-        used = _try_plain(self, example, keys, num_classes)
-        self.trained, self.kept = _layout(module, used)
+        key = torch.zeros((), dtype=torch.int64, device=example.device)
+        self._install(module, example.device, convolutions=False)
+        self.trained, self.kept = _layout(module, _try_plain(self, example, key, num_classes))
         self.num_trained = self.trained[-1].stop
         self.size = self.kept[-1].stop if self.kept else self.num_trained
         if stacked:
-            _try_stacked(self, example, keys)
-        self.bytes_per_sample = _saved_bytes(self, example, keys)
+            self._install(module, example.device, convolutions=True)
+            if _why_not_stacked(self, example, key):
+                self._install(module, example.device, convolutions=False)
+            if reason := _why_not_stacked(self, example, key):
+                raise NetworkError(reason)
+        self.bytes_per_sample = _saved_bytes(self, example, key)
+
+    def _install(self, module: nn.Module, device: torch.device, convolutions: bool) -> None:
+        """Two copies of the module, one for training and one for evaluation, with layers exchanged for their twins."""
+        self._noise = {mode: Noise() for mode in (True, False)}
+        self._modules = {
+            mode: lower(module, noise, convolutions).train(mode).to(device) for mode, noise in self._noise.items()
+        }
 
     def new_row(self, seed: int) -> Tensor:
         """The weights of a fresh network, initialised from a seed.  [size]"""
@@ -162,8 +168,8 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
     return {n for n, g in zip(learned, gradients, strict=True) if g is not None}
 
 
-def _try_stacked(network: StackedNetwork, example: Tensor, key: Tensor) -> None:
-    """Run two models side by side and compare with one at a time."""
+def _why_not_stacked(network: StackedNetwork, example: Tensor, key: Tensor) -> str | None:
+    """Run two models side by side and compare with one at a time; what stands in the way, if anything does."""
     rows = torch.stack([network.new_row(s) for s in (1, 2)]).to(example.device)
     x, keys = example[:2].unsqueeze(0).repeat(2, *(1 for _ in example.shape)), torch.stack([key, key])
     try:
@@ -171,16 +177,17 @@ def _try_stacked(network: StackedNetwork, example: Tensor, key: Tensor) -> None:
             stacked = network.logits(network.tensors(rows.clone()), x, keys, True)
             singly = [network.single(network.tensors(r.clone()), x[0], key, True) for r in rows]
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-        raise NetworkError(
+        return (
             f"{network.name} cannot run as a stack of models: {_brief(error)}\n"
             "Random numbers of its own, in-place writes and decisions on values are what usually stands in the way "
             "(nn.Dropout is fine). `--set backend=loop` trains one model after the other instead."
-        ) from None
-    if not torch.allclose(stacked, torch.stack(singly), rtol=1e-3, atol=1e-4):
-        raise NetworkError(
-            f"{network.name} gives other results as a stack of models than alone: `--set backend=loop` trains one "
-            "model after the other instead"
         )
+    if torch.allclose(stacked, torch.stack(singly), rtol=1e-3, atol=1e-4):
+        return None
+    return (
+        f"{network.name} gives other results as a stack of models than alone: `--set backend=loop` trains one model "
+        "after the other instead"
+    )
 
 
 def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor) -> int:
@@ -193,8 +200,10 @@ def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor) -> int:
         return tensor
 
     batch = example[:2]
-    tensors = {n: t.clone().requires_grad_() for n, t in network.tensors(network.new_row(0).to(example.device)).items()}
-    weights = sum(t.numel() * 4 for t in tensors.values())
+    tensors = network.tensors(network.new_row(0).to(example.device))
+    for place in network.trained:
+        tensors[place.name] = tensors[place.name].detach().requires_grad_()
+    weights = 4 * network.size
     with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
         network._call(tensors, batch, key, True)
     return max(total - weights, 4 * batch[0].numel()) // len(batch) + 1

@@ -104,8 +104,12 @@ class StackEngine:
         counts = data.counts_of(slots)
         total, health = torch.zeros(len(rows), device=rows.device), torch.zeros(len(rows), device=rows.device)
         for step in steps(data, slots, torch.tensor(keys, device=rows.device), epochs, recipe.batch_size):
+            kept = rows[:, self.network.num_trained :]
+            before = None if step.active is None else kept.clone()
             losses, gradients = self._gradients(rows, data.x[slot, step.index], data.y[slot, step.index], step)
             optimizer.step(learned, gradients, step.active)
+            if step.active is not None and before is not None:  # who sits this step out keeps its buffers
+                kept.copy_(torch.where(step.active[:, None], kept, before))
             health += losses
             if step.last_epoch:
                 total += losses * (step.weight > 0).sum(1) / counts

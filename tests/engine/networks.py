@@ -1,0 +1,104 @@
+"""Networks that a stack must run as if each model were alone: the paper's, and unusual ones."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from pens.nets import DigitsCNN, NetFactory
+
+
+class Residual(nn.Module):
+    """A skip connection, a frozen layer, a constant buffer, shapes taken from the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, padding=1, bias=False)
+        self.second = nn.Conv2d(4, 4, 3, padding=1)
+        self.frozen = nn.Linear(4 * 64, 4 * 64)
+        self.frozen.requires_grad_(False)
+        self.unused = nn.Linear(3, 3)
+        self.out = nn.Linear(4 * 64, 10)
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, 4 * 64))
+        self.register_buffer("order", torch.arange(4 * 64).flip(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x).relu()
+        hidden = hidden + torch.tanh(self.second(hidden))
+        flat = hidden.reshape(x.shape[0], -1) * self.scale
+        logits: Tensor = self.out(self.frozen(flat[:, self.order]))
+        return logits
+
+
+class RunningScale(nn.Module):
+    """A buffer that training moves: by assignment and in place, from the weights, not from the samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+        self.register_buffer("level", torch.ones(1))
+        self.register_buffer("steps", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.level = 0.9 * self.level + 0.1 * self.layer.weight.detach().abs().mean().reshape(1)
+            self.steps += 1
+        logits: Tensor = self.layer(x.flatten(1)) / self.level
+        return logits
+
+
+class Tied(nn.Module):
+    """Two layers that share one parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(64, 64)
+        self.b = nn.Linear(64, 64)
+        self.b.weight = self.a.weight
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(torch.tanh(self.b(torch.tanh(self.a(x.flatten(1))))))
+        return logits
+
+
+def _head(*layers: nn.Module, features: int) -> nn.Sequential:
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, 10))
+
+
+IMAGE_NETWORKS: dict[str, NetFactory] = {
+    "digits": lambda: DigitsCNN(),
+    "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
+    "strides": lambda: _head(nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.ReLU(), features=64),
+    "uneven": lambda: _head(nn.Conv2d(1, 4, (3, 2), stride=(1, 2), padding=(2, 0)), nn.GELU(), features=160),
+    "dilation": lambda: _head(nn.Conv2d(1, 4, 3, dilation=2, padding=1, bias=False), nn.SiLU(), features=144),
+    "groups": lambda: _head(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 8, 3, groups=2), nn.ReLU(), features=128),
+    "same": lambda: _head(nn.Conv2d(1, 4, 3, padding="same"), nn.ReLU(), features=256),
+    "circular": lambda: _head(nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular"), nn.ReLU(), features=256),
+    "group norm": lambda: _head(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(inplace=True), features=144),
+    "layer norm": lambda: nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 16), nn.ELU(), nn.Linear(16, 10)),
+    "instance norm": lambda: _head(nn.Conv2d(1, 4, 3), nn.InstanceNorm2d(4, affine=True), features=144),
+    "pooling": lambda: _head(nn.Conv2d(1, 4, 3), nn.AvgPool2d(2), nn.AdaptiveMaxPool2d(2), features=16),
+    "dropout": lambda: nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.Dropout2d(0.3), nn.ReLU(), nn.Flatten(), nn.Dropout(0.5), nn.Linear(288, 10)
+    ),
+    "residual": Residual,
+    "running scale": RunningScale,
+    "tied": Tied,
+}
+
+
+class Words(nn.Module):
+    """Tokens in, classes out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(20, 6)
+        self.attend = nn.MultiheadAttention(6, 2, batch_first=True)
+        self.out = nn.Linear(6, 10)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        words = self.table(tokens)
+        words = words + self.attend(words, words, words, need_weights=False)[0]
+        logits: Tensor = self.out(words.mean(1))
+        return logits

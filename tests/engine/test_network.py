@@ -1,0 +1,134 @@
+"""What a stack of models can run, and what it refuses with a reason."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pens.engine.network import StackedNetwork
+from pens.errors import NetworkError
+from pens.nets import NetFactory
+from tests.engine.networks import IMAGE_NETWORKS, Residual, RunningScale, Tied
+
+IMAGES = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+class OwnNoise(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(x.flatten(1) + 1e-9 * torch.randn_like(x.flatten(1)))
+        return logits
+
+
+class DecidesOnValues(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(x.flatten(1))
+        return logits if self.out.weight.sum() > 0 else -logits
+
+
+class CountsInIntegers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(64, 10)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        logits: Tensor = self.out(x.flatten(1))
+        return logits
+
+
+class FunctionalDropout(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(F.dropout(x.flatten(1), 1e-6, self.training))
+        return logits
+
+
+def sequence(*layers: nn.Module, features: int = 64) -> NetFactory:
+    return lambda: nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, 10))
+
+
+REFUSED: dict[str, tuple[NetFactory, str]] = {
+    "batch norm": (sequence(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), features=72), r"GroupNorm"),
+    "batch norm 1d": (lambda: nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10)), r"GroupNorm"),
+    "wrong shape": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(63, 10)), r"does not run on samples of shape"),
+    "too few classes": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 9)), r"at least 10 class scores"),
+    "no batch": (lambda: nn.Sequential(nn.Flatten(0), nn.Linear(192, 10)), r"does not run|one row"),
+    "nothing to train": (lambda: nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(10)), r"no parameters to train"),
+    "own noise": (OwnNoise, r"cannot run as a stack .*"),
+    "functional dropout": (FunctionalDropout, r"nn.Dropout is fine"),
+    "decides on values": (DecidesOnValues, r"backend=loop"),
+    "integer counter": (CountsInIntegers, r"integer buffer 'calls'"),
+}
+
+
+@pytest.mark.parametrize("name", list(REFUSED))
+def test_what_a_stack_cannot_do_is_refused_with_a_reason(name: str) -> None:
+    factory, reason = REFUSED[name]
+    with pytest.raises(NetworkError, match=reason):
+        StackedNetwork(factory, IMAGES, 10)
+
+
+@pytest.mark.parametrize("factory", [OwnNoise, DecidesOnValues, FunctionalDropout])
+def test_what_only_a_stack_cannot_do_runs_in_the_loop(factory: NetFactory) -> None:
+    StackedNetwork(factory, IMAGES, 10, stacked=False)
+
+
+@pytest.mark.parametrize("name", list(IMAGE_NETWORKS))
+def test_a_row_holds_a_whole_model(name: str) -> None:
+    network = StackedNetwork(IMAGE_NETWORKS[name], IMAGES, 10)
+    torch.manual_seed(5)
+    module = IMAGE_NETWORKS[name]()
+    row = network.row_of(module)
+    assert row.shape == (network.size,)
+    assert torch.equal(network.new_row(5), row)
+    copy = IMAGE_NETWORKS[name]()
+    missing = copy.load_state_dict(network.tensors(row), strict=False)
+    assert not missing.unexpected_keys
+    module.eval(), copy.eval()
+    torch.testing.assert_close(copy(IMAGES), module(IMAGES))
+
+
+def test_frozen_and_unused_parameters_travel_but_are_not_trained() -> None:
+    network = StackedNetwork(Residual, IMAGES, 10)
+    trained = {place.name for place in network.trained}
+    assert trained == {"first.weight", "second.weight", "second.bias", "out.weight", "out.bias"}
+    kept = {place.name for place in network.kept}
+    assert kept == {"frozen.weight", "frozen.bias", "unused.weight", "unused.bias", "scale"}
+
+
+def test_shared_parameters_are_one() -> None:
+    network = StackedNetwork(Tied, IMAGES, 10)
+    assert network.size == sum(p.numel() for p in Tied().parameters())
+
+
+def test_buffers_that_training_moves_are_part_of_the_model() -> None:
+    network = StackedNetwork(RunningScale, IMAGES, 10)
+    rows = torch.stack([network.new_row(s) for s in (1, 2)])
+    tensors = network.tensors(rows)
+    network.logits(tensors, IMAGES.expand(2, -1, -1, -1, -1), torch.zeros(2, dtype=torch.int64), train=True)
+    assert tensors["steps"].flatten().tolist() == [1, 1]
+    assert tensors["level"][0] != tensors["level"][1]
+    before = rows.clone()
+    network.logits(tensors, IMAGES.expand(2, -1, -1, -1, -1), torch.zeros(2, dtype=torch.int64), train=False)
+    assert torch.equal(rows, before)
+
+
+def test_initialisation_leaves_the_global_generator_alone() -> None:
+    network = StackedNetwork(IMAGE_NETWORKS["linear"], IMAGES, 10)
+    before = torch.get_rng_state()
+    network.new_row(3)
+    assert torch.equal(torch.get_rng_state(), before)

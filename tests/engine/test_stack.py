@@ -1,0 +1,60 @@
+"""Rows, references, and law 7: merging with weights that sum to one keeps equal models equal."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pens.engine.stack import ModelStack
+
+CPU = torch.device("cpu")
+floats = st.floats(-1e6, 1e6, width=32)
+
+
+@given(st.lists(floats, min_size=1, max_size=6), st.lists(st.integers(1, 25), min_size=1, max_size=5))
+def test_equal_models_stay_exactly_equal(values: list[float], sizes: list[int]) -> None:
+    stack = ModelStack(len(values), CPU)
+    model = torch.tensor(values)
+    rows = stack.add(model.expand(max(sizes), -1))
+    mixed = stack.mix([rows[:size] for size in sizes])
+    assert torch.equal(mixed, model.expand(len(sizes), -1))
+
+
+@given(st.integers(0, 2**31), st.lists(st.integers(1, 8), min_size=1, max_size=5))
+def test_mixing_is_the_mean_and_does_not_depend_on_company(seed: int, sizes: list[int]) -> None:
+    models = torch.from_numpy(np.random.default_rng(seed).normal(size=(8, 5)).astype(np.float32))
+    stack = ModelStack(5, CPU)
+    rows = stack.add(models)
+    groups = [rows[:size] for size in sizes]
+    mixed = stack.mix(groups)
+    for i, size in enumerate(sizes):
+        torch.testing.assert_close(mixed[i], models[:size].mean(0), rtol=1e-5, atol=1e-6)
+        assert torch.equal(stack.mix([groups[i]])[0], mixed[i])
+
+
+@given(st.lists(st.sampled_from(["add", "retain", "release"]), max_size=60))
+def test_a_row_lives_as_long_as_somebody_refers_to_it(operations: list[str]) -> None:
+    stack = ModelStack(2, CPU)
+    references: dict[int, int] = {}
+    contents: dict[int, float] = {}
+    for number, operation in enumerate(operations):
+        alive = sorted(references)
+        if operation == "add" or not alive:
+            (row,) = stack.add(torch.full((1, 2), float(number)))
+            assert row not in references
+            references[row], contents[row] = 1, float(number)
+            continue
+        row = alive[number % len(alive)]
+        if operation == "retain":
+            stack.retain(row)
+            references[row] += 1
+        else:
+            stack.release(row)
+            references[row] -= 1
+            if not references[row]:
+                del references[row]
+    assert stack.num_alive == len(references)
+    for row in references:
+        assert stack.read([row])[0].tolist() == [contents[row]] * 2

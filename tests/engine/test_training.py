@@ -1,0 +1,210 @@
+"""Law 1: training a stack = training its models one by one. And on a CPU, no bit depends on the cut (law 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch import nn
+
+from pens.data.samples import Samples
+from pens.engine.batches import SampleStack, steps
+from pens.engine.network import StackedNetwork
+from pens.engine.optimizers import Recipe
+from pens.engine.stack import ModelStack
+from pens.engine.training import LoopEngine, StackEngine, Trained
+from pens.nets import NetFactory, PaperCNN
+from tests.engine.networks import IMAGE_NETWORKS, Words
+
+CPU = torch.device("cpu")
+RECIPES = [
+    Recipe("adam", 3e-3, 0.0, 0.0, 4),
+    Recipe("adam", 3e-3, 0.0, 1e-2, 4),
+    Recipe("sgd", 5e-2, 0.0, 0.0, 4),
+    Recipe("sgd", 5e-2, 0.9, 1e-2, 4),
+]
+EQUAL, UNEQUAL = (10, 10, 10), (10, 3, 7)
+
+
+def holders(counts: Sequence[int], shape: tuple[int, ...] = (1, 8, 8), seed: int = 0) -> SampleStack:
+    generator = np.random.default_rng(seed)
+    return SampleStack(
+        [Samples(generator.normal(size=(n, *shape)).astype(np.float32), generator.integers(0, 10, n)) for n in counts],
+        CPU,
+    )
+
+
+def engines(factory: NetFactory, data: SampleStack, memory: int = 1 << 30) -> tuple[StackEngine, LoopEngine]:
+    example = data.x[0, :3]
+    return (
+        StackEngine(StackedNetwork(factory, example, 10), memory),
+        LoopEngine(StackedNetwork(factory, example, 10, stacked=False)),
+    )
+
+
+def first_rows(network: StackedNetwork, count: int) -> torch.Tensor:
+    return torch.stack([network.new_row(seed) for seed in range(count)])
+
+
+def train(engine: StackEngine | LoopEngine, data: SampleStack, recipe: Recipe, epochs: int = 2) -> Trained:
+    slots = list(range(len(data.counts)))
+    rows = first_rows(engine.network, len(slots))
+    return engine.train(rows, data, slots, [100 + s for s in slots], epochs, recipe)
+
+
+def assert_same_training(factory: NetFactory, data: SampleStack, recipe: Recipe) -> None:
+    stack, loop = engines(factory, data)
+    together, one_by_one = train(stack, data, recipe), train(loop, data, recipe)
+    assert not torch.equal(together.rows, first_rows(stack.network, len(data.counts)))
+    torch.testing.assert_close(together.rows, one_by_one.rows, rtol=1e-3, atol=2e-4)
+    np.testing.assert_allclose(together.loss, one_by_one.loss, rtol=1e-3, atol=1e-4)
+    models = ModelStack(stack.network.size, CPU)
+    rows, slots = models.add(together.rows), list(range(len(data.counts)))
+    a, b = stack.evaluate(models, rows, data, slots), loop.evaluate(models, rows, data, slots)
+    np.testing.assert_allclose(a.loss, b.loss, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(a.accuracy, b.accuracy)
+
+
+@pytest.mark.parametrize("counts", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
+@pytest.mark.parametrize("name", list(IMAGE_NETWORKS))
+def test_a_stack_trains_like_its_models_one_by_one(name: str, counts: tuple[int, ...]) -> None:
+    assert_same_training(IMAGE_NETWORKS[name], holders(counts), RECIPES[1])
+
+
+@pytest.mark.parametrize("counts", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
+@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+def test_all_optimizers_train_a_stack_like_its_models_one_by_one(recipe: Recipe, counts: tuple[int, ...]) -> None:
+    assert_same_training(IMAGE_NETWORKS["digits"], holders(counts), recipe)
+
+
+@pytest.mark.parametrize(("channels", "side"), [(3, 32), (1, 28)], ids=["cifar-10", "fashion-mnist"])
+def test_the_papers_networks_train_as_a_stack(channels: int, side: int) -> None:
+    data = holders((6, 6), (channels, side, side))
+    assert_same_training(lambda: PaperCNN(channels, side), data, Recipe("adam", 1e-3, 0.0, 0.0, 4))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_tokens_embeddings_and_attention_train_as_a_stack() -> None:
+    generator = np.random.default_rng(0)
+    data = SampleStack([Samples(generator.integers(0, 20, (n, 5)), generator.integers(0, 10, n)) for n in (8, 5)], CPU)
+    assert_same_training(Words, data, RECIPES[3])
+
+
+@given(
+    channels=st.integers(1, 3),
+    out=st.integers(1, 4),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 2)),
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 3)),
+    bias=st.booleans(),
+)
+def test_any_convolution_as_slices_equals_torchs_own(
+    channels: int,
+    out: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    bias: bool,
+) -> None:
+    height, width = 7, 9
+    for size, k, p, d in zip((height, width), kernel, padding, dilation, strict=True):
+        assume(size + 2 * p >= d * (k - 1) + 1)
+    conv = nn.Conv2d(channels, out, kernel, stride, padding, dilation, bias=bias)
+    features = conv(torch.zeros(1, channels, height, width)).numel()
+
+    def make() -> nn.Module:
+        own = nn.Conv2d(channels, out, kernel, stride, padding, dilation, bias=bias)
+        return nn.Sequential(own, nn.Flatten(), nn.Linear(features, 10))
+
+    data = holders((3, 3), (channels, height, width))
+    stack, loop = engines(make, data)
+    recipe = Recipe("sgd", 0.05, 0.0, 0.0, 3)
+    torch.testing.assert_close(
+        train(stack, data, recipe, 1).rows, train(loop, data, recipe, 1).rows, rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("counts", [(10,) * 5, (10, 3, 7, 4, 9)], ids=["equal", "unequal"])
+@pytest.mark.parametrize("name", ["digits", "dropout", "group norm", "running scale"])
+def test_no_bit_depends_on_how_work_is_cut(name: str, counts: tuple[int, ...]) -> None:
+    data = holders(counts)
+    whole = engines(IMAGE_NETWORKS[name], data)[0]
+    per_model = whole.network.bytes_per_sample * 4 + 20 * whole.network.size
+    reference = train(whole, data, RECIPES[1])
+    models = ModelStack(whole.network.size, CPU)
+    rows, slots = models.add(reference.rows), list(range(5))
+    scores = whole.evaluate(models, rows, data, slots)
+    for chunk in (1, 2, 3, 4):
+        cut = StackEngine(whole.network, chunk * per_model)
+        assert torch.equal(train(cut, data, RECIPES[1]).rows, reference.rows)
+        small = StackEngine(whole.network, chunk * 3 * whole.network.bytes_per_sample)
+        np.testing.assert_allclose(small.evaluate(models, rows, data, slots).loss, scores.loss, rtol=1e-6)
+
+
+def test_a_models_result_does_not_depend_on_its_company() -> None:
+    data = holders((10, 3, 7))
+    stack = engines(IMAGE_NETWORKS["dropout"], data)[0]
+    rows = first_rows(stack.network, 3)
+    together = stack.train(rows, data, [0, 1, 2], [7, 8, 9], 2, RECIPES[0])
+    swapped = stack.train(rows[[2, 0]], data, [2, 0], [9, 7], 2, RECIPES[0])
+    assert torch.equal(swapped.rows[0], together.rows[2])
+    assert torch.equal(swapped.rows[1], together.rows[0])
+
+
+def test_one_peers_bad_numbers_stay_its_own() -> None:
+    data = holders((8, 8, 8))
+    stack, loop = engines(IMAGE_NETWORKS["digits"], data)
+    clean = train(stack, data, RECIPES[0])
+    data.x[1, 3] = torch.nan
+    for engine in (stack, loop):
+        trained = train(engine, data, RECIPES[0])
+        assert np.isnan(trained.loss).tolist() == [False, True, False]
+    assert torch.equal(train(stack, data, RECIPES[0]).rows[[0, 2]], clean.rows[[0, 2]])
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 5), st.integers(1, 3), st.integers(0, 99))
+def test_an_update_visits_each_sample_once_per_epoch(counts: list[int], batch: int, epochs: int, key: int) -> None:
+    data = holders(counts, (1,))
+    slots = list(range(len(counts)))
+    keys = torch.tensor([key + 1000 * s for s in slots])
+    visited: list[list[int]] = [[] for _ in slots]
+    for step in steps(data, slots, keys, epochs, batch):
+        assert step.index.shape == (len(counts), batch)
+        for slot in slots:
+            real = step.weight[slot] > 0
+            visited[slot] += step.index[slot][real].tolist()
+            assert bool(real.any()) == (step.active is None or bool(step.active[slot]))
+            if real.any():
+                assert step.weight[slot].sum().item() == pytest.approx(1)
+    for slot, count in enumerate(counts):
+        assert len(visited[slot]) == epochs * count
+        for epoch in range(epochs):
+            assert sorted(visited[slot][epoch * count : (epoch + 1) * count]) == list(range(count))
+
+
+def test_epochs_are_shuffled_anew() -> None:
+    data = holders((30,), (1,))
+    orders = [step.index[0].tolist() for step in steps(data, [0], torch.tensor([5]), 3, 30)]
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_dropout_drops_its_share_and_only_in_training() -> None:
+    network = StackedNetwork(
+        lambda: nn.Sequential(nn.Dropout(0.25), nn.Linear(2000, 10, bias=False)), torch.ones(3, 2000), 10
+    )
+    seen = []
+    network._modules[True][1].register_forward_pre_hook(lambda _m, inputs: seen.append(inputs[0].clone()))  # type: ignore[index,arg-type]
+    tensors = network.tensors(network.new_row(0))
+    network.single(tensors, torch.ones(4, 2000), torch.tensor(11), train=True)
+    dropped = (seen[0] == 0).float()
+    assert dropped.mean().item() == pytest.approx(0.25, abs=0.02)
+    assert seen[0].max().item() == pytest.approx(1 / 0.75)
+    assert not torch.equal(dropped[0], dropped[1])
+    a, b = (network.single(tensors, torch.ones(1, 2000), torch.tensor(k), train=False) for k in (1, 2))
+    assert torch.equal(a, b)
