@@ -42,6 +42,7 @@ LAYERS = [
     "report.tables",
     "report.figures",
     "cli",
+    "__main__",
 ]
 PURE = ["messages", "topology", "policies", "peer", "rng"]
 

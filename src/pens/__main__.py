@@ -1,0 +1,5 @@
+"""`python -m pens`."""
+
+from pens.cli import main
+
+main()

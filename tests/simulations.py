@@ -1,0 +1,79 @@
+"""Small simulations, built in one line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from pens.config import Method, Settings
+from pens.data.scenarios import Federation, rotated_federation
+from pens.engine.batches import SampleStack
+from pens.engine.network import StackedNetwork
+from pens.engine.training import Engine, LoopEngine, StackEngine
+from pens.experiment import build_simulator
+from pens.messages import Action, Event, PeerId
+from pens.simulator import Simulator
+from tests.conftest import TinyNet, tiny_dataset
+
+CPU = torch.device("cpu")
+
+
+@dataclass
+class Log:
+    """Everything that peers saw and wanted."""
+
+    entries: list[tuple[float, PeerId, Event, list[Action]]] = field(default_factory=list)
+
+    def __call__(self, time: float, peer: PeerId, event: Event, actions: list[Action]) -> None:
+        self.entries.append((time, peer, event, actions))
+
+
+def engine_for(federation: Federation, memory_bytes: int = 1 << 28, stacked: bool = True) -> Engine:
+    example = SampleStack([federation.peers[0].train], CPU).x[0, :3]
+    network = StackedNetwork(TinyNet, example, 3, stacked)
+    return StackEngine(network, memory_bytes) if stacked else LoopEngine(network)
+
+
+def simulation(
+    settings: Settings,
+    method: Method,
+    *,
+    seed: int = 0,
+    federation: Federation | None = None,
+    memory_bytes: int = 1 << 28,
+    stacked: bool = True,
+    log: Log | None = None,
+) -> Simulator:
+    """A simulation of the tiny data set, ready to run."""
+    federation = federation or rotated_federation(tiny_dataset(), settings.scenario, seed)
+    engine = engine_for(federation, memory_bytes, stacked)
+    return build_simulator(settings, method, seed, federation, engine, CPU, log)
+
+
+def run(simulator: Simulator, windows: int | None = None) -> Simulator:
+    """To the end, or for some windows."""
+    done = 0
+    while not simulator.is_over() and done != windows:
+        simulator.run_window()
+        done += 1
+    return simulator
+
+
+def final_models(simulator: Simulator) -> torch.Tensor:
+    return simulator.learners.models.read(simulator.learners.tested_rows())
+
+
+def decisions(simulator: Simulator) -> dict[str, object]:
+    """All that a run decided and counted, but for floating-point numbers."""
+    learners = simulator.learners
+    return {
+        "selections": simulator.selections,
+        "fallbacks": simulator.fallbacks,
+        "traffic": simulator.traffic.state(),
+        "merges": learners.merges,
+        "tallies": [(t.selected, t.sampled, t.samplings) for t in learners.tallies],
+        "stops": learners.stop_times,
+        "now": simulator.now,
+        "updates": [(r.time, r.peer, r.version, r.merged) for r in learners.sorted_history()],
+    }

@@ -1,0 +1,246 @@
+"""pens.run and pens.resume, from settings to typed results and a run directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import pens
+from pens.config import METHODS, Method
+from pens.errors import Interrupted, NetworkError, NotEnoughData, RunDirError, SettingsError
+from pens.experiment import Silent, resolve_settings
+from pens.results import RunResult
+from pens.runlog import ExperimentDir
+from tests.conftest import TINY, TinyNet, tiny_dataset
+
+
+class StopAfter(Silent):
+    """An observer that asks for a stop after some windows."""
+
+    def __init__(self, windows: int) -> None:
+        self.left = windows
+
+    def progressed(self, method: Method, seed: int, fraction: float) -> None:
+        assert 0 <= fraction <= 1
+        self.left -= 1
+        if self.left <= 0:
+            raise Interrupted("stopped")
+
+
+def tiny_run(**arguments: object) -> pens.ExperimentResult:
+    defaults: dict[str, object] = {"model": TinyNet, "data": tiny_dataset(), "methods": "local,random,pens,oracle"}
+    return pens.run(TINY, **{**defaults, **arguments})  # type: ignore[arg-type]
+
+
+def same_result(a: RunResult, b: RunResult) -> None:
+    assert (a.method, a.seed, a.kinds, a.kind_names) == (b.method, b.seed, b.kinds, b.kind_names)
+    assert a.agreement == b.agreement
+    assert a.neighbours == b.neighbours
+    assert (a.rounds, a.mean_batch, a.warnings) == (b.rounds, b.mean_batch, b.warnings)
+    np.testing.assert_array_equal(a.accuracy, b.accuracy)
+    for one, two in ((a.communication, b.communication), (a.pairs, b.pairs), (a.history, b.history)):
+        for name, column in vars(one).items():
+            np.testing.assert_array_equal(column, vars(two)[name], err_msg=name)
+    for name, tensor in a.models.items():
+        assert torch.equal(tensor, b.models[name])
+
+
+def test_every_method_gives_typed_results() -> None:
+    result = tiny_run(methods=METHODS, seeds=2)
+    assert [row.method for row in result.table] == list(METHODS)
+    for row in result.table:
+        assert row.seeds == 2
+        assert 0 <= row.accuracy.mean <= 1
+        assert row.accuracy.half_width is not None
+        assert row.worst_tenth.mean <= row.accuracy.mean
+        assert (row.precision is not None) == (row.method == "pens")
+    run = result.of("pens")[0]
+    assert run.accuracy.shape == (6,)
+    assert run.communication.model_bytes == 4 * sum(p.numel() for p in TinyNet().parameters())
+    assert run.communication.bytes_sent == run.communication.bytes_received > 0
+    matrix = run.pairs.merge_matrix(6)
+    np.testing.assert_array_equal(matrix.sum(1), run.communication.merged)
+    assert not matrix.diagonal().any()
+    local = result.of("local")[0]
+    assert local.communication.sent.sum() == local.communication.merged.sum() == 0
+
+
+def test_a_tested_model_loads_into_the_users_module() -> None:
+    run = tiny_run(methods="local").runs[0]
+    federation = pens.data.scenarios.rotated_federation(tiny_dataset(), resolve_settings(TINY).scenario, 0)
+    net = TinyNet()
+    net.load_state_dict(run.state_dict(4))
+    test = federation.tests[federation.kinds[4]]
+    with torch.no_grad():
+        accuracy = (net(torch.from_numpy(test.x)).argmax(1).numpy() == test.y).mean()
+    assert accuracy == pytest.approx(run.accuracy[4])
+
+
+def test_central_is_tested_on_each_peers_distribution() -> None:
+    run = tiny_run(methods="central").runs[0]
+    assert run.accuracy.shape == (6,)
+    assert len(set(run.accuracy[:3])) == len(set(run.accuracy[3:])) == 1
+    assert next(iter(run.models.values())).shape[0] == 1
+
+
+def test_a_users_own_federation_runs_with_unequal_peers() -> None:
+    dataset = tiny_dataset()
+    sizes = [5, 9, 14, 7]
+    starts = np.cumsum([0, *sizes])
+    peers = tuple(
+        pens.PeerData(dataset.train.take(slice(s, s + n - 2)), dataset.train.take(slice(s + n - 2, s + n)))
+        for s, n in zip(starts, sizes, strict=False)
+    )
+    federation = pens.Federation(peers, (0, 0, 1, 1), (dataset.test, dataset.test), ("a", "b"))
+    result = tiny_run(data=federation, overrides={"n_peers": 2, "n_sampled": 2, "m": 1}, methods=METHODS)
+    assert all(run.accuracy.shape == (4,) for run in result.runs)
+    with pytest.raises(SettingsError, match="n_sampled = 5, but each peer can hear at most 3"):
+        tiny_run(data=federation, overrides={"n_sampled": 5})
+
+
+def test_the_run_directory_gives_back_what_was_found(tmp_path: Path) -> None:
+    result = tiny_run(out=tmp_path / "run", seeds=2)
+    directory = ExperimentDir(tmp_path / "run")
+    read = directory.results()
+    assert len(read) == 8
+    for a, b in zip(result.runs, read, strict=True):
+        same_result(a, b)
+    names = {path.name for path in (tmp_path / "run" / "pens-seed1").iterdir()}
+    assert names == {"history.parquet", "pairs.parquet", "models.safetensors", "result.json"}
+    record = json.loads((tmp_path / "run" / "experiment.json").read_text())
+    assert record["settings"]["scenario"]["peers"] == 6
+
+
+@pytest.mark.parametrize("windows", [1, 4, 9, 12])
+@pytest.mark.parametrize("schedule", ["rounds", "async"])
+def test_a_stopped_experiment_resumes_to_the_same_result(tmp_path: Path, windows: int, schedule: str) -> None:
+    arguments: dict[str, object] = {"overrides": {"schedule": schedule}, "methods": "random,pens"}
+    unbroken = tiny_run(**arguments)
+    with pytest.raises(Interrupted):
+        tiny_run(**arguments, out=tmp_path / "run", observer=StopAfter(windows))
+    resumed = pens.resume(tmp_path / "run", model=TinyNet, data=tiny_dataset())
+    for a, b in zip(unbroken.runs, resumed.runs, strict=True):
+        same_result(a, b)
+    again = pens.resume(tmp_path / "run", model=TinyNet, data=tiny_dataset())
+    for a, b in zip(unbroken.runs, again.runs, strict=True):
+        same_result(a, b)
+
+
+def test_a_crash_between_checkpoints_loses_only_what_came_after(tmp_path: Path) -> None:
+    class Crash(StopAfter):
+        def progressed(self, method: Method, seed: int, fraction: float) -> None:
+            self.left -= 1
+            if self.left <= 0:
+                raise OSError("the power went out")
+
+    arguments: dict[str, object] = {"overrides": {"checkpoint_every_s": 0}, "methods": "pens"}
+    with pytest.raises(OSError, match="power"):
+        tiny_run(**arguments, out=tmp_path / "run", observer=Crash(6))
+    assert (tmp_path / "run" / "pens-seed0" / "checkpoint.safetensors").exists()
+    resumed = pens.resume(tmp_path / "run", model=TinyNet, data=tiny_dataset())
+    same_result(tiny_run(**arguments).runs[0], resumed.runs[0])
+
+
+def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
+    tiny_run(out=tmp_path / "run", methods="local")
+    with pytest.raises(RunDirError, match=r"already holds a run: choose another --out, or continue .*--resume"):
+        tiny_run(out=tmp_path / "run")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("precious")
+    with pytest.raises(RunDirError, match="not empty"):
+        tiny_run(out=tmp_path / "other")
+    with pytest.raises(RunDirError, match="holds no run"):
+        pens.resume(tmp_path / "other")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunDirError, match="cannot be written"):
+        tiny_run(out=tmp_path / "file" / "run")
+
+
+def test_damaged_run_directories_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        tiny_run(out=folder, methods="local,random", observer=StopAfter(9))
+    checkpoint = folder / "random-seed0" / "checkpoint.safetensors"
+    whole = checkpoint.read_bytes()
+    checkpoint.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RunDirError, match=r"checkpoint\.safetensors: cannot be read"):
+        pens.resume(folder, model=TinyNet, data=tiny_dataset())
+    for name in ("history.parquet", "models.safetensors", "result.json"):
+        path = folder / "local-seed0" / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(RunDirError, match=name):
+            ExperimentDir(folder).results()
+        path.write_bytes(whole)
+    (folder / "experiment.json").write_text("{}")
+    with pytest.raises(RunDirError, match=r"experiment\.json"):
+        pens.resume(folder)
+
+
+def test_own_parts_must_come_back_to_resume(tmp_path: Path) -> None:
+    tiny_run(out=tmp_path / "run", methods="local")
+    with pytest.raises(RunDirError, match="own model: resume it from Python"):
+        pens.resume(tmp_path / "run")
+
+
+def test_nothing_is_written_when_the_settings_cannot_work(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    for error, arguments in (
+        (SettingsError, {"overrides": {"n_sampled": 6}}),
+        (SettingsError, {"seeds": 0}),
+        (SettingsError, {"seeds": [1, 1]}),
+        (SettingsError, {"model": TinyNet()}),
+        (pens.PensError, {"device": "cuda:99"}),
+        (pens.PensError, {"device": "tpu"}),
+        (NotEnoughData, {"overrides": {"train_per_peer": 400}}),
+        (NetworkError, {"model": lambda: nn.Linear(3, 3)}),
+    ):
+        with pytest.raises(error):
+            tiny_run(out=out, **arguments)
+    assert not out.exists()
+
+
+def test_setbacks_are_told_and_kept() -> None:
+    told: list[str] = []
+
+    class Listener(Silent):
+        def warned(self, method: Method, seed: int, message: str) -> None:
+            told.append(message)
+
+    result = tiny_run(methods="random", overrides={"lr": 1e30, "optimizer": "sgd"}, observer=Listener())
+    assert len(told) == 6
+    assert "last good model kept" in told[0]
+    assert len(result.runs[0].warnings) == 6
+
+
+def test_settings_come_from_presets_files_and_mappings(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text('preset = "digits"\npeers = 8\n[pens]\nm = 1\n')
+    settings = resolve_settings(file)
+    assert (settings.scenario.peers, settings.pens.m) == (8, 1)
+    assert settings.gossip == resolve_settings("digits").gossip
+    assert resolve_settings(settings) is settings
+    assert resolve_settings({"peers": 4}).scenario.peers == 4
+    with pytest.raises(SettingsError, match="unknown preset 'digit'"):
+        resolve_settings("digit")
+
+
+def test_both_initialisations_are_what_they_say() -> None:
+    arguments: dict[str, object] = {"methods": "local"}
+    settings = {"rounds": 1, "epochs": 1, "lr": 1e-12, "optimizer": "sgd"}
+    models = {}
+    for init in ("common", "independent"):
+        run = tiny_run(**arguments, overrides={**settings, "init": init}).runs[0]
+        models[init] = run.models["out.weight"]
+    assert torch.equal(models["common"][0], models["common"][5])
+    assert not torch.equal(models["independent"][0], models["independent"][5])
+
+
+def test_seeds_may_be_listed() -> None:
+    result = tiny_run(methods="local", seeds=[3, 7])
+    assert [run.seed for run in result.runs] == [3, 7]

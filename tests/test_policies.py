@@ -1,0 +1,120 @@
+"""The paper's decisions, each rule by its own words."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pens.messages import PeerId
+from pens.policies import EarlyStopping, SelectionRule, Tally, choose_neighbours, select_top_m
+
+losses = st.lists(st.one_of(st.floats(0, 10), st.just(math.nan), st.just(math.inf)), min_size=1, max_size=12)
+
+
+def peers(*numbers: int) -> list[PeerId]:
+    return [PeerId(n) for n in numbers]
+
+
+@given(losses, st.integers(1, 12))
+def test_the_top_m_are_the_lowest_losses(values: list[float], m: int) -> None:
+    senders = peers(*range(len(values)))
+    best = select_top_m(senders, values, m)
+    assert len(best) == len(set(best)) == min(m, len(values))
+    worst_chosen = max((values[i] for i in best if not math.isnan(values[i])), default=-math.inf)
+    for i in set(range(len(values))) - set(best):
+        assert math.isnan(values[i]) or values[i] >= worst_chosen
+
+
+def test_ties_and_bad_losses_have_an_order() -> None:
+    assert select_top_m(peers(5, 3, 4), [1.0, 1.0, 1.0], 2) == [1, 2]
+    assert select_top_m(peers(1, 2, 3), [math.nan, math.inf, 2.0], 1) == [2]
+
+
+def tally(selected: dict[int, int], sampled: dict[int, int], samplings: int) -> Tally:
+    return Tally(
+        Counter({PeerId(p): c for p, c in selected.items()}),
+        Counter({PeerId(p): c for p, c in sampled.items()}),
+        samplings,
+    )
+
+
+def test_neighbours_are_selected_strictly_more_often_than_uniform_sampling_would() -> None:
+    # 20 samplings of m = 2 among 10 others: expected 4 each
+    rule = SelectionRule(m=2, n_sampled=5, num_others=10, expected="uniform")
+    found = choose_neighbours(tally({1: 5, 2: 4, 3: 3, 7: 28}, {}, 20), rule)
+    assert found.neighbours == (1, 7)
+    assert not found.fallback
+
+
+def test_neighbours_are_selected_strictly_more_often_than_received_models_would() -> None:
+    # each comparison has an expectation of m / n_sampled = 0.2
+    rule = SelectionRule(m=2, n_sampled=10, num_others=99, expected="received")
+    found = choose_neighbours(tally({1: 2, 2: 1, 3: 3, 4: 1}, {1: 5, 2: 5, 3: 15, 4: 4}, 20), rule)
+    assert found.neighbours == (1, 4)
+
+
+@given(st.integers(1, 60), st.integers(2, 12), st.data())
+def test_both_rules_agree_where_everybody_is_heard_equally_often(
+    times: int, n_sampled: int, data: st.DataObject
+) -> None:
+    m = data.draw(st.integers(1, n_sampled - 1))
+    others = n_sampled * data.draw(st.integers(1, 4))
+    samplings = times * others // n_sampled
+    selected = {p: data.draw(st.integers(0, times)) for p in range(others)}
+    counts = tally({p: c for p, c in selected.items() if c}, dict.fromkeys(range(others), times), samplings)
+    uniform = choose_neighbours(counts, SelectionRule(m, n_sampled, others, "uniform"))
+    received = choose_neighbours(counts, SelectionRule(m, n_sampled, others, "received"))
+    assert uniform == received
+
+
+def test_who_finds_nobody_takes_those_selected_most() -> None:
+    rule = SelectionRule(m=2, n_sampled=3, num_others=3, expected="uniform")
+    found = choose_neighbours(tally({5: 1, 6: 2, 7: 2}, {}, 3), rule)
+    assert found.neighbours == (6, 7)
+    assert found.fallback
+    assert choose_neighbours(Tally(), rule).neighbours == ()
+
+
+def stopping(patience: int = 3, window: int = 2, stop_on: str = "accuracy") -> EarlyStopping:
+    return EarlyStopping(stop_on, window, patience)  # type: ignore[arg-type]
+
+
+def test_training_stops_when_the_windows_mean_stays_flat() -> None:
+    rule = stopping()
+    values = [0.1, 0.5, 0.6, 0.6, 0.6, 0.6, 0.6]
+    stopped = []
+    for value in values:
+        rule.observe(1.0, value)
+        stopped.append(rule.stopped)
+    assert stopped == [False, False, False, False, False, False, True]
+
+
+def test_a_late_improvement_resets_the_patience() -> None:
+    rule = stopping()
+    for value in (0.5, 0.5, 0.5, 0.9, 0.9, 0.1, 0.1):
+        rule.observe(1.0, value)
+    assert not rule.stopped
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.integers(1, 4))
+def test_the_best_round_is_the_first_with_the_highest_accuracy(values: list[float], window: int) -> None:
+    rule = stopping(patience=100, window=window)
+    best = [i for i, value in enumerate(values) if rule.observe(0.0, value)][-1]
+    assert best == values.index(max(values))
+
+
+def test_loss_can_decide_instead() -> None:
+    rule = stopping(stop_on="loss")
+    assert [rule.observe(loss, 0.5) for loss in (2.0, 1.0, 1.5, 0.5)] == [True, True, False, True]
+
+
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_equal_results_never_count_as_progress(count: int) -> None:
+    rule = stopping(patience=count, window=5)
+    for _ in range(count + 1):
+        rule.observe(0.0, 0.1)
+    assert rule.stopped

@@ -1,0 +1,247 @@
+"""Laws 2, 3, 4 and 8: what a simulation must not depend on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pens.config import Method, Settings
+from pens.data.scenarios import Federation, PeerData, rotated_federation
+from pens.messages import Received, Request, Update
+from tests.conftest import TINY, tiny_dataset
+from tests.simulations import Log, decisions, final_models, run, simulation
+
+GOSSIP: tuple[Method, ...] = ("pens", "random", "oracle")
+ALL: tuple[Method, ...] = ("pens", "random", "oracle", "local", "central")
+
+scenarios = st.fixed_dictionaries(
+    {
+        "schedule": st.sampled_from(["rounds", "async"]),
+        "rotations": st.sampled_from([(0, 180), (0, 90, 180)]),
+        "n_peers": st.integers(1, 4),
+        "n_sampled": st.integers(2, 4),
+        "step1_rounds": st.integers(1, 3),
+        "step1_samplings": st.integers(1, 3),
+        "rounds": st.integers(1, 5),
+        "patience": st.integers(1, 4),
+        "jitter": st.sampled_from([0.0, 0.3]),
+        "latency": st.sampled_from([0.0, 0.2, 3.0]),
+        "training_time": st.sampled_from([0.3, 1.0, 7.0]),
+        "init": st.sampled_from(["independent", "common"]),
+        "own_in_merge": st.booleans(),
+        "accept": st.sampled_from(["neighbours", "anyone"]),
+        "tested": st.sampled_from(["best", "last"]),
+    }
+)
+methods = st.sampled_from(GOSSIP)
+
+
+def tiny(**values: object) -> Settings:
+    return Settings().replace({**TINY, **values})
+
+
+# --- law 2 ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20)
+@given(scenarios, methods, st.integers(2, 5))
+def test_batched_simulation_equals_one_update_at_a_time(
+    values: dict[str, object], method: Method, max_batch: int
+) -> None:
+    logs, simulators = [], []
+    for batch in (0, 1, max_batch):
+        log = Log()
+        simulators.append(run(simulation(tiny(**values, max_batch=batch), method, log=log)))
+        logs.append(log.entries)
+    assert logs[0] == logs[1] == logs[2]
+    assert decisions(simulators[0]) == decisions(simulators[1]) == decisions(simulators[2])
+    assert torch.equal(final_models(simulators[0]), final_models(simulators[1]))
+    one_by_one = simulators[1].learners
+    assert one_by_one.num_batches == one_by_one.num_updates
+
+
+def test_batching_does_batch() -> None:
+    for schedule, least in (("rounds", 5.0), ("async", 1.5)):
+        learners = run(simulation(tiny(schedule=schedule, patience=50), "random")).learners
+        assert learners.num_updates / learners.num_batches >= least
+
+
+# --- law 3 ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["rounds", "async"])
+@pytest.mark.parametrize("method", ALL)
+def test_the_same_settings_and_seed_give_the_same_run_whatever_the_chunks(method: Method, schedule: str) -> None:
+    settings_ = tiny(schedule=schedule)
+    reference = run(simulation(settings_, method))
+    for memory_bytes in (1, 1 << 14, 1 << 30):
+        again = run(simulation(settings_, method, memory_bytes=memory_bytes))
+        assert decisions(again) == decisions(reference)
+        assert torch.equal(final_models(again), final_models(reference))
+    other = run(simulation(settings_, method, seed=1))
+    assert not torch.equal(final_models(other), final_models(reference))
+
+
+@pytest.mark.parametrize("schedule", ["rounds", "async"])
+def test_the_loop_back_end_simulates_the_same_run(schedule: str) -> None:
+    settings_ = tiny(schedule=schedule, patience=50)
+    stack, loop = (run(simulation(settings_, "pens", stacked=stacked)) for stacked in (True, False))
+    assert decisions(stack) == decisions(loop)
+    torch.testing.assert_close(final_models(stack), final_models(loop), rtol=1e-3, atol=1e-3)
+
+
+# --- law 4 ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20)
+@given(scenarios, methods, st.lists(st.integers(0, 6), min_size=1, max_size=3))
+def test_stopped_anywhere_and_resumed_equals_never_stopped(
+    values: dict[str, object], method: Method, stops: list[int]
+) -> None:
+    settings_ = tiny(**values)
+    unbroken_log, broken_log = Log(), Log()
+    unbroken = run(simulation(settings_, method, log=unbroken_log))
+    broken = simulation(settings_, method, log=broken_log)
+    for windows in stops:
+        run(broken, windows)
+        data, tensors = broken.state()
+        data, tensors = json.loads(json.dumps(data)), {name: t.clone() for name, t in tensors.items()}
+        broken = simulation(settings_, method, log=broken_log)
+        broken.restore(data, tensors)
+    run(broken)
+    assert broken_log.entries == unbroken_log.entries
+    assert decisions(broken) == decisions(unbroken)
+    assert torch.equal(final_models(broken), final_models(unbroken))
+    assert broken.learners.history == unbroken.learners.history
+    assert broken.learners.models.num_alive == unbroken.learners.models.num_alive
+
+
+# --- law 8 ------------------------------------------------------------------------------------------------------------
+
+
+def with_other_data(federation: Federation, peer: int) -> Federation:
+    """The same federation, but one peer holds noise."""
+    noise = tiny_dataset(seed=99).train
+    mine = federation.peers[peer]
+    other = PeerData(noise.take(slice(len(mine.train))), noise.take(slice(len(mine.val))))
+    return replace(federation, peers=(*federation.peers[:peer], other, *federation.peers[peer + 1 :]))
+
+
+@pytest.mark.parametrize("schedule", ["rounds", "async"])
+def test_what_a_peer_holds_reaches_others_only_through_its_models(schedule: str) -> None:
+    """Exchange one peer's data. Whoever never merged a model that descends from it must not notice."""
+    settings_ = tiny(schedule=schedule, rounds=1, n_peers=1, peers=6, patience=50, tested="last")
+    federation = rotated_federation(tiny_dataset(), settings_.scenario, 0)
+    log = Log()
+    before = run(simulation(settings_, "random", federation=federation, log=log))
+    after = run(simulation(settings_, "random", federation=with_other_data(federation, 2)))
+    tainted = {2}
+    for _, receiver, _, actions in log.entries:
+        for action in actions:
+            if isinstance(action, Update) and any(ref.owner in tainted for ref in action.models):
+                tainted.add(receiver)
+    clean = [p for p in range(6) if p not in tainted]
+    assert clean
+    assert torch.equal(final_models(before)[clean], final_models(after)[clean])
+    assert not torch.equal(final_models(before)[2], final_models(after)[2])
+
+
+def test_local_training_depends_on_own_data_alone() -> None:
+    settings_ = tiny()
+    federation = rotated_federation(tiny_dataset(), settings_.scenario, 0)
+    before = final_models(run(simulation(settings_, "local", federation=federation)))
+    after = final_models(run(simulation(settings_, "local", federation=with_other_data(federation, 2))))
+    assert [torch.equal(a, b) for a, b in zip(before, after, strict=True)] == [p != 2 for p in range(6)]
+
+
+def test_no_one_but_the_oracle_is_told_the_kinds() -> None:
+    """Relabel the kinds: no method but oracle may change."""
+    settings_ = tiny()
+    federation = rotated_federation(tiny_dataset(), settings_.scenario, 0)
+    relabelled = replace(federation, kinds=(0, 1, 0, 1, 0, 1))
+    for method in ALL:
+        one, two = (final_models(run(simulation(settings_, method, federation=f))) for f in (federation, relabelled))
+        assert torch.equal(one, two) == (method != "oracle")
+
+
+# --- schedules and bookkeeping ---------------------------------------------------------------------------------------
+
+
+def test_in_rounds_all_peers_pull_from_one_snapshot() -> None:
+    log = Log()
+    run(simulation(tiny(patience=50), "random", log=log))
+    versions: dict[float, set[int]] = {}
+    for time, _, event, _ in log.entries:
+        if isinstance(event, Received):
+            versions.setdefault(time, set()).add(event.model.version)
+    assert versions == {float(r): {r} for r in range(1, 6)}
+
+
+def test_in_rounds_every_peer_asks_for_n_peers_models_each_round() -> None:
+    log = Log()
+    simulator = run(simulation(tiny(patience=50, n_peers=3), "random", log=log))
+    asked = Counter(peer for _, peer, _, actions in log.entries for a in actions if isinstance(a, Request))
+    assert asked == Counter(dict.fromkeys(range(6), 5))
+    assert simulator.traffic.received == [15] * 6
+    assert sum(simulator.traffic.sent) == 90
+    assert [m.total() for m in simulator.learners.merges] == [15] * 6
+
+
+def test_step_one_counts_every_sampling_and_merges_the_last() -> None:
+    simulator = run(simulation(tiny(patience=50, step1_rounds=3, step1_samplings=4, n_sampled=3, m=2), "pens"))
+    for tally in simulator.learners.tallies:
+        assert tally.samplings == 12
+        assert tally.sampled.total() == 36
+        assert tally.selected.total() == 24
+    assert simulator.learners.scored == [36] * 6
+    searching = [r for r in simulator.learners.history if r.searching and r.version > 1]
+    assert {r.merged for r in searching} == {2}
+    assert len(searching) == 18
+    assert set(simulator.selections) == set(range(6))
+
+
+def test_models_are_let_go_when_nobody_needs_them() -> None:
+    for schedule in ("rounds", "async"):
+        simulator = run(simulation(tiny(schedule=schedule, rounds=10, patience=50), "pens"))
+        in_flight = len(simulator._queue.state()["entries"])
+        assert simulator.learners.models.num_alive <= 6 + 6 + in_flight
+
+
+def test_a_peer_that_stopped_early_works_no_more_and_serves_its_best_model() -> None:
+    simulator = run(simulation(tiny(rounds=40, patience=2, window=1), "random"))
+    learners = simulator.learners
+    assert all(np.isfinite(learners.stop_times))
+    assert learners.num_updates < 6 * 41
+    last = {r.peer: r for r in learners.sorted_history()}
+    for peer, record in last.items():
+        assert record.time == learners.stop_times[peer]
+
+
+def test_the_tested_model_is_the_best_on_validation_or_the_last() -> None:
+    best = run(simulation(tiny(patience=50, tested="best"), "local")).learners
+    last = run(simulation(tiny(patience=50, tested="last"), "local")).learners
+    for peer in range(6):
+        history = [r for r in best.sorted_history() if r.peer == peer and not r.searching]
+        top = max(r.val_accuracy for r in history)
+        rows = best.tested_rows()
+        found = best.engine.evaluate(best.models, rows, best._val, list(range(6))).accuracy[peer]
+        assert found == pytest.approx(top)
+    assert last.history == best.history
+
+
+def test_a_loss_that_is_not_a_number_keeps_the_last_good_model() -> None:
+    settings_ = tiny(lr=1e30, optimizer="sgd", patience=50, tested="last")
+    simulator = simulation(settings_, "random")
+    first = simulator.learners.models.read(simulator.learners.tested_rows()).clone()
+    run(simulator)
+    assert set(simulator.learners.setbacks) == set(range(6))
+    models = final_models(simulator)
+    assert models.isfinite().all()
+    assert torch.equal(models, first)
