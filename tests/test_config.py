@@ -118,7 +118,7 @@ def test_step_one_epochs_follow_the_authors_rule() -> None:
 
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        Settings().scenario.peers = 3  # type: ignore[misc]
+        Settings().scenario.peers = 3
 
 
 def test_the_papers_numbers_stand_in_the_presets() -> None:

@@ -12,6 +12,7 @@ from torch import nn
 
 import pens
 from pens.config import METHODS, Method
+from pens.data.scenarios import rotated_federation
 from pens.errors import Interrupted, NetworkError, NotEnoughData, RunDirError, SettingsError
 from pens.experiment import Silent, resolve_settings
 from pens.results import RunResult
@@ -72,7 +73,7 @@ def test_every_method_gives_typed_results() -> None:
 
 def test_a_tested_model_loads_into_the_users_module() -> None:
     run = tiny_run(methods="local").runs[0]
-    federation = pens.data.scenarios.rotated_federation(tiny_dataset(), resolve_settings(TINY).scenario, 0)
+    federation = rotated_federation(tiny_dataset(), resolve_settings(TINY).scenario, 0)
     net = TinyNet()
     net.load_state_dict(run.state_dict(4))
     test = federation.tests[federation.kinds[4]]

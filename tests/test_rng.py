@@ -16,8 +16,11 @@ def test_a_stream_depends_on_its_name_alone(seed: int, name: list[int | str]) ->
     assert rng.stream(seed, *name).random() == rng.stream(seed, *name).random()
 
 
+NAMES: list[tuple[int | str, ...]] = [(), (1,), ("1",), ("a", 1), (1, "a"), ("a1",), (11,), (1, 1)]
+
+
 def test_different_names_give_different_keys() -> None:
-    keys = {rng.key(s, *n) for s in range(3) for n in [(), (1,), ("1",), ("a", 1), (1, "a"), ("a1",), (11,), (1, 1)]}
+    keys = {rng.key(s, *n) for s in range(3) for n in NAMES}
     assert len(keys) == 24
     assert all(0 <= key < 2**63 for key in keys)
 

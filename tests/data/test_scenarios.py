@@ -34,8 +34,8 @@ def identities(samples: Samples) -> list[int]:
 
 
 def angle_of(image: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> int:
-    corner = np.argwhere(image[0] == -1)[0]
-    return {(0, 0): 0, (2, 0): 90, (2, 2): 180, (0, 2): 270}[tuple(int(v) for v in corner)]
+    row, column = np.argwhere(image[0] == -1)[0].tolist()
+    return {(0, 0): 0, (2, 0): 90, (2, 2): 180, (0, 2): 270}[row, column]
 
 
 @given(st.sampled_from(ANGLES), st.integers(1, 4), st.integers(1, 6), st.integers(1, 3), st.integers(0, 5))
@@ -87,7 +87,7 @@ def test_half_a_turn_may_be_a_mirror_image() -> None:
 
 @pytest.mark.parametrize("values", [{"peers": 40}, {"train_per_peer": 90}, {"peers": 100, "train_per_peer": 1}])
 def test_too_little_data_names_the_largest_settings_that_fit(values: dict[str, int]) -> None:
-    settings = ScenarioSettings(**{"peers": 4, "train_per_peer": 20, "val_per_peer": 2, **values})
+    settings = ScenarioSettings(peers=4, train_per_peer=20, val_per_peer=2).model_copy(update=values)
     with pytest.raises(NotEnoughData) as caught:
         rotated_federation(dataset(), settings, 0)
     remedies = re.findall(r"(train_per_peer|peers) = (\d+)", str(caught.value))

@@ -9,7 +9,7 @@ import lzma
 import struct
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -46,7 +46,8 @@ def cifar_files(count: int = 4) -> dict[str, bytes]:
 
 
 def write(folder: Path, files: dict[str, bytes], suffix: str = "") -> Path:
-    pack = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[suffix]
+    packs: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+    pack = packs[suffix]
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / (name + suffix)).write_bytes(pack(content))

@@ -33,6 +33,9 @@ class Residual(nn.Module):
 class RunningScale(nn.Module):
     """A buffer that training moves: by assignment and in place, from the weights, not from the samples."""
 
+    level: Tensor
+    steps: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(64, 10)

@@ -36,6 +36,8 @@ class DecidesOnValues(nn.Module):
 
 
 class CountsInIntegers(nn.Module):
+    calls: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.out = nn.Linear(64, 10)

@@ -199,7 +199,7 @@ def test_dropout_drops_its_share_and_only_in_training() -> None:
         lambda: nn.Sequential(nn.Dropout(0.25), nn.Linear(2000, 10, bias=False)), torch.ones(3, 2000), 10
     )
     seen = []
-    network._modules[True][1].register_forward_pre_hook(lambda _m, inputs: seen.append(inputs[0].clone()))  # type: ignore[index,arg-type]
+    network._modules[True][1].register_forward_pre_hook(lambda _m, inputs: seen.append(inputs[0].clone()))  # type: ignore[index]
     tensors = network.tensors(network.new_row(0))
     network.single(tensors, torch.ones(4, 2000), torch.tensor(11), train=True)
     dropped = (seen[0] == 0).float()

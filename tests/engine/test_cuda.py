@@ -1,0 +1,65 @@
+"""Law 1 on a GPU: the stack on the GPU trains like the loop on the CPU. Skipped where there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import pens
+from pens.data.samples import Samples
+from pens.engine.batches import SampleStack
+from pens.engine.network import StackedNetwork
+from pens.engine.optimizers import Recipe
+from pens.engine.stack import ModelStack
+from pens.engine.training import LoopEngine, StackEngine
+from pens.nets import NetFactory, PaperCNN
+from tests.conftest import TINY, TinyNet, tiny_dataset
+from tests.engine.networks import IMAGE_NETWORKS
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+NETWORKS: dict[str, tuple[NetFactory, tuple[int, ...]]] = {
+    **{name: (factory, (1, 8, 8)) for name, factory in IMAGE_NETWORKS.items()},
+    "cifar-10": (lambda: PaperCNN(3, 32), (3, 32, 32)),
+    "fashion-mnist": (lambda: PaperCNN(1, 28), (1, 28, 28)),
+}
+
+
+def holders(shape: tuple[int, ...], device: str) -> SampleStack:
+    generator = np.random.default_rng(0)
+    return SampleStack(
+        [
+            Samples(generator.normal(size=(n, *shape)).astype(np.float32), generator.integers(0, 10, n))
+            for n in (10, 3, 7)
+        ],
+        torch.device(device),
+    )
+
+
+@pytest.mark.parametrize("name", list(NETWORKS))
+def test_the_gpu_trains_a_stack_like_the_cpu_its_models_one_by_one(name: str) -> None:
+    factory, shape = NETWORKS[name]
+    recipe, keys, slots = Recipe("sgd", 1e-2, 0.9, 1e-3, 4), [7, 8, 9], [0, 1, 2]
+    gpu, cpu = holders(shape, "cuda"), holders(shape, "cpu")
+    stack = StackEngine(StackedNetwork(factory, gpu.x[0, :3], 10), 1 << 30)
+    loop = LoopEngine(StackedNetwork(factory, cpu.x[0, :3], 10, stacked=False))
+    rows = torch.stack([loop.network.new_row(s) for s in slots])
+    on_gpu = stack.train(rows.cuda(), gpu, slots, keys, 2, recipe)
+    on_cpu = loop.train(rows, cpu, slots, keys, 2, recipe)
+    torch.testing.assert_close(on_gpu.rows.cpu(), on_cpu.rows, rtol=1e-2, atol=2e-3)
+    np.testing.assert_allclose(on_gpu.loss, on_cpu.loss, rtol=1e-2, atol=2e-3)
+    models = ModelStack(stack.network.size, torch.device("cuda"))
+    a = stack.evaluate(models, models.add(on_gpu.rows), gpu, slots)
+    models = ModelStack(stack.network.size, torch.device("cpu"))
+    b = loop.evaluate(models, models.add(on_cpu.rows), cpu, slots)
+    np.testing.assert_allclose(a.loss, b.loss, rtol=1e-2, atol=2e-3)
+
+
+def test_a_run_on_the_gpu_decides_like_one_on_the_cpu() -> None:
+    gpu, cpu = (
+        pens.run(TINY, model=TinyNet, data=tiny_dataset(), methods="pens,random", device=device)
+        for device in ("cuda", "cpu")
+    )
+    for a, b in zip(gpu.runs, cpu.runs, strict=True):
+        np.testing.assert_array_equal(a.communication.sent, b.communication.sent)
+        assert abs(a.mean_accuracy - b.mean_accuracy) < 0.1
