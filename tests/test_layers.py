@@ -25,6 +25,7 @@ LAYERS = [
     "engine.stack",
     "engine.batches",
     "engine.optimizers",
+    "engine.update",
     "engine.training",
     "messages",
     "topology",

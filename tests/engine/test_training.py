@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pens.data.samples import Samples
-from pens.engine.batches import SampleStack, steps
+from pens.engine.batches import SampleStack, plan_visits
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import LoopEngine, StackEngine, Trained
+from pens.engine.update import rounded_up
 from pens.nets import NetFactory, PaperCNN
 from tests.engine.networks import IMAGE_NETWORKS, Words
 
@@ -174,14 +175,16 @@ def test_an_update_visits_each_sample_once_per_epoch(counts: list[int], batch: i
     slots = list(range(len(counts)))
     keys = torch.tensor([key + 1000 * s for s in slots])
     visited: list[list[int]] = [[] for _ in slots]
-    for step in steps(data, slots, keys, epochs, batch):
-        assert step.index.shape == (len(counts), batch)
+    visits = plan_visits(data, slots, keys, epochs, batch)
+    assert visits.index.shape == (len(visits), len(counts), batch)
+    for step in range(len(visits)):
         for slot in slots:
-            real = step.weight[slot] > 0
-            visited[slot] += step.index[slot][real].tolist()
-            assert bool(real.any()) == (step.active is None or bool(step.active[slot]))
+            real = visits.weight[step, slot] > 0
+            visited[slot] += visits.index[step, slot][real].tolist()
+            assert bool(real.any()) == bool(visits.active[step, slot])
             if real.any():
-                assert step.weight[slot].sum().item() == pytest.approx(1)
+                assert visits.weight[step, slot].sum().item() == pytest.approx(1)
+    torch.testing.assert_close(visits.share.sum(0), torch.ones(len(counts)))
     for slot, count in enumerate(counts):
         assert len(visited[slot]) == epochs * count
         for epoch in range(epochs):
@@ -190,7 +193,7 @@ def test_an_update_visits_each_sample_once_per_epoch(counts: list[int], batch: i
 
 def test_epochs_are_shuffled_anew() -> None:
     data = holders((30,), (1,))
-    orders = [step.index[0].tolist() for step in steps(data, [0], torch.tensor([5]), 3, 30)]
+    orders = plan_visits(data, [0], torch.tensor([5]), 3, 30).index[:, 0].tolist()
     assert len({tuple(order) for order in orders}) == 3
 
 
@@ -208,3 +211,11 @@ def test_dropout_drops_its_share_and_only_in_training() -> None:
     assert not torch.equal(dropped[0], dropped[1])
     a, b = (network.single(tensors, torch.ones(1, 2000), torch.tensor(k), train=False) for k in (1, 2))
     assert torch.equal(a, b)
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_recorded_steps_come_in_few_sizes(count: int, everybody: int) -> None:
+    size = rounded_up(count, everybody)
+    assert count <= size <= max(count * 1.34 + 1, 2)
+    assert rounded_up(everybody, everybody) == everybody
+    assert len({rounded_up(c, 300) for c in range(1, 301)}) < 35

@@ -9,7 +9,7 @@ their data are, or which back end runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,55 +45,64 @@ class SampleStack:
     def device(self) -> torch.device:
         return self.x.device
 
+    def steps_per_epoch(self, batch_size: int) -> int:
+        return -(-self.longest // batch_size)
+
+    def is_ragged(self, batch_size: int) -> bool:
+        """Whether some holder's epoch takes fewer steps than another's."""
+        return min(self.counts) <= (self.steps_per_epoch(batch_size) - 1) * batch_size
+
     def counts_of(self, slots: Sequence[int]) -> Tensor:
         return torch.tensor([self.counts[s] for s in slots], device=self.device)
 
 
 @dataclass(frozen=True)
-class Step:
-    """One step of local training for K peers."""
+class Visits:
+    """Which samples an update visits at each of its steps, for K peers: tables with a leading step axis."""
 
     index: Tensor
-    """Positions in each peer's own samples.  [peer, batch]"""
+    """Positions in each peer's own samples.  [step, peer, batch]"""
     weight: Tensor
-    """1 / (real samples in the batch), 0 for padding.  [peer, batch]"""
+    """1 / (real samples in the batch), 0 for padding.  [step, peer, batch]"""
     keys: Tensor
-    """For dropout.  [peer]"""
-    active: Tensor | None
-    """Who has samples left in this epoch.  [peer] bool; None: every holder of the data has."""
-    last_epoch: bool
+    """For dropout.  [step, peer]"""
+    active: Tensor
+    """Who has samples left in this epoch.  [step, peer] bool"""
+    share: Tensor
+    """The batch's share of the peer's samples in the last epoch, 0 before.  [step, peer]"""
+
+    def __len__(self) -> int:
+        return len(self.index)
 
 
-def steps(data: SampleStack, slots: Sequence[int], keys: Tensor, epochs: int, batch_size: int) -> Iterator[Step]:
+def plan_visits(data: SampleStack, slots: Sequence[int], keys: Tensor, epochs: int, batch_size: int) -> Visits:
     """All steps of an update: `epochs` passes over each peer's samples, reshuffled each time.  keys [peer]"""
     counts = data.counts_of(slots)
-    num_steps = -(-data.longest // batch_size)
+    per_epoch = data.steps_per_epoch(batch_size)
     epoch_keys = keys[:, None] ^ random_bits(keys, epochs)  # [peer, epoch]
-    for epoch in range(epochs):
-        key = epoch_keys[:, epoch]
-        order = _order(key, counts, data.longest, num_steps * batch_size)
-        real = torch.arange(order.shape[1], device=order.device) < counts[:, None]
-        step_keys = key[:, None] ^ random_bits(key ^ _DROPOUT, num_steps)
-        for step in range(num_steps):
-            window = slice(step * batch_size, (step + 1) * batch_size)
-            weight = real[:, window].float()
-            size = weight.sum(1, keepdim=True)
-            yield Step(
-                index=order[:, window],
-                weight=weight / size.clamp(min=1),
-                keys=step_keys[:, step],
-                active=None if step * batch_size < min(data.counts) else size[:, 0] > 0,
-                last_epoch=epoch == epochs - 1,
-            )
+    step_keys = epoch_keys[..., None] ^ random_bits(epoch_keys ^ _DROPOUT, per_epoch)  # [peer, epoch, step]
+    order = _order(epoch_keys, counts, data.longest, per_epoch * batch_size)  # [peer, epoch, step × batch]
+    real = torch.arange(per_epoch * batch_size, device=keys.device) < counts[:, None]
+    real = real.view(len(slots), per_epoch, batch_size).expand(epochs, -1, -1, -1).transpose(1, 2).flatten(0, 1)
+    size = real.sum(2)  # [step, peer]
+    share = size / counts
+    share[: (epochs - 1) * per_epoch] = 0
+    return Visits(
+        index=order.view(len(slots), epochs * per_epoch, batch_size).transpose(0, 1).contiguous(),
+        weight=real / size.clamp(min=1)[..., None],
+        keys=step_keys.flatten(1).t().contiguous(),
+        active=size > 0,
+        share=share,
+    )
 
 
 def _order(keys: Tensor, counts: Tensor, longest: int, length: int) -> Tensor:
-    """A random order of each peer's own positions, padded with position 0.  → [peer, length]"""
+    """A random order of each peer's own positions, padded with 0.  keys [peer, epoch] → [peer, epoch, length]"""
+    counts = counts[:, None, None]
     bits = random_bits(keys, longest)
-    bits = torch.where(torch.arange(longest, device=keys.device) < counts[:, None], bits, _PAD)
-    order = torch.argsort(bits, dim=1, stable=True)
-    order = torch.where(order < counts[:, None], order, 0)
-    return torch.nn.functional.pad(order, (0, length - longest))
+    bits = torch.where(torch.arange(longest, device=keys.device) < counts, bits, _PAD)
+    order = torch.argsort(bits, dim=-1, stable=True)
+    return torch.nn.functional.pad(torch.where(order < counts, order, 0), (0, length - longest))
 
 
 def _tensor(samples: Samples) -> Tensor:

@@ -47,6 +47,7 @@ class StackedNetwork:
         module = _as_float32(factory())
         self._factory = factory
         self.name = type(module).__name__
+        self.device = example.device
         key = torch.zeros((), dtype=torch.int64, device=example.device)
         self._install(module, example.device, convolutions=False)
         self.trained, self.kept = _layout(module, _try_plain(self, example, key, num_classes))

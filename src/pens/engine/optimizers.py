@@ -27,6 +27,9 @@ class Recipe:
 
 
 class RowOptimizer(Protocol):
+    def reset(self) -> None:
+        """Forget all state."""
+
     def step(self, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:
         """Change the rows in place. `active` [peer] bool: rows that take part; None: all."""
 
@@ -36,13 +39,17 @@ def new_optimizer(recipe: Recipe, rows: Tensor) -> RowOptimizer:
 
 
 class Adam:
-    """Adam with L2 weight decay, as torch.optim.Adam."""
+    """Adam with L2 weight decay, as torch.optim.Adam. Its count of steps lies on the device, one per peer."""
 
     def __init__(self, recipe: Recipe, rows: Tensor) -> None:
         self.recipe = recipe
         self.mean = torch.zeros_like(rows)
         self.square = torch.zeros_like(rows)
-        self.count: float | Tensor = 0.0  # steps taken; [peer, 1] once peers differ
+        self.count = torch.zeros((len(rows), 1), device=rows.device, dtype=torch.float64)
+
+    def reset(self) -> None:
+        for state in (self.mean, self.square, self.count):
+            state.zero_()
 
     def step(self, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:
         if self.recipe.weight_decay:
@@ -50,24 +57,17 @@ class Adam:
         if active is None:
             self.mean.lerp_(gradients, 1 - _BETA1)
             self.square.mul_(_BETA2).addcmul_(gradients, gradients, value=1 - _BETA2)
-            self.count = self.count + 1.0
+            self.count += 1
         else:
             on = active[:, None]
-            self.mean = torch.where(on, self.mean.lerp(gradients, 1 - _BETA1), self.mean)
+            self.mean.copy_(torch.where(on, self.mean.lerp(gradients, 1 - _BETA1), self.mean))
             square = (self.square * _BETA2).addcmul_(gradients, gradients, value=1 - _BETA2)
-            self.square = torch.where(on, square, self.square)
-            self.count = self.count + on.to(rows.dtype)
-        self._apply(rows, active)
-
-    def _apply(self, rows: Tensor, active: Tensor | None) -> None:
-        denominator = self.square.sqrt()
-        if isinstance(self.count, float):
-            denominator.div_((1 - _BETA2**self.count) ** 0.5).add_(_EPSILON)
-            rows.addcdiv_(self.mean, denominator, value=-self.recipe.lr / (1 - _BETA1**self.count))
-            return
-        count = self.count.clamp(min=1)
-        denominator.div_((1 - _BETA2**count).sqrt()).add_(_EPSILON)
-        change = self.mean / denominator * (self.recipe.lr / (1 - _BETA1**count))
+            self.square.copy_(torch.where(on, square, self.square))
+            self.count += on
+        count = self.count.clamp(min=1)  # who has not begun is not active either
+        rate = (self.recipe.lr / (1 - _BETA1**count)).float()
+        denominator = self.square.sqrt().div_((1 - _BETA2**count).sqrt().float()).add_(_EPSILON)
+        change = (self.mean / denominator).mul_(rate)
         rows.sub_(change if active is None else torch.where(active[:, None], change, 0.0))
 
 
@@ -78,11 +78,16 @@ class SGD:
         self.recipe = recipe
         self.velocity = torch.zeros_like(rows) if recipe.momentum else None
 
+    def reset(self) -> None:
+        if self.velocity is not None:
+            self.velocity.zero_()
+
     def step(self, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:
         if self.recipe.weight_decay:
             gradients = gradients.add(rows, alpha=self.recipe.weight_decay)
         change = gradients
         if self.velocity is not None:
             change = self.velocity * self.recipe.momentum + gradients
-            self.velocity = change if active is None else torch.where(active[:, None], change, self.velocity)
+            change = change if active is None else torch.where(active[:, None], change, self.velocity)
+            self.velocity.copy_(change)
         rows.sub_(change if active is None else torch.where(active[:, None], change, 0.0), alpha=self.recipe.lr)

@@ -20,10 +20,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pens.data.samples import Array
-from pens.engine.batches import SampleStack, Step, steps
+from pens.engine.batches import SampleStack, plan_visits
 from pens.engine.network import StackedNetwork
-from pens.engine.optimizers import Recipe, new_optimizer
+from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
+from pens.engine.update import StackUpdate, rounded_up, sample_losses
 
 
 @dataclass(frozen=True)
@@ -69,62 +70,47 @@ class StackEngine:
     def __init__(self, network: StackedNetwork, memory_bytes: int) -> None:
         self.network = network
         self.memory_bytes = memory_bytes
+        self._recorded: dict[tuple[int, int, Recipe], StackUpdate] = {}
+        self._recorded_for: SampleStack | None = None
 
     def train(
-        self,
-        rows: Tensor,
-        data: SampleStack,
-        slots: Sequence[int],
-        keys: Sequence[int],
-        epochs: int,
-        recipe: Recipe,
+        self, rows: Tensor, data: SampleStack, slots: Sequence[int], keys: Sequence[int], epochs: int, recipe: Recipe
     ) -> Trained:
         per_model = self.network.bytes_per_sample * recipe.batch_size + 5 * 4 * self.network.size
         parts = []
         for chunk in _chunks(len(rows), self.memory_bytes // per_model):
-            pick = _at_least_two(chunk)
-            new_rows, loss = self._train_chunk(
-                rows[pick], data, [slots[i] for i in pick], [keys[i] for i in pick], epochs, recipe
+            pick = self._filled_up(chunk, len(data.counts))
+            some_slots, some_keys = [slots[i] for i in pick], [keys[i] for i in pick]
+            visits = plan_visits(
+                data, some_slots, torch.tensor(some_keys, device=rows.device), epochs, recipe.batch_size
             )
+            update = self._update(data, recipe, len(pick), len(visits))
+            new_rows, loss = update.run(rows[pick], some_slots, visits)
             parts.append((new_rows[: len(chunk)], loss[: len(chunk)]))
         return Trained(torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]).cpu().numpy())
 
-    def _train_chunk(
-        self,
-        rows: Tensor,
-        data: SampleStack,
-        slots: Sequence[int],
-        keys: Sequence[int],
-        epochs: int,
-        recipe: Recipe,
-    ) -> tuple[Tensor, Tensor]:
-        learned = rows[:, : self.network.num_trained]
-        optimizer = new_optimizer(recipe, learned)
-        slot = torch.tensor(slots, device=rows.device)[:, None]
-        counts = data.counts_of(slots)
-        total, health = torch.zeros(len(rows), device=rows.device), torch.zeros(len(rows), device=rows.device)
-        for step in steps(data, slots, torch.tensor(keys, device=rows.device), epochs, recipe.batch_size):
-            kept = rows[:, self.network.num_trained :]
-            before = None if step.active is None else kept.clone()
-            losses, gradients = self._gradients(rows, data.x[slot, step.index], data.y[slot, step.index], step)
-            optimizer.step(learned, gradients, step.active)
-            if step.active is not None and before is not None:  # who sits this step out keeps its buffers
-                kept.copy_(torch.where(step.active[:, None], kept, before))
-            health += losses
-            if step.last_epoch:
-                total += losses * (step.weight > 0).sum(1) / counts
-        health += rows.abs().amax(1)
-        return rows, torch.where(health.isfinite(), total, torch.nan)
+    def _filled_up(self, chunk: range, everybody: int) -> list[int]:
+        """The chunk's models, and on a GPU some of them again, up to a size for which a step may be recorded."""
+        size = rounded_up(len(chunk), everybody) if self._records else len(chunk)
+        size = max(size, 2)
+        return [*chunk, *[chunk[0]] * (size - len(chunk))]
 
-    def _gradients(self, rows: Tensor, x: Tensor, y: Tensor, step: Step) -> tuple[Tensor, Tensor]:
-        """Each peer's loss and its gradient.  x [peer, batch, ...] → [peer], [peer, trained]"""
-        tensors = self.network.tensors(rows)
-        leaves = [tensors[p.name].detach().requires_grad_() for p in self.network.trained]
-        tensors |= {p.name: leaf for p, leaf in zip(self.network.trained, leaves, strict=True)}
-        logits = self.network.logits(tensors, x, step.keys, train=True)
-        losses = (_sample_losses(logits, y) * step.weight).sum(1)
-        gradients = torch.autograd.grad(losses.sum(), leaves)
-        return losses.detach(), torch.cat([g.reshape(len(rows), -1) for g in gradients], 1)
+    @property
+    def _records(self) -> bool:
+        return self.network.device.type == "cuda"
+
+    def _update(self, data: SampleStack, recipe: Recipe, num_models: int, num_steps: int) -> StackUpdate:
+        """An update of that shape: recorded once and kept until other data come, or on a CPU a fresh one."""
+        if not self._records:
+            return StackUpdate(self.network, data, recipe, num_models, num_steps)
+        if self._recorded_for is not data:
+            self._recorded, self._recorded_for = {}, data
+            self._pool = torch.cuda.graph_pool_handle()
+        shape = (num_models, num_steps, recipe)
+        if shape not in self._recorded:
+            self._recorded[shape] = StackUpdate(self.network, data, recipe, num_models, num_steps)
+            self._recorded[shape].record(self._pool)
+        return self._recorded[shape]
 
     @torch.no_grad()
     def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
@@ -133,7 +119,7 @@ class StackEngine:
         samples = min(longest, budget)
         losses, hits = [], []
         for chunk in _chunks(len(rows), budget // samples):
-            pick = _at_least_two(chunk)
+            pick = [*chunk] if len(chunk) > 1 else [*chunk, *chunk]
             tensors = self.network.tensors(models.read([rows[i] for i in pick]))
             slot = torch.tensor([slots[i] for i in pick], device=models.device)
             parts = [self._run(tensors, data, slot, slice(c.start, c.stop)) for c in _chunks(longest, samples)]
@@ -147,7 +133,7 @@ class StackEngine:
         """Loss and correctness of each sample.  → [model, sample] each"""
         y = data.y[slot, samples]
         logits = self.network.logits(tensors, data.x[slot, samples], torch.zeros_like(slot), train=False)
-        return _sample_losses(logits, y), logits.argmax(-1) == y
+        return sample_losses(logits, y), logits.argmax(-1) == y
 
 
 class LoopEngine:
@@ -180,17 +166,18 @@ class LoopEngine:
             tensors[place.name].requires_grad_()
         optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in self.network.trained])
         total = health = 0.0
-        for step in steps(data, [slot], torch.tensor([key], device=row.device), epochs, recipe.batch_size):
-            index = step.index[0][step.weight[0] > 0]
+        visits = plan_visits(data, [slot], torch.tensor([key], device=row.device), epochs, recipe.batch_size)
+        for step in range(len(visits)):
+            index = visits.index[step, 0][visits.weight[step, 0] > 0]
             if not len(index):
                 continue
-            logits = self.network.single(tensors, data.x[slot, index], step.keys[0], train=True)
+            logits = self.network.single(tensors, data.x[slot, index], visits.keys[step, 0], train=True)
             loss = F.cross_entropy(logits, data.y[slot, index])
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             health += loss.item()
-            total += loss.item() * len(index) / data.counts[slot] if step.last_epoch else 0.0
+            total += loss.item() * visits.share[step, 0].item()
         row = torch.cat([t.detach().reshape(-1) for t in tensors.values()])
         return row, total if np.isfinite(health) and bool(row.isfinite().all()) else float("nan")
 
@@ -208,11 +195,6 @@ class LoopEngine:
         return _summed(losses, hits, [data.counts[s] for s in slots])
 
 
-def _sample_losses(logits: Tensor, y: Tensor) -> Tensor:
-    """[peer, batch, class], [peer, batch] → [peer, batch]"""
-    return F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
-
-
 def _summed(losses: Array, hits: Array, counts: list[int]) -> Evaluation:
     """Means over each model's real samples, summed in double precision.  [model, sample]"""
     count = np.array(counts)
@@ -225,10 +207,6 @@ def _summed(losses: Array, hits: Array, counts: list[int]) -> Evaluation:
 def _chunks(total: int, size: int) -> Iterator[range]:
     size = max(1, min(size, total))
     return (range(start, min(start + size, total)) for start in range(0, total, size))
-
-
-def _at_least_two(chunk: range) -> list[int]:
-    return list(chunk) if len(chunk) > 1 else [*chunk, *chunk]
 
 
 def _torch_optimizer(recipe: Recipe, parameters: list[Tensor]) -> torch.optim.Optimizer:

@@ -1,0 +1,134 @@
+"""One local update of K peers, as a step that is taken again and again.
+
+All that changes from step to step lies in tensors that stay where they are: the models, the optimizer's state, the
+tables of samples to visit, and the number of the step. A step reads its row of the tables by that number and counts it
+up. The host decides nothing between steps and reads nothing back, so that on a GPU one step can be recorded once as a
+CUDA graph and then replayed: a launch per step in place of some hundred, and no Python in between. On a CPU the same
+step is simply called.
+
+A recorded step is bound to its number of peers. Numbers are therefore rounded up to a few sizes, and the rows in
+excess repeat a peer and are thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pens.engine.batches import SampleStack, Visits
+from pens.engine.network import StackedNetwork
+from pens.engine.optimizers import Recipe, new_optimizer
+
+_WARM_UPS = 3  # before a capture, so that libraries have made their choices
+
+
+class StackUpdate:
+    """The tensors of an update of `num_models` peers over `num_steps` steps, and the step itself."""
+
+    def __init__(
+        self, network: StackedNetwork, data: SampleStack, recipe: Recipe, num_models: int, num_steps: int
+    ) -> None:
+        device = data.device
+        self.network, self.data = network, data
+        self.ragged = data.is_ragged(recipe.batch_size)
+        self.rows = torch.zeros((num_models, network.size), device=device)
+        self.optimizer = new_optimizer(recipe, self._learned)
+        self.slots = torch.zeros((num_models, 1), dtype=torch.int64, device=device)
+        self.at = torch.zeros(1, dtype=torch.int64, device=device)
+        batch = (num_steps, num_models, recipe.batch_size)
+        self.visits = Visits(
+            index=torch.zeros(batch, dtype=torch.int64, device=device),
+            weight=torch.zeros(batch, device=device),
+            keys=torch.zeros(batch[:2], dtype=torch.int64, device=device),
+            active=torch.zeros(batch[:2], dtype=torch.bool, device=device),
+            share=torch.zeros(batch[:2], device=device),
+        )
+        self.loss = torch.zeros(num_models, device=device)
+        self.health = torch.zeros(num_models, device=device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    @property
+    def _learned(self) -> Tensor:
+        return self.rows[:, : self.network.num_trained]
+
+    def record(self, pool: Any) -> None:
+        """Capture the step as a CUDA graph. What the tensors held is lost."""
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UPS):
+                self.at.zero_()
+                self.step()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        self.at.zero_()
+        with torch.cuda.graph(self._graph, pool=pool):
+            self.step()
+
+    def run(self, rows: Tensor, slots: Sequence[int], visits: Visits) -> tuple[Tensor, Tensor]:
+        """Take all steps.  rows [peer, size] → new rows, and the mean loss over the last epoch [peer]
+
+        The loss is not finite where any step's loss or any resulting weight was not.
+        """
+        self.rows.copy_(rows)
+        self.slots.copy_(torch.tensor(slots, device=rows.device)[:, None])
+        for name, table in vars(visits).items():
+            getattr(self.visits, name).copy_(table)
+        self.optimizer.reset()
+        for counter in (self.at, self.loss, self.health):
+            counter.zero_()
+        for _ in range(len(visits)):
+            self._graph.replay() if self._graph else self.step()
+        healthy = (self.health + self.rows.abs().amax(1)).isfinite()
+        return self.rows.clone(), torch.where(healthy, self.loss, torch.nan)
+
+    def step(self) -> None:
+        """One batch per peer: forward, backward, optimizer."""
+        index, weight, keys, active, share = (
+            table.index_select(0, self.at)[0]
+            for table in (
+                self.visits.index,
+                self.visits.weight,
+                self.visits.keys,
+                self.visits.active,
+                self.visits.share,
+            )
+        )
+        kept = self.rows[:, self.network.num_trained :]
+        before = kept.clone() if self.ragged else kept
+        losses, gradients = self._gradients(
+            self.data.x[self.slots, index], self.data.y[self.slots, index], weight, keys
+        )
+        self.optimizer.step(self._learned, gradients, active if self.ragged else None)
+        if self.ragged:  # who sits this step out keeps its buffers
+            kept.copy_(torch.where(active[:, None], kept, before))
+        self.health += losses
+        self.loss += losses * share
+        self.at += 1
+
+    def _gradients(self, x: Tensor, y: Tensor, weight: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Each peer's loss and its gradient.  x [peer, batch, ...] → [peer], [peer, trained]"""
+        tensors = self.network.tensors(self.rows)
+        leaves = [tensors[p.name].detach().requires_grad_() for p in self.network.trained]
+        tensors |= {p.name: leaf for p, leaf in zip(self.network.trained, leaves, strict=True)}
+        logits = self.network.logits(tensors, x, keys, train=True)
+        losses = (sample_losses(logits, y) * weight).sum(1)
+        gradients = torch.autograd.grad(losses.sum(), leaves)
+        return losses.detach(), torch.cat([g.reshape(len(losses), -1) for g in gradients], 1)
+
+
+def sample_losses(logits: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of each sample.  [peer, batch, class], [peer, batch] → [peer, batch]"""
+    return F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
+
+
+def rounded_up(count: int, everybody: int) -> int:
+    """The size of a recorded step for so many peers: everybody, or at most a quarter more than asked for."""
+    if count >= everybody:
+        return count
+    grain = 1 << max(0, count.bit_length() - 3)
+    return min(-(-count // grain) * grain, max(everybody, 2))
