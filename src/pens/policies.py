@@ -88,28 +88,28 @@ def choose_neighbours(tally: Tally, rule: SelectionRule) -> Selection:
 
 @dataclass
 class EarlyStopping:
-    """Section 5.4, per peer: stop when the mean of the last `window` validation results has not improved for `patience`
-    rounds; remember which round was best. Works on accuracy (default) or on loss."""
+    """Section 5.4, per peer: what counts is the mean of the last `window` validation results, by accuracy (default) or
+    by loss. The round in which it is highest has the best model; after `patience` rounds without a new best, stop.
+
+    The mean, because one result on a hundred samples is off by five points now and then: the highest single result
+    is mostly luck.
+    """
 
     stop_on: Literal["accuracy", "loss"]
     window: int
     patience: int
     recent: list[float] = field(default_factory=list)
-    best_mean: float = -math.inf
-    rounds_since_best_mean: int = 0
     best: float = -math.inf
+    rounds_since_best: int = 0
     stopped: bool = False
 
     def observe(self, loss: float, accuracy: float) -> bool:
-        """Take in one round's validation result; whether it is the best so far."""
+        """Take in one round's validation result; whether its model is the best so far."""
         value = accuracy if self.stop_on == "accuracy" else -loss
-        is_best = value > self.best or self.best == -math.inf
-        self.best = max(self.best, value)
         self.recent = [*self.recent, value][-self.window :]
         mean = math.fsum(self.recent) / len(self.recent)
-        if mean > self.best_mean + 1e-9:
-            self.best_mean, self.rounds_since_best_mean = mean, 0
-        else:
-            self.rounds_since_best_mean += 1
-        self.stopped = self.rounds_since_best_mean >= self.patience
+        is_best = mean > self.best + 1e-9 or self.best == -math.inf
+        self.best = mean if is_best else self.best
+        self.rounds_since_best = 0 if is_best else self.rounds_since_best + 1
+        self.stopped = self.rounds_since_best >= self.patience
         return is_best
