@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 .PHONY: demo test test-slow lint clean
 
 demo: $(VENV)/installed
-	$(BIN)/pens run digits --methods local,random,pens,oracle --seeds 3 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
+	$(BIN)/pens run digits --methods local,random,pens,oracle --seeds 4 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 test: lint
 	$(BIN)/pytest -n 2

@@ -62,7 +62,7 @@ PRESETS: dict[str, Preset] = {
                 "train_per_peer": 40,
                 "val_per_peer": 30,
                 "lr": 3e-3,
-                "rounds": 60,
+                "rounds": 50,
                 "patience": 20,
                 "n_peers": 9,
                 "n_sampled": 8,
