@@ -78,7 +78,7 @@ def test_a_peer_first_trains_then_waits_a_random_time() -> None:
 def test_main_sends_to_a_random_peer_and_waits_delta() -> None:
     it = started(plan())
     sent_to = set()
-    for _ in range(200):
+    for _ in range(150):
         send, wait = it.handle(Wake())
         assert isinstance(send, Send)
         assert isinstance(wait, WakeAfter)
@@ -119,10 +119,22 @@ def test_a_peer_finishes_after_t_updates_and_goes_on_serving() -> None:
     assert isinstance(it.handle(Wake())[0], Send)
 
 
-def test_a_starved_peer_gives_up_after_a_bounded_number_of_waits() -> None:
+def test_a_starved_peer_merges_what_it_has_and_with_nothing_trains_on_alone() -> None:
     it = started(plan(rounds=2, n_peers=3, give_up=2.0))
-    finished = [Finish() in it.handle(Wake()) for _ in range(12)]
-    assert finished == [False] * 11 + [True]
+    it.handle(received(4))
+    quiet = [it.handle(Wake())[2:] for _ in range(5)]
+    assert quiet == [[]] * 5
+    assert it.handle(Wake())[2:] == [Update((model(4),), None, 3, may_stop=True)]
+    assert it.handle(Updated()) == []
+    actions = [action for _ in range(6) for action in it.handle(Wake())[2:]]
+    assert actions == [Update((), None, 3, may_stop=True)]
+    assert it.handle(Updated()) == [Finish()]
+
+
+def test_step_one_ends_after_a_bounded_number_of_waits() -> None:
+    it = started(plan(search=Search(n_sampled=2, m=1, rounds=3, samplings_per_round=2, epochs=5), give_up=1.5))
+    selecting = [Select() in it.handle(Wake()) for _ in range(18)]
+    assert selecting == [False] * 17 + [True]
 
 
 def test_local_peers_train_on_without_a_word() -> None:

@@ -131,7 +131,7 @@ class TimingSettings(Section):
     training_time: Positive = 1.0
     """Time an update of `epochs` epochs takes; other updates in proportion to their epochs."""
     give_up: Positive = 3.0
-    """A step also ends after give_up × rounds × (models waited for) waits, so that no starved peer holds up a run."""
+    """Who has waited give_up times as long as usual merges what it has, so that no starved peer holds up a run."""
 
 
 class CentralSettings(Section):

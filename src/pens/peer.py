@@ -77,7 +77,7 @@ class Plan:
     """Δ of WAIT(Δ)."""
     jitter: float = 0.0
     give_up: float = 3.0
-    """A phase also ends after give_up × rounds × threshold waits."""
+    """How much longer than the usual number of waits a peer holds out for models that do not come."""
 
 
 class Peer:
@@ -93,7 +93,7 @@ class Peer:
         self.updates = 0
         """Updates done in this phase."""
         self.waits = 0
-        """WAIT(Δ)s done in this phase."""
+        """WAIT(Δ)s since step 1 began; in step 2, since the last update."""
         self._samplings = 0  # of the current round
         self._draws = 0  # random decisions taken so far
         self._busy = False  # an update is in progress
@@ -122,11 +122,29 @@ class Peer:
         if not self.neighbours:
             return []
         actions: list[Action] = [Send(self._random().choice(self.neighbours)), WakeAfter(self._next_wait())]
-        if self.phase in ("searching", "gossiping"):
-            self.waits += 1
-            if self.waits >= self.plan.give_up * self._rounds() * self._threshold() and not self._busy:
-                actions += self._end_phase()
-        return actions
+        return actions + self._hold_out()
+
+    def _hold_out(self) -> list[Action]:
+        """Not in the listing: whoever waits in vain goes on. About one model comes per wait, so waits can be counted.
+
+        In step 2 a peer may wait for neighbours that never chose it, and would wait for ever: it merges what it has, or
+        trains on alone. Step 1 ends with what it has counted.
+        """
+        if self.phase not in ("searching", "gossiping"):
+            return []
+        self.waits += 1
+        if self._busy or self.waits < self.plan.give_up * self._usual_waits():
+            return []
+        if self.phase == "searching":
+            return self._end_phase()
+        return self._update(self._take(len(self._buffer)), top_m=None)
+
+    def _usual_waits(self) -> int:
+        """Waits until an update of step 2, or until the end of step 1, if everybody is heard."""
+        if self.phase == "searching" and self.plan.search:
+            search = self.plan.search
+            return search.rounds * search.samplings_per_round * search.n_sampled
+        return self._threshold()
 
     def _begin_round(self) -> list[Action]:
         if self.phase == "alone":
@@ -186,6 +204,8 @@ class Peer:
 
     def _update(self, models: tuple[ModelRef, ...], top_m: int | None) -> list[Action]:
         self._busy = True
+        if self.phase == "gossiping":
+            self.waits = 0
         searching = self.plan.search if self.phase == "searching" else None
         epochs = searching.epochs if searching else self.plan.epochs
         return [Update(models, top_m, epochs, may_stop=self.phase in ("gossiping", "alone"))]
