@@ -27,7 +27,7 @@ from pens.messages import (
     WakeAfter,
 )
 from pens.peer import Peer, Plan, Search
-from pens.topology import EveryoneElse
+from pens.topology import Others
 
 
 def plan(pace: str = "push", search: Search | None = None, **values: object) -> Plan:
@@ -43,7 +43,7 @@ def plan(pace: str = "push", search: Search | None = None, **values: object) -> 
 
 
 def peer(a_plan: Plan, num_peers: int = 8, me: int = 0) -> Peer:
-    return Peer(PeerId(me), 1, a_plan, EveryoneElse(num_peers, PeerId(me)))
+    return Peer(PeerId(me), 1, a_plan, Others(range(num_peers), PeerId(me)))
 
 
 def model(owner: int, version: int = 1) -> ModelRef:
@@ -122,19 +122,23 @@ def test_a_peer_finishes_after_t_updates_and_goes_on_serving() -> None:
 def test_a_starved_peer_merges_what_it_has_and_with_nothing_trains_on_alone() -> None:
     it = started(plan(rounds=2, n_peers=3, give_up=2.0))
     it.handle(received(4))
-    quiet = [it.handle(Wake())[2:] for _ in range(5)]
-    assert quiet == [[]] * 5
+    # three different senders of seven take 7/7 + 7/6 + 7/5 = 3.57 waits, twice that is 7.1
+    quiet = [it.handle(Wake())[2:] for _ in range(7)]
+    assert quiet == [[]] * 7
     assert it.handle(Wake())[2:] == [Update((model(4),), None, 3, may_stop=True)]
+    for _ in range(9):
+        assert it.handle(Wake())[2:] == []
     assert it.handle(Updated()) == []
-    actions = [action for _ in range(6) for action in it.handle(Wake())[2:]]
+    actions = [action for _ in range(8) for action in it.handle(Wake())[2:]]
     assert actions == [Update((), None, 3, may_stop=True)]
     assert it.handle(Updated()) == [Finish()]
 
 
 def test_step_one_ends_after_a_bounded_number_of_waits() -> None:
     it = started(plan(search=Search(n_sampled=2, m=1, rounds=3, samplings_per_round=2, epochs=5), give_up=1.5))
-    selecting = [Select() in it.handle(Wake()) for _ in range(18)]
-    assert selecting == [False] * 17 + [True]
+    # two different senders of seven take 7/7 + 7/6 = 2.17 waits, six times that 13, half as much again 19.5
+    selecting = [Select() in it.handle(Wake()) for _ in range(20)]
+    assert selecting == [False] * 19 + [True]
 
 
 def test_local_peers_train_on_without_a_word() -> None:
@@ -302,7 +306,7 @@ def test_every_model_that_is_kept_is_used_or_dropped_once(script: list[object], 
 
 
 def test_everyone_else_is_a_sequence_of_the_others() -> None:
-    others = EveryoneElse(5, PeerId(2))
+    others = Others(range(5), PeerId(2))
     assert list(others) == [0, 1, 3, 4]
     assert others[-1] == 4
     assert others[1:3] == [1, 3]

@@ -48,10 +48,11 @@ def about() -> None:
 @app.command("run")
 def run_command(
     settings: Annotated[str | None, typer.Argument(help="A preset (see `pens presets`) or a .toml file.")] = None,
-    methods: Annotated[str, typer.Option(help="Comma-separated: pens, random, local, oracle, central.")] = ",".join(
-        experiment.DEFAULT_METHODS
-    ),
-    seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, …")] = 1,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated: pens, random, local, oracle, central; default: all but central."),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds: 0, 1, …; default: 1.")] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change settings, e.g. --set peers=8 m=1."),
@@ -64,8 +65,10 @@ def run_command(
     """Run methods with several seeds, and end with a table."""
     console = _console()
     if resume:
-        if settings or assignments or out:
-            raise SettingsError("--resume takes its settings from the folder: leave out the preset, --set and --out")
+        if settings or assignments or out or methods is not None or seeds is not None:
+            raise SettingsError(
+                "--resume takes all settings from the folder: leave out the preset, --set, --methods, --seeds and --out"
+            )
         folder = resume
     else:
         name = Path(settings or "digits").stem
@@ -77,8 +80,8 @@ def run_command(
             else:
                 result = experiment.run(
                     settings or "digits",
-                    methods=methods,
-                    seeds=seeds,
+                    methods=experiment.DEFAULT_METHODS if methods is None else methods,
+                    seeds=1 if seeds is None else seeds,
                     overrides=parse_assignments(assignments or []),
                     device=device,
                     out=folder,

@@ -148,6 +148,8 @@ class EngineSettings(Section):
 
     backend: Literal["stack", "loop"] = "stack"
     """stack: all ready peers at once; loop: one after the other, to check against."""
+    precision: Literal["fp32", "tf32", "bf16"] = "tf32"
+    """Of matrix products on a GPU; weights are always fp32, and a CPU always computes in fp32."""
     max_batch: Annotated[int, Field(ge=0)] = 0
     """At most so many updates at once; 0: all that are ready."""
     memory_mb: Annotated[int, Field(ge=0)] = 0

@@ -32,7 +32,7 @@ from pens.data.samples import Array, Dataset
 from pens.data.scenarios import Federation, PeerData, pooled, rotated_federation
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
-from pens.engine.devices import memory_bytes, resolve_device
+from pens.engine.devices import device_name, lowering_levels, memory_bytes, prepare_device, resolve_device
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.training import Engine, LoopEngine, StackEngine
@@ -48,8 +48,9 @@ from pens.presets import preset
 from pens.results import Communication, ExperimentResult, History, Pairs, RunResult
 from pens.runlog import ExperimentDir, ExperimentRecord, RunDir
 from pens.simulator import Schedule, Simulator, Trace
-from pens.topology import EveryoneElse
+from pens.topology import Others
 
+_DOTS = {"fp32": "ieee", "tf32": "tf32", "bf16": "bf16"}  # what Triton calls them
 DEFAULT_METHODS: tuple[Method, ...] = ("local", "random", "pens", "oracle")
 
 
@@ -121,6 +122,8 @@ def resume(
     directory = ExperimentDir(Path(folder))
     record = directory.read()
     for name, part in (("model", model), ("data", data)):
+        if name not in record.own_parts and part is not None:
+            raise RunDirError(f"{folder} was not run with an own {name}: leave it out to resume")
         if name in record.own_parts and part is None:
             raise RunDirError(
                 f"{folder} was run with an own {name}: resume it from Python, pens.resume({str(folder)!r}, {name}=…)"
@@ -191,14 +194,17 @@ class Experiment:
 
     def _make_engine(self, federation: Federation) -> Engine:
         settings = self.record.settings
-        classes = federation.num_classes
+        classes = federation.num_classes if isinstance(self.data, Federation) else self._dataset.num_classes
         factory: NetFactory = self.model or net_factory(
             settings.model.net, settings.scenario.dataset, federation.sample_shape, classes
         )
         some = federation.peers[0]
         example = SampleStack([some.train if len(some.train) > 2 else federation.tests[0]], self._torch_device).x[0, :3]
         stacked = settings.engine.backend == "stack"
-        network = StackedNetwork(factory, example, classes, stacked)
+        precision = settings.engine.precision
+        prepare_device(self._torch_device, precision)
+        levels = lowering_levels(self._torch_device)
+        network = StackedNetwork(factory, example, classes, stacked, levels, _DOTS[precision])
         if not stacked:
             return LoopEngine(network)
         return StackEngine(network, memory_bytes(self._torch_device, settings.engine.memory_mb))
@@ -234,7 +240,7 @@ class Experiment:
                 simulator.run_window()
                 warned.look()
                 observer.progressed(method, seed, simulator.progress())
-                if run_dir and clock.since_save() >= self.record.settings.engine.checkpoint_every_s:
+                if run_dir and clock.is_time_to_save(self.record.settings.engine.checkpoint_every_s):
                     _save(run_dir, simulator, clock)
         except Interrupted:
             if run_dir:
@@ -281,7 +287,7 @@ class Experiment:
             mean_batch=learners.num_updates / max(1, learners.num_batches),
             seconds=clock.total(),
             warnings=tuple(_all_warnings(simulator)),
-            device=_device_name(self._torch_device),
+            device=device_name(self._torch_device),
         )
 
 
@@ -308,7 +314,8 @@ def build_simulator(
     )
     learners = Learners(engine, data, first_models(engine, settings, seed, len(data)).to(device), rules)
     plan = build_plan(settings, method)
-    peers = [Peer(PeerId(p), seed, plan, _reachable(method, federation, PeerId(p))) for p in range(len(data))]
+    members = federation.members()
+    peers = [Peer(PeerId(p), seed, plan, _reachable(method, federation, members, PeerId(p))) for p in range(len(data))]
     return Simulator(peers, learners, _schedule(settings, plan), _selection_rule(settings, method, len(data)), trace)
 
 
@@ -338,12 +345,14 @@ def first_models(engine: Engine, settings: Settings, seed: int, count: int) -> T
     return torch.stack([engine.network.new_row(rng.key(seed, "init", p)) for p in range(count)])
 
 
-def _reachable(method: Method, federation: Federation, me: PeerId) -> Sequence[PeerId]:
+def _reachable(
+    method: Method, federation: Federation, members: Mapping[int, Sequence[int]], me: PeerId
+) -> Sequence[PeerId]:
     if method in ("local", "central"):
         return ()
     if method == "oracle":
-        return tuple(PeerId(p) for p in federation.same_kind(me))
-    return EveryoneElse(len(federation.peers), me)
+        return Others(members[federation.kinds[me]], me)
+    return Others(range(len(federation.peers)), me)
 
 
 def _recipe(settings: Settings, method: Method) -> Recipe:
@@ -386,21 +395,25 @@ class _Clock:
     def __init__(self) -> None:
         self.before = 0.0
         self._start = self._saved = time.perf_counter()
+        self._cost = 0.0  # of the last save
 
     def total(self) -> float:
         return self.before + time.perf_counter() - self._start
 
-    def since_save(self) -> float:
-        return time.perf_counter() - self._saved
+    def is_time_to_save(self, every_s: float) -> bool:
+        """After so many seconds of work, and never so often that saving takes more than a twentieth of the time."""
+        return time.perf_counter() - self._saved >= max(every_s, 20 * self._cost if every_s else 0)
 
-    def mark_saved(self) -> None:
+    def mark_saved(self, begun: float) -> None:
         self._saved = time.perf_counter()
+        self._cost = self._saved - begun
 
 
 def _save(run_dir: RunDir, simulator: Simulator, clock: _Clock) -> None:
+    begun = time.perf_counter()
     data, tensors = simulator.state()
     run_dir.save_checkpoint({"seconds": clock.total(), "simulator": data}, tensors)
-    clock.mark_saved()
+    clock.mark_saved(begun)
 
 
 class _Warnings:
@@ -425,7 +438,8 @@ def _all_warnings(simulator: Simulator) -> list[str]:
         for peer, count in sorted(simulator.learners.setbacks.items())
     ]
     fallbacks = [
-        f"peer {peer}: selected nobody more often than expected, so took those selected most often"
+        f"peer {peer}: selected nobody more often than expected, so "
+        + ("took those selected most often" if simulator.selections[peer] else "trained alone: nobody was ever heard")
         for peer in simulator.fallbacks
     ]
     return setbacks + fallbacks
@@ -457,7 +471,3 @@ def _history(learners: Learners) -> History:
         val_loss=column("val_loss", np.float64),
         val_accuracy=column("val_accuracy", np.float64),
     )
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

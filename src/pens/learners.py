@@ -209,7 +209,8 @@ class Learners:
         for i, (job, refs) in enumerate(zip(jobs, chosen, strict=True)):
             self._set(job, new_rows[i])
             self.models.release(new_rows[i])
-            self.merges[job.peer].update(ref.owner for ref in refs)
+            if np.isfinite(trained.loss[i]):
+                self.merges[job.peer].update(ref.owner for ref in refs)
             numbers = (float(trained.loss[i]), float(validation.loss[i]), float(validation.accuracy[i]))
             self._observe(job, len(refs), *numbers)
 
@@ -236,11 +237,19 @@ class Learners:
             self._keep_as_best(job.peer, job.out)
         if self.has_stopped(job.peer):
             self.stop_times[job.peer] = job.time
+            self._serve_best(job.peer, job.out)
 
     def _keep_as_best(self, peer: PeerId, ref: ModelRef) -> None:
         older, self._best[peer] = self._best[peer], self.retain(ref)
         if older:
             self.release(older)
+
+    def _serve_best(self, peer: PeerId, ref: ModelRef) -> None:
+        """The update that stops a peer ends with its best model: from now on it serves that one."""
+        best = self._best[peer]
+        assert best
+        self.models.release(self._rows[ref])
+        self._rows[ref] = self.models.retain(self._rows[best])
 
     # --- early stopping -----------------------------------------------------------------------------------------------
 

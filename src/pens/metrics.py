@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well selected neighbours agree with the true kinds (section 6.2, table 5)."""
+    """How well selected neighbours agree with the true kinds (section 6.1, table 5)."""
 
     precision: float
     """The fraction of peers of the same distribution among those selected; mean over peers."""
@@ -38,11 +39,12 @@ class Agreement:
 
 
 def neighbour_agreement(selections: Mapping[PeerId, Sequence[PeerId]], kinds: Sequence[int]) -> Agreement | None:
-    """Section 6.2: precision and recall of the selected neighbours. None where nobody selected."""
+    """Section 6.1: precision and recall of the selected neighbours. None where nobody selected."""
     precisions, recalls = [], []
+    sizes = Counter(kinds)
     for peer, neighbours in selections.items():
         right = sum(kinds[n] == kinds[peer] for n in neighbours)
-        alike = sum(kind == kinds[peer] for kind in kinds) - 1
+        alike = sizes[kinds[peer]] - 1
         precisions += [right / len(neighbours)] if neighbours else []
         recalls += [right / alike] if alike else []
     if not precisions or not recalls:

@@ -139,12 +139,16 @@ class Peer:
             return self._end_phase()
         return self._update(self._take(len(self._buffer)), top_m=None)
 
-    def _usual_waits(self) -> int:
-        """Waits until an update of step 2, or until the end of step 1, if everybody is heard."""
+    def _usual_waits(self) -> float:
+        """Waits until an update of step 2, or until the end of step 1, if everybody is heard.
+
+        n different senders out of N, one random one per wait, take N/N + N/(N − 1) + … + N/(N − n + 1) waits.
+        """
+        senders = len(self.neighbours)
+        waits = sum(senders / (senders - i) for i in range(self._threshold()))
         if self.phase == "searching" and self.plan.search:
-            search = self.plan.search
-            return search.rounds * search.samplings_per_round * search.n_sampled
-        return self._threshold()
+            return waits * self.plan.search.rounds * self.plan.search.samplings_per_round
+        return waits
 
     def _begin_round(self) -> list[Action]:
         if self.phase == "alone":
@@ -204,8 +208,6 @@ class Peer:
 
     def _update(self, models: tuple[ModelRef, ...], top_m: int | None) -> list[Action]:
         self._busy = True
-        if self.phase == "gossiping":
-            self.waits = 0
         searching = self.plan.search if self.phase == "searching" else None
         epochs = searching.epochs if searching else self.plan.epochs
         return [Update(models, top_m, epochs, may_stop=self.phase in ("gossiping", "alone"))]
@@ -215,6 +217,8 @@ class Peer:
         if self.phase == "starting":
             return self._after_first_training()
         self.updates += 1
+        if self.phase == "gossiping":
+            self.waits = 0
         if self.updates >= self._rounds():
             return self._end_phase()
         if self.phase == "alone":

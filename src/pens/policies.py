@@ -106,9 +106,10 @@ class EarlyStopping:
     def observe(self, loss: float, accuracy: float) -> bool:
         """Take in one round's validation result; whether its model is the best so far."""
         value = accuracy if self.stop_on == "accuracy" else -loss
+        value = -math.inf if math.isnan(value) else value
         self.recent = [*self.recent, value][-self.window :]
-        mean = math.fsum(self.recent) / len(self.recent)
-        is_best = mean > self.best + 1e-9 or self.best == -math.inf
+        mean = -math.inf if -math.inf in self.recent else math.fsum(self.recent) / len(self.recent)
+        is_best = self.best == -math.inf or mean > self.best + 1e-9
         self.best = mean if is_best else self.best
         self.rounds_since_best = 0 if is_best else self.rounds_since_best + 1
         self.stopped = self.rounds_since_best >= self.patience

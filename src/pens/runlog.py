@@ -29,12 +29,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pens.config import METHODS, Method, Settings, parse_settings
+from pens.config import METHODS, Method, Settings, parse_methods, parse_settings
 from pens.errors import PensError, RunDirError
 from pens.metrics import Agreement
 from pens.results import Communication, History, Pairs, RunResult
 
 FORMAT = 1
+_STATE = "state as JSON"
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,11 @@ class ExperimentRecord:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> ExperimentRecord:
-        methods = tuple(m for name in data["methods"] for m in METHODS if m == name)
+        if data["format"] != FORMAT:
+            raise RunDirError(f"its format is {data['format']}, not {FORMAT}")
         return ExperimentRecord(
             parse_settings(data["settings"]),
-            methods,
+            parse_methods(data["methods"]),
             tuple(data["seeds"]),
             tuple(data["own_parts"]),
             data["data_dir"],
@@ -132,9 +134,10 @@ class RunDir:
     def save_checkpoint(self, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Replace the checkpoint: one file, so that it is whole or the one before."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        metadata = {"format": str(FORMAT), "state": json.dumps(data)}
+        state = np.frombuffer(json.dumps(data).encode(), np.uint8)  # not as metadata, whose size is bounded
         contents = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-        _replace(self._checkpoint, lambda path: save_file(contents, path, metadata))
+        contents[_STATE] = torch.from_numpy(state.copy())
+        _replace(self._checkpoint, lambda path: save_file(contents, path, {"format": str(FORMAT)}))
 
     def load_checkpoint(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """The state of a run that was stopped, if there is one."""
@@ -145,7 +148,7 @@ class RunDir:
             raise RunDirError(
                 f"{self._checkpoint}: written by another version of pens: delete it to start that run anew"
             )
-        return json.loads(metadata["state"]), tensors
+        return json.loads(tensors.pop(_STATE).numpy().tobytes()), tensors
 
     # --- when it is complete ------------------------------------------------------------------------------------------
 
@@ -222,11 +225,15 @@ def _communication(data: Mapping[str, Any]) -> Communication:
 def _replace(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file beside its place and move it there."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    for stray in path.parent.glob(f".{path.name}.*"):  # of a process that was killed while it wrote
+        stray.unlink(missing_ok=True)
     try:
         write(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+    except (OSError, safetensors.SafetensorError, pa.ArrowException) as error:
+        raise RunDirError(f"{path}: cannot be written: {error}") from None
     finally:
         temporary.unlink(missing_ok=True)
 

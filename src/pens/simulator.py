@@ -9,8 +9,8 @@ they are at that moment; updates complete half a unit later. All peers of a roun
 Virtual time is cut into windows: a round, or a few waits. Within a window events run ahead of the numbers: updates are
 only recorded. At the end of each window everything recorded is computed, in batches, and only there does the simulator
 look at numbers (who has stopped early), save its state or stop. Windows are a property of the settings, so neither the
-batch size nor an interruption can change what happens. The one exception is a peer that selects its neighbours: what
-it needs is computed at once.
+batch size nor an interruption can change what happens. The one exception is a peer that selects its neighbours: for it,
+all that is recorded is computed at once.
 """
 
 from __future__ import annotations

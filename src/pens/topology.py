@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import overload
 
 from pens.messages import PeerId
 
 
-class EveryoneElse(Sequence[PeerId]):
-    """All peers but one, without a list of them: a fully connected network costs nothing at 100,000 peers."""
+class Others(Sequence[PeerId]):
+    """All members of a group but one, as a view: a network of 100,000 peers that may all talk to each other holds one
+    group, not 100,000 lists."""
 
-    def __init__(self, num_peers: int, me: PeerId) -> None:
-        self._num_peers, self._me = num_peers, me
+    def __init__(self, members: Sequence[int], me: PeerId) -> None:
+        """`members` in ascending order, `me` among them."""
+        self._members, self._mine = members, bisect_left(members, me)
 
     def __len__(self) -> int:
-        return self._num_peers - 1
+        return len(self._members) - 1
 
     @overload
     def __getitem__(self, index: int) -> PeerId: ...
@@ -27,7 +30,10 @@ class EveryoneElse(Sequence[PeerId]):
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         index %= len(self)
-        return PeerId(index + (index >= self._me))
+        return PeerId(self._members[index + (index >= self._mine)])
 
     def __contains__(self, peer: object) -> bool:
-        return isinstance(peer, int) and 0 <= peer < self._num_peers and peer != self._me
+        if not isinstance(peer, int):
+            return False
+        place = bisect_left(self._members, peer)
+        return place != self._mine and place < len(self._members) and self._members[place] == peer

@@ -46,7 +46,7 @@ def test_every_sample_goes_to_one_place_rotated_as_its_peers_kind(
     if peers < 2:
         return
     settings = ScenarioSettings(rotations=angles, peers=peers, train_per_peer=train, val_per_peer=val)
-    federation = rotated_federation(dataset(), settings, seed)
+    federation = rotated_federation(dataset(train=160), settings, seed)
     assert len(federation.peers) == peers
     assert np.bincount(federation.kinds).tolist() == [per_kind] * len(angles)
     handed_out: list[int] = []

@@ -21,7 +21,7 @@ class OwnNoise(nn.Module):
         self.out = nn.Linear(64, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.out(x.flatten(1) + 1e-9 * torch.randn_like(x.flatten(1)))
+        logits: Tensor = self.out(x.flatten(1) + torch.randn_like(x.flatten(1)))
         return logits
 
 
@@ -55,7 +55,7 @@ class FunctionalDropout(nn.Module):
         self.out = nn.Linear(64, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.out(F.dropout(x.flatten(1), 1e-6, self.training))
+        logits: Tensor = self.out(F.dropout(x.flatten(1), 0.5, self.training))
         return logits
 
 
@@ -134,3 +134,23 @@ def test_initialisation_leaves_the_global_generator_alone() -> None:
     before = torch.get_rng_state()
     network.new_row(3)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_dropout_may_be_used_often_and_one_layer_twice() -> None:
+    shared = nn.Dropout(0.4)
+    deep = [layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.Dropout(0.2))]
+    network = StackedNetwork(
+        lambda: nn.Sequential(nn.Flatten(), shared, nn.Linear(64, 64), shared, *deep, nn.Linear(64, 10)), IMAGES, 10
+    )
+    rows = network.new_row(0).expand(2, -1)
+    x = IMAGES.expand(2, -1, -1, -1, -1)
+    one, two = network.logits(network.tensors(rows), x, torch.tensor([1, 2]), train=True)
+    assert not torch.equal(one, two)
+
+
+def test_the_loop_draws_a_networks_own_noise_from_the_key() -> None:
+    network = StackedNetwork(FunctionalDropout, IMAGES, 10, stacked=False)
+    tensors = network.tensors(network.new_row(0))
+    one, again, other = (network.single(tensors, IMAGES, torch.tensor(k), train=True) for k in (1, 1, 2))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)

@@ -54,9 +54,12 @@ class Federation:
                 "each kind needs a test set and a name"
             )
 
-    def same_kind(self, peer: int) -> list[int]:
-        """The other peers of a peer's distribution."""
-        return [p for p, kind in enumerate(self.kinds) if kind == self.kinds[peer] and p != peer]
+    def members(self) -> dict[int, tuple[int, ...]]:
+        """The peers of each kind, in order."""
+        found: dict[int, list[int]] = {}
+        for peer, kind in enumerate(self.kinds):
+            found.setdefault(kind, []).append(peer)
+        return {kind: tuple(peers) for kind, peers in found.items()}
 
     @property
     def num_classes(self) -> int:

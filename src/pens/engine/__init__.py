@@ -1,1 +1,1 @@
-"""Many models as one stack. The device is known here and nowhere else."""
+"""Many models as one stack. What a device can do is known here and nowhere else."""

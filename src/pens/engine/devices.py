@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 
 import torch
 
+from pens.engine.lowering import Level
 from pens.errors import DeviceError
 
 _CPU_CHUNK_MB = 64
@@ -26,6 +28,27 @@ def resolve_device(name: str) -> torch.device:
         if (device.index or 0) >= count:
             raise DeviceError(f"device {name}: there are only {count} GPUs, numbered from 0: use cuda:{count - 1}")
     return device
+
+
+def lowering_levels(device: torch.device) -> tuple[Level, ...]:
+    """How far layers may be exchanged for their twins on a device."""
+    if device.type == "cuda" and importlib.util.find_spec("triton"):
+        return ("fused", "sliced", "plain")
+    return ("sliced", "plain")
+
+
+def prepare_device(device: torch.device, precision: str) -> None:
+    """Make a GPU the current one, and let its matrix products use TF32 unless full fp32 was asked for.
+
+    Both are settings of the whole process.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def memory_bytes(device: torch.device, megabytes: int) -> int:

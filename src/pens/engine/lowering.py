@@ -1,13 +1,16 @@
 """Layers exchanged for twins that suit a stack of models.
 
 A network runs over all models of a stack through `torch.func.vmap`: the user's own forward code, written for one model
-and a batch [batch, ...], with every tensor secretly carrying a peer axis. That is always right, but two kinds of layer
+and a batch [batch, ...], with every tensor secretly carrying a peer axis. That is always right, but some layers
 deserve a twin:
 
 `Conv2d`. Under vmap a convolution becomes one with as many groups as there are peers, which libraries do badly. The
 twin gathers the kernel's taps as shifted slices (channels last) and multiplies once: vmap then makes it a single
 batched matrix product. Its output is a channels-first view of channels-last memory, so that layers in a row copy
 nothing. Grouped convolutions and padding other than zeros keep their own code.
+
+`Conv2d`, `ReLU`, `MaxPool2d(2)` in a row. On a GPU the three are one kernel, in which patches are never written
+(`pens.engine.fused`).
 
 `Dropout`. Its random numbers must belong to the peer, not to the batch that the peer happens to be computed in. The
 twin draws them from a key that is handed in with each call, by a hash of the position.
@@ -16,7 +19,8 @@ twin draws them from a key that is handed in with each call, by a hash of the po
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -60,14 +64,14 @@ class Noise:
     """The key of the current call's random numbers, shared by all dropout layers of one network."""
 
     key: Tensor | None = None
-    calls: int = field(default=0)
+    calls: int = 0
 
     def bits(self, count: int) -> Tensor:
         """Fresh uniform integers in [0, 2³²), different for each call within a forward pass."""
         if self.key is None:
             raise NetworkError("dropout in training needs a key: this is a fault of pens")
         self.calls += 1
-        return random_bits(self.key ^ (self.calls * 0x9E3779B97F4A7C15 >> 1), count)
+        return random_bits(self.key ^ (self.calls * 0x1E3779B97F4A7C15 % 2**63), count)
 
 
 class KeyedDropout(nn.Module):
@@ -76,9 +80,6 @@ class KeyedDropout(nn.Module):
     def __init__(self, p: float, channels: bool, noise: Noise) -> None:
         super().__init__()
         self.p, self.channels, self.noise = p, channels, noise
-
-    def __deepcopy__(self, memo: dict[int, object]) -> KeyedDropout:
-        return KeyedDropout(self.p, self.channels, copy.deepcopy(self.noise, memo))
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
@@ -89,20 +90,29 @@ class KeyedDropout(nn.Module):
         return x * mask if self.p >= 1 else x * mask / (1 - self.p)
 
 
-def lower(module: nn.Module, noise: Noise, convolutions: bool = True) -> nn.Module:
+Level = Literal["fused", "sliced", "plain"]
+"""How far layers are exchanged: fused kernels where they fit and slices elsewhere; slices; dropout alone."""
+
+
+def lower(module: nn.Module, noise: Noise, level: Level, precision: str) -> nn.Module:
     """A copy of a module with its layers exchanged for their twins. Parameter names and values stay."""
-    return _lowered(copy.deepcopy(module), noise, convolutions)
+    return _lowered(copy.deepcopy(module), noise, level, precision)
 
 
-def _lowered(module: nn.Module, noise: Noise, convolutions: bool) -> nn.Module:
+def _lowered(module: nn.Module, noise: Noise, level: Level, precision: str) -> nn.Module:
     if type(module) is nn.Dropout:
         return KeyedDropout(module.p, False, noise)
     if type(module) in (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d):
         return KeyedDropout(module.p, True, noise)  # type: ignore[arg-type]
-    if convolutions and type(module) is nn.Conv2d and _is_plain(module):
+    if level == "fused" and isinstance(module, nn.Sequential):
+        from pens.engine.fused import fuse  # needs Triton, which comes with PyTorch's CUDA builds
+
+        fuse(module, precision)
+    if level != "plain" and type(module) is nn.Conv2d and _is_plain(module):
         module.__class__ = SlicedConv2d
-    for name, child in module.named_children():
-        setattr(module, name, _lowered(child, noise, convolutions))
+    for name, child in module._modules.items():  # unlike named_children, with a layer that is used twice
+        if child is not None:
+            setattr(module, name, _lowered(child, noise, level, precision))
     return module
 
 

@@ -2,7 +2,7 @@
 
 Peers are independent, so the gradient of the sum of their losses holds each peer's own gradient in its own row: one
 forward and one backward pass serve all. Work is cut into chunks of models (training) or of models and samples
-(evaluation) whose activations fit the memory that is given. On a CPU no bit of a result depends on the cut (law 3):
+(evaluation), whose activations fit the memory that is given. On a CPU no bit of a result depends on the cut (law 3):
 every operation treats a peer's row alike however many rows there are, with one exception, matrix products of a single
 matrix, so a stack of one is computed as two. On a GPU the library picks its algorithm by the number of rows, and
 results agree up to rounding.
@@ -10,9 +10,10 @@ results agree up to rounding.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.update import StackUpdate, rounded_up, sample_losses
+
+_SAMPLES_AT_ONCE = 64  # per model in an evaluation; fixed, so that no bit depends on the memory given
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ class StackEngine:
         self.memory_bytes = memory_bytes
         self._recorded: dict[tuple[int, int, Recipe], StackUpdate] = {}
         self._recorded_for: SampleStack | None = None
+        self._pool: Any = None
+        self._records = network.device.type == "cuda"
 
     def train(
         self, rows: Tensor, data: SampleStack, slots: Sequence[int], keys: Sequence[int], epochs: int, recipe: Recipe
@@ -95,10 +100,6 @@ class StackEngine:
         size = max(size, 2)
         return [*chunk, *[chunk[0]] * (size - len(chunk))]
 
-    @property
-    def _records(self) -> bool:
-        return self.network.device.type == "cuda"
-
     def _update(self, data: SampleStack, recipe: Recipe, num_models: int, num_steps: int) -> StackUpdate:
         """An update of that shape: recorded once and kept until other data come, or on a CPU a fresh one."""
         if not self._records:
@@ -108,24 +109,29 @@ class StackEngine:
             self._pool = torch.cuda.graph_pool_handle()
         shape = (num_models, num_steps, recipe)
         if shape not in self._recorded:
-            self._recorded[shape] = StackUpdate(self.network, data, recipe, num_models, num_steps)
-            self._recorded[shape].record(self._pool)
+            update = StackUpdate(self.network, data, recipe, num_models, num_steps)
+            try:
+                update.record(self._pool)
+            except RuntimeError as error:  # the network does something that cannot be recorded: call it step by step
+                self._records = False
+                warnings.warn(f"{self.network.name} cannot be recorded as a CUDA graph: {error}", stacklevel=2)
+                return StackUpdate(self.network, data, recipe, num_models, num_steps)
+            self._recorded[shape] = update
         return self._recorded[shape]
 
     @torch.no_grad()
     def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
         longest = max(data.counts[s] for s in slots)
-        budget = max(1, self.memory_bytes // self.network.bytes_per_sample)
-        samples = min(longest, budget)
-        losses, hits = [], []
-        for chunk in _chunks(len(rows), budget // samples):
+        samples = min(longest, _SAMPLES_AT_ONCE)
+        parts = []
+        for chunk in _chunks(len(rows), self.memory_bytes // (self.network.bytes_per_sample * samples)):
             pick = [*chunk] if len(chunk) > 1 else [*chunk, *chunk]
             tensors = self.network.tensors(models.read([rows[i] for i in pick]))
             slot = torch.tensor([slots[i] for i in pick], device=models.device)
-            parts = [self._run(tensors, data, slot, slice(c.start, c.stop)) for c in _chunks(longest, samples)]
-            losses.append(torch.cat([p[0] for p in parts], 1)[: len(chunk)].cpu().numpy())
-            hits.append(torch.cat([p[1] for p in parts], 1)[: len(chunk)].cpu().numpy())
-        return _summed(np.concatenate(losses), np.concatenate(hits), [data.counts[s] for s in slots])
+            runs = [self._run(tensors, data, slot, slice(c.start, c.stop)) for c in _chunks(longest, samples)]
+            losses, hits = (torch.cat(column, 1)[: len(chunk)].cpu().numpy() for column in zip(*runs, strict=True))
+            parts.append(_summed(losses, hits, [data.counts[slots[i]] for i in chunk]))
+        return Evaluation(np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts]))
 
     def _run(
         self, tensors: dict[str, Tensor], data: SampleStack, slot: Tensor, samples: slice
