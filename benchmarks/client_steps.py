@@ -1,6 +1,6 @@
 """Client-steps a second: one SGD step of one peer's network on a batch of 8, stack against loop, in one run.
 
-python benchmarks/client_steps.py [--peers 20] [--device cpu]
+python benchmarks/client_steps.py [--peers 20] [--samples 40] [--device cpu] [--precision tf32]
 
 Absolute figures depend on the machine and on what else it is doing; the ratio is what to compare.
 """
@@ -15,7 +15,7 @@ import torch
 
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack
-from pens.engine.devices import memory_bytes, resolve_device
+from pens.engine.devices import DOTS, lowering_levels, memory_bytes, prepare_device, resolve_device
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.training import Engine, LoopEngine, StackEngine
@@ -43,23 +43,29 @@ def steps_per_second(engine: Engine, data: SampleStack, peers: int, seconds: flo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", type=int, default=20)
+    parser.add_argument("--samples", type=int, default=40)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", default="tf32")
+    parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--seconds", type=float, default=5)
     arguments = parser.parse_args()
     device = resolve_device(arguments.device)
+    prepare_device(device, arguments.precision)
     generator = np.random.default_rng(0)
     print(f"{'network':14} {'loop':>9} {'stack':>9} {'ratio':>6}   client-steps/s, {arguments.peers} peers, {device}")
-    for name, shape in NETWORKS.items():
+    for name in arguments.networks.split(","):
+        shape, count = NETWORKS[name], arguments.samples
         data = SampleStack(
             [
-                Samples(generator.normal(size=(40, *shape)).astype(np.float32), generator.integers(0, 10, 40))
+                Samples(generator.normal(size=(count, *shape)).astype(np.float32), generator.integers(0, 10, count))
                 for _ in range(arguments.peers)
             ],
             device,
         )
         factory, example = net_factory("auto", name, shape, 10), data.x[0, :3]
         loop = LoopEngine(StackedNetwork(factory, example, 10, stacked=False))
-        stack = StackEngine(StackedNetwork(factory, example, 10), memory_bytes(device, 0))
+        levels, dots = lowering_levels(device), DOTS[arguments.precision]
+        stack = StackEngine(StackedNetwork(factory, example, 10, True, levels, dots), memory_bytes(device, 0))
         rates = [steps_per_second(e, data, arguments.peers, arguments.seconds) for e in (loop, stack)]
         print(f"{name:14} {rates[0]:9,.0f} {rates[1]:9,.0f} {rates[1] / rates[0]:6.1f}")
 

@@ -32,7 +32,7 @@ from pens.data.samples import Array, Dataset
 from pens.data.scenarios import Federation, PeerData, pooled, rotated_federation
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
-from pens.engine.devices import device_name, lowering_levels, memory_bytes, prepare_device, resolve_device
+from pens.engine.devices import DOTS, device_name, lowering_levels, memory_bytes, prepare_device, resolve_device
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.training import Engine, LoopEngine, StackEngine
@@ -50,7 +50,6 @@ from pens.runlog import ExperimentDir, ExperimentRecord, RunDir
 from pens.simulator import Schedule, Simulator, Trace
 from pens.topology import Others
 
-_DOTS = {"fp32": "ieee", "tf32": "tf32", "bf16": "bf16"}  # what Triton calls them
 DEFAULT_METHODS: tuple[Method, ...] = ("local", "random", "pens", "oracle")
 
 
@@ -204,7 +203,7 @@ class Experiment:
         precision = settings.engine.precision
         prepare_device(self._torch_device, precision)
         levels = lowering_levels(self._torch_device)
-        network = StackedNetwork(factory, example, classes, stacked, levels, _DOTS[precision])
+        network = StackedNetwork(factory, example, classes, stacked, levels, DOTS[precision])
         if not stacked:
             return LoopEngine(network)
         return StackEngine(network, memory_bytes(self._torch_device, settings.engine.memory_mb))

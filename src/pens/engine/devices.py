@@ -10,6 +10,8 @@ import torch
 from pens.engine.lowering import Level
 from pens.errors import DeviceError
 
+DOTS = {"fp32": "ieee", "tf32": "tf32", "bf16": "bf16"}
+"""Precision of a fused block's products, by setting, as Triton calls it."""
 _CPU_CHUNK_MB = 64
 _CUDA_SHARE = 0.4
 

@@ -1,0 +1,75 @@
+"""Law 1 for the fused kernels: in Triton's interpreter where there is no GPU, which runs the same kernels on the CPU."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+pytest.importorskip("triton")
+
+from pens.engine.fused import FusedConv2d, _Stacked
+from pens.engine.network import StackedNetwork
+from pens.engine.optimizers import Recipe
+from pens.engine.training import LoopEngine, StackEngine
+from pens.nets import NetFactory
+from tests.engine.test_training import first_rows, holders
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "side", "out", "kernel", "pad"),
+    [(2, 3, 8, 32, 3, 0), (3, 16, 7, 16, 3, 1), (1, 5, 9, 32, 3, 2), (2, 4, 6, 16, 1, 0), (2, 2, 9, 64, 5, 1)],
+)
+def test_the_kernels_are_convolution_relu_and_pooling(
+    batch: int, channels: int, side: int, out: int, kernel: int, pad: int
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def leaf(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator).to(DEVICE).requires_grad_()
+
+    x, w, b = leaf(2, batch, channels, side, side), leaf(2, out, channels, kernel, kernel), leaf(2, out)
+    rows = w.permute(0, 3, 4, 2, 1).reshape(2, -1, out)
+    fused = _Stacked.apply(x, rows, b, kernel, pad, "ieee").permute(0, 1, 4, 2, 3)  # type: ignore[no-untyped-call]
+    plain = torch.stack([F.max_pool2d(F.conv2d(x[k], w[k], b[k], padding=pad).relu(), 2) for k in range(2)])
+    torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-4)
+    upstream = torch.randn(plain.shape, generator=generator).to(DEVICE)
+    for mine, theirs in zip(
+        torch.autograd.grad(fused, (x, w, b), upstream), torch.autograd.grad(plain, (x, w, b), upstream), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+def small_cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3, bias=False), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 10),
+    )  # fmt: skip
+
+
+def not_quite() -> nn.Module:
+    """Blocks that the kernels do not do: other pooling, other activation, odd channels."""
+    return nn.Sequential(
+        nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(12, 16, 3, padding=1), nn.Tanh(),
+        nn.MaxPool2d(2, stride=1), nn.Flatten(), nn.Linear(144, 10),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("factory", "blocks"), [(small_cnn, 2), (not_quite, 0)])
+def test_a_stack_with_fused_blocks_trains_like_its_models_one_by_one(factory: NetFactory, blocks: int) -> None:
+    data = holders((6, 3), (1, 8, 8))
+    example = data.x[0, :3]
+    network = StackedNetwork(factory, example, 10, levels=("fused",), precision="ieee")
+    assert sum(isinstance(m, FusedConv2d) for m in network._modules[True].modules()) == blocks
+    stack, loop = StackEngine(network, 1 << 30), LoopEngine(StackedNetwork(factory, example, 10, stacked=False))
+    rows, recipe = first_rows(network, 2), Recipe("sgd", 0.05, 0.9, 0.0, 4)
+    together = stack.train(rows, data, [0, 1], [7, 8], 2, recipe)
+    one_by_one = loop.train(rows, data, [0, 1], [7, 8], 2, recipe)
+    torch.testing.assert_close(together.rows, one_by_one.rows, rtol=1e-3, atol=2e-4)
