@@ -20,6 +20,7 @@ LAYERS = [
     "nets",
     "engine.bits",
     "engine.fused",
+    "engine.fused_adam",
     "engine.lowering",
     "engine.devices",
     "engine.network",

@@ -9,6 +9,7 @@ import torch
 import pens
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack
+from pens.engine.devices import lowering_levels
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
@@ -41,10 +42,12 @@ def test_the_gpu_trains_a_stack_like_the_cpu_its_models_one_by_one(name: str) ->
     factory, shape = NETWORKS[name]
     recipe, keys, slots = Recipe("sgd", 1e-2, 0.9, 1e-3, 4), [7, 8, 9], [0, 1, 2]
     gpu, cpu = holders(shape, "cuda"), holders(shape, "cpu")
-    stack = StackEngine(StackedNetwork(factory, gpu.x[0, :3], 10), 1 << 30)
+    levels = lowering_levels(torch.device("cuda"))
+    stack = StackEngine(StackedNetwork(factory, gpu.x[0, :3], 10, True, levels, "ieee"), 1 << 30)
     loop = LoopEngine(StackedNetwork(factory, cpu.x[0, :3], 10, stacked=False))
     rows = torch.stack([loop.network.new_row(s) for s in slots])
-    on_gpu = stack.train(rows.cuda(), gpu, slots, keys, 2, recipe)
+    for _ in range(2):  # recorded, then replayed
+        on_gpu = stack.train(rows.cuda(), gpu, slots, keys, 2, recipe)
     on_cpu = loop.train(rows, cpu, slots, keys, 2, recipe)
     torch.testing.assert_close(on_gpu.rows.cpu(), on_cpu.rows, rtol=1e-2, atol=2e-3)
     np.testing.assert_allclose(on_gpu.loss, on_cpu.loss, rtol=1e-2, atol=2e-3)
@@ -57,9 +60,12 @@ def test_the_gpu_trains_a_stack_like_the_cpu_its_models_one_by_one(name: str) ->
 
 def test_a_run_on_the_gpu_decides_like_one_on_the_cpu() -> None:
     gpu, cpu = (
-        pens.run(TINY, model=TinyNet, data=tiny_dataset(), methods="pens,random", device=device)
+        pens.run(
+            {**TINY, "precision": "fp32"}, model=TinyNet, data=tiny_dataset(), methods="pens,random", device=device
+        )
         for device in ("cuda", "cpu")
     )
     for a, b in zip(gpu.runs, cpu.runs, strict=True):
-        np.testing.assert_array_equal(a.communication.sent, b.communication.sent)
-        assert abs(a.mean_accuracy - b.mean_accuracy) < 0.1
+        assert a.neighbours == b.neighbours
+        for name in ("receiver", "sender", "merged", "selected", "sampled"):
+            np.testing.assert_array_equal(getattr(a.pairs, name), getattr(b.pairs, name))

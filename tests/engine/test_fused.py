@@ -1,4 +1,4 @@
-"""Law 1 for the fused kernels: in Triton's interpreter where there is no GPU, which runs the same kernels on the CPU."""
+"""Law 1 for the fused kernels; where there is no GPU, in Triton's interpreter, which runs them on the CPU."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton")
 
 from pens.engine.fused import FusedConv2d, _Stacked
+from pens.engine.fused_adam import adam_step
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.training import LoopEngine, StackEngine
@@ -64,12 +65,35 @@ def not_quite() -> nn.Module:
 
 @pytest.mark.parametrize(("factory", "blocks"), [(small_cnn, 2), (not_quite, 0)])
 def test_a_stack_with_fused_blocks_trains_like_its_models_one_by_one(factory: NetFactory, blocks: int) -> None:
-    data = holders((6, 3), (1, 8, 8))
+    data = holders((6, 3), (1, 8, 8), device=DEVICE)
     example = data.x[0, :3]
     network = StackedNetwork(factory, example, 10, levels=("fused",), precision="ieee")
     assert sum(isinstance(m, FusedConv2d) for m in network._modules[True].modules()) == blocks
     stack, loop = StackEngine(network, 1 << 30), LoopEngine(StackedNetwork(factory, example, 10, stacked=False))
-    rows, recipe = first_rows(network, 2), Recipe("sgd", 0.05, 0.9, 0.0, 4)
+    rows, recipe = first_rows(network, 2).to(DEVICE), Recipe("sgd", 0.05, 0.9, 0.0, 4)
     together = stack.train(rows, data, [0, 1], [7, 8], 2, recipe)
     one_by_one = loop.train(rows, data, [0, 1], [7, 8], 2, recipe)
     torch.testing.assert_close(together.rows, one_by_one.rows, rtol=1e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_the_fused_step_is_adams(decay: float) -> None:
+    """Three steps of two rows that lie apart, the second of which sits one step out."""
+    generator = torch.Generator().manual_seed(0)
+    wide = torch.randn(2, 1500, generator=generator).to(DEVICE)
+    rows, expected = wide[:, :1300], [wide[k, :1300].clone().requires_grad_() for k in range(2)]
+    optimizers = [torch.optim.Adam([row], lr=0.01, weight_decay=decay) for row in expected]
+    mean, square = torch.zeros(2, 1300, device=DEVICE), torch.zeros(2, 1300, device=DEVICE)
+    taken = [0, 0]
+    for step in range(3):
+        gradients = torch.randn(2, 1300, generator=generator).to(DEVICE)
+        active = torch.tensor([True, step != 1], device=DEVICE)
+        for k in range(2):
+            if active[k]:
+                taken[k] += 1
+                expected[k].grad = gradients[k]
+                optimizers[k].step()
+        rate = torch.tensor([0.01 / (1 - 0.9**t) for t in taken], device=DEVICE)
+        root = torch.tensor([(1 - 0.999**t) ** 0.5 for t in taken], device=DEVICE)
+        adam_step(rows, gradients, mean, square, rate, root, active, decay, (0.9, 0.999), 1e-8)
+    torch.testing.assert_close(rows, torch.stack(expected).detach(), rtol=1e-5, atol=1e-6)

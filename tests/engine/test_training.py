@@ -31,11 +31,13 @@ RECIPES = [
 EQUAL, UNEQUAL = (10, 10, 10), (10, 3, 7)
 
 
-def holders(counts: Sequence[int], shape: tuple[int, ...] = (1, 8, 8), seed: int = 0) -> SampleStack:
+def holders(
+    counts: Sequence[int], shape: tuple[int, ...] = (1, 8, 8), seed: int = 0, device: torch.device = CPU
+) -> SampleStack:
     generator = np.random.default_rng(seed)
     return SampleStack(
         [Samples(generator.normal(size=(n, *shape)).astype(np.float32), generator.integers(0, 10, n)) for n in counts],
-        CPU,
+        device,
     )
 
 

@@ -19,15 +19,16 @@ _CUDA_SHARE = 0.4
 def resolve_device(name: str) -> torch.device:
     """`auto` (a GPU if there is one), `cpu`, `cuda` or `cuda:1` → a device that is there."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise DeviceError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N")
     device = torch.device(name)
     if device.type == "cuda":
+        device = torch.device("cuda", device.index or 0)
         count = torch.cuda.device_count()
         if count == 0:
             raise DeviceError(f"device {name}: PyTorch sees no GPU here: use --device cpu or auto")
-        if (device.index or 0) >= count:
+        if device.index >= count:
             raise DeviceError(f"device {name}: there are only {count} GPUs, numbered from 0: use cuda:{count - 1}")
     return device
 

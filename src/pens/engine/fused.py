@@ -173,6 +173,12 @@ def _kernel_gradient(
         tl.store(db_ptr + (peer * SLICES + part) * OUT + out, bias)
 
 
+def _stages(precision: str) -> int:
+    """How far loads run ahead of products. Without tensor cores not at all: Triton 3.6 then miscompiled a loop of two
+    turns (found on an H200: a kernel gradient of 64 × 64 was off by its whole size)."""
+    return 1 if precision == "ieee" else 3
+
+
 class _Stacked(torch.autograd.Function):
     """x [peer, batch, channel, height, width] (any strides), w [peer, tap × channel, out], b [peer, out]
     → [peer, batch, pooled height, pooled width, out]"""
@@ -190,7 +196,7 @@ class _Stacked(torch.autograd.Function):
         _forward[grid](
             x, w, b, y, source, *x.stride(),
             batch, channels, height, width, out, ph, pw,
-            KERNEL=kernel, PAD=pad, ROWS=rows, TILE=tile, DEPTH=32, PRECISION=precision,
+            KERNEL=kernel, PAD=pad, ROWS=rows, TILE=tile, DEPTH=32, PRECISION=precision, num_stages=_stages(precision),
         )  # fmt: skip
         ctx.save_for_backward(x, w, source)
         ctx.kernel, ctx.pad, ctx.precision = kernel, pad, precision
@@ -210,19 +216,19 @@ class _Stacked(torch.autograd.Function):
             wide = max(16, triton.next_power_of_2(channels))
             _input_gradient[(peers, triton.cdiv(batch * height * width, tile))](
                 g, source, w, dx, batch, channels, wide, height, width, out, ph, pw,
-                KERNEL=ctx.kernel, PAD=ctx.pad, TILE=tile, PRECISION=ctx.precision,
+                KERNEL=ctx.kernel, PAD=ctx.pad, TILE=tile, PRECISION=ctx.precision, num_stages=_stages(ctx.precision),
             )  # fmt: skip
             dx = dx.permute(0, 1, 4, 2, 3)
-        depth = 32 if rows <= 32 else 64
-        tile = 64
-        slices = max(1, min(8, batch * ph * pw * 4 // (tile * 8)))
+        depth = tile = 32 if rows <= 32 else 64
+        positions = batch * ph * pw * 4
+        slices = max(min(2, positions // tile), min(16, positions // 448), 1)
         dw = x.new_empty((peers, slices, rows, out))
         db = x.new_empty((peers, slices, out))
         _kernel_gradient[(peers, triton.cdiv(rows, depth), slices)](
             x, g, source, dw, db, *x.stride(),
             batch, channels, height, width, out, ph, pw,
             KERNEL=ctx.kernel, PAD=ctx.pad, ROWS=rows, DEPTH=depth, TILE=tile, SLICES=slices,
-            TURNS=triton.cdiv(batch * ph * pw * 4, slices * tile), PRECISION=ctx.precision,
+            TURNS=triton.cdiv(positions, slices * tile), PRECISION=ctx.precision, num_stages=_stages(ctx.precision),
         )  # fmt: skip
         return dx, dw.sum(1), db.sum(1), None, None, None
 

@@ -6,6 +6,7 @@ agree with `torch.optim.Adam` and `torch.optim.SGD` (law 1).
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -43,6 +44,7 @@ class Adam:
 
     def __init__(self, recipe: Recipe, rows: Tensor) -> None:
         self.recipe = recipe
+        self._fused = rows.is_cuda and importlib.util.find_spec("triton") is not None
         self.mean = torch.zeros_like(rows)
         self.square = torch.zeros_like(rows)
         self.count = torch.zeros((len(rows), 1), device=rows.device, dtype=torch.float64)
@@ -52,6 +54,9 @@ class Adam:
             state.zero_()
 
     def step(self, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:
+        if self._fused:
+            self._step_fused(rows, gradients, active)
+            return
         if self.recipe.weight_decay:
             gradients = gradients.add(rows, alpha=self.recipe.weight_decay)
         if active is None:
@@ -64,11 +69,22 @@ class Adam:
             square = (self.square * _BETA2).addcmul_(gradients, gradients, value=1 - _BETA2)
             self.square.copy_(torch.where(on, square, self.square))
             self.count += on
-        count = self.count.clamp(min=1)  # who has not begun is not active either
-        rate = (self.recipe.lr / (1 - _BETA1**count)).float()
-        denominator = self.square.sqrt().div_((1 - _BETA2**count).sqrt().float()).add_(_EPSILON)
+        rate, root = self._corrections()
+        denominator = self.square.sqrt().div_(root).add_(_EPSILON)
         change = (self.mean / denominator).mul_(rate)
         rows.sub_(change if active is None else torch.where(active[:, None], change, 0.0))
+
+    def _corrections(self) -> tuple[Tensor, Tensor]:
+        """The learning rate and the root's divisor, corrected for the averages' start at zero.  [peer, 1] each"""
+        count = self.count.clamp(min=1)  # who has not begun is not active either
+        return (self.recipe.lr / (1 - _BETA1**count)).float(), (1 - _BETA2**count).sqrt().float()
+
+    def _step_fused(self, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:
+        from pens.engine.fused_adam import adam_step  # needs Triton, which comes with PyTorch's CUDA builds
+
+        self.count += 1 if active is None else active[:, None]
+        decay, betas = self.recipe.weight_decay, (_BETA1, _BETA2)
+        adam_step(rows, gradients, self.mean, self.square, *self._corrections(), active, decay, betas, _EPSILON)
 
 
 class SGD:
