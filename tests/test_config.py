@@ -131,3 +131,12 @@ def test_the_papers_numbers_stand_in_the_presets() -> None:
         assert (settings.pens.n_sampled, settings.pens.m) == (10, 2)
         assert settings.pens.step1_rounds * settings.pens.step1_samplings == 200
         assert (settings.training.optimizer, settings.training.lr, settings.training.batch_size) == ("adam", 1e-3, 8)
+
+
+def test_a_setting_given_twice_or_with_a_comment_is_refused() -> None:
+    with pytest.raises(SettingsError, match="the same setting: give it once"):
+        Settings().replace({"peers": 4, "scenario.peers": 8})
+    with pytest.raises(SettingsError, match="peers = '4#8'"):
+        Settings().replace(parse_assignments(["peers=4#8"]))
+    with pytest.raises(SettingsError, match="use at least 3 peers"):
+        check_methods(Settings().replace({"n_sampled": 1, "m": 1}), ["pens"], 2, 1)

@@ -18,6 +18,7 @@ from pens.experiment import Silent, resolve_settings
 from pens.results import RunResult
 from pens.runlog import ExperimentDir
 from tests.conftest import TINY, TinyNet, tiny_dataset
+from tests.engine.networks import IMAGE_NETWORKS
 
 
 class StopAfter(Silent):
@@ -245,3 +246,83 @@ def test_both_initialisations_are_what_they_say() -> None:
 def test_seeds_may_be_listed() -> None:
     result = tiny_run(methods="local", seeds=[3, 7])
     assert [run.seed for run in result.runs] == [3, 7]
+
+
+@pytest.mark.parametrize("name", ["tied", "residual", "running scale"])
+def test_every_tested_model_loads_strictly(name: str) -> None:
+    generator = np.random.default_rng(0)
+    part = pens.Samples(generator.normal(size=(60, 1, 8, 8)).astype(np.float32), generator.integers(0, 10, 60))
+    result = pens.run(
+        {**TINY, "rounds": 1}, model=IMAGE_NETWORKS[name], data=pens.Dataset("noise", part, part), methods="local",
+        overrides={"peers": 2, "train_per_peer": 5},
+    )  # fmt: skip
+    net = IMAGE_NETWORKS[name]()
+    net.load_state_dict(result.runs[0].state_dict(1))
+    for key, tensor in net.state_dict().items():
+        assert torch.equal(tensor, result.runs[0].models[key][1])
+
+
+def samples(count: int, shape: tuple[int, ...] = (1, 4, 4), kind: type = np.float32) -> pens.Samples:
+    return pens.Samples(np.zeros((count, *shape), kind), np.arange(count) % 3)
+
+
+def test_data_that_cannot_work_are_refused_in_words() -> None:
+    with pytest.raises(pens.PensError, match="pass a pens.Dataset"):
+        tiny_run(data=(np.zeros(3), np.zeros(3)))
+    with pytest.raises(pens.PensError, match="different shapes"):
+        pens.Dataset("odd", samples(9), samples(9, (1, 5, 5)))
+    with pytest.raises(pens.PensError, match="different shapes or types"):
+        pens.Dataset("odd", samples(9), samples(9, kind=np.int64))
+    with pytest.raises(pens.PensError, match="label -3 is negative"):
+        pens.Samples(np.zeros((2, 3)), np.array([1, -3]))
+    with pytest.raises(pens.PensError, match="expected real or whole numbers"):
+        pens.Samples(np.array(["a", "b"]), np.array([1, 0]))
+    with pytest.raises(NotEnoughData, match="1 test samples, but 2 rotations"):
+        tiny_run(data=pens.Dataset("few", samples(200), samples(1)))
+    peer = pens.PeerData(samples(4), samples(2))
+    with pytest.raises(pens.PensError, match="test set of kind b is empty"):
+        pens.Federation((peer, peer), (0, 1), (samples(3), samples(0)), ("a", "b"))
+    with pytest.raises(pens.PensError, match="at least one peer"):
+        pens.Federation((), (), (samples(3),), ("a",))
+    assert len(pens.Samples([[0.5], [1.5]], [0, 1])) == 2  # type: ignore[arg-type]
+
+
+def test_networks_that_cannot_work_are_refused_in_words() -> None:
+    class Pair(TinyNet):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (super().forward(x), x)  # type: ignore[return-value]
+
+    for model, reason in (
+        (nn.Linear, "cannot be made: TypeError"),
+        (lambda: 3, "makes a int: it must make an nn.Module"),
+        (Pair, "returns a tuple"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "lazy layers"),
+    ):
+        with pytest.raises(NetworkError, match=reason):
+            tiny_run(model=model)
+
+
+def test_a_batch_may_be_larger_than_the_data() -> None:
+    small, large = (tiny_run(methods="local", overrides={"batch_size": size}).runs[0] for size in (9, 10**12))
+    same_result(small, large)
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        tiny_run(out=folder, methods="random", observer=StopAfter(3))
+    record = json.loads((folder / "experiment.json").read_text())
+    record["settings"]["scenario"]["peers"] = 4
+    (folder / "experiment.json").write_text(json.dumps(record))
+    with pytest.raises(RunDirError, match="delete that folder and resume"):
+        pens.resume(folder, model=TinyNet, data=tiny_dataset())
+    record["format"] = 9
+    (folder / "experiment.json").write_text(json.dumps(record))
+    with pytest.raises(RunDirError, match="its format is 9"):
+        pens.resume(folder, model=TinyNet, data=tiny_dataset())
+
+
+@pytest.mark.parametrize("seeds", [1.5, "3", None, [], [1, "a"], -1])
+def test_seeds_that_are_none_are_refused(seeds: object) -> None:
+    with pytest.raises(SettingsError, match="seeds = "):
+        tiny_run(seeds=seeds)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -89,9 +92,10 @@ def run_command(
                     observer=watcher,
                 )
         except Interrupted:
-            raise Interrupted(f"stopped. Continue with: pens run --resume {folder}") from None
-    _print_table(console, result)
-    console.print(f"[dim]run directory: {folder}; pictures: pens show {folder}[/dim]", soft_wrap=True)
+            raise Interrupted(f"stopped. Continue with: pens run --resume {shlex.quote(str(folder))}") from None
+    _print_table(console, result, result.settings.scenario.dataset)
+    place = shlex.quote(str(folder))
+    console.print(f"run directory: {place}; pictures: pens show {place}", style="dim", markup=False, soft_wrap=True)
 
 
 @app.command("show")
@@ -108,7 +112,7 @@ def show_command(folder: Annotated[Path, typer.Argument(help="A run directory.")
     if not runs:
         return
     result = ExperimentResult(record.settings, tuple(runs), folder)
-    _print_table(console, result)
+    _print_table(console, result, "own data" if "data" in record.own_parts else record.settings.scenario.dataset)
     pictures = [folder / "curves.png"]
     write_curves(result, folder / "curves.png")
     if write_heatmaps(result, folder / "heatmap.png"):
@@ -208,13 +212,12 @@ def _watching(console: Console) -> Iterator[Watcher]:
                 signal.signal(number, handler)
 
 
-def _print_table(console: Console, result: ExperimentResult) -> None:
-    scenario = result.settings.scenario
+def _print_table(console: Console, result: ExperimentResult, name: str) -> None:
     seeds = len({run.seed for run in result.runs})
     peers = len(result.runs[0].kinds)
     kinds = ", ".join(result.runs[0].kind_names)
-    title = f"{scenario.dataset}: {peers} peers, kinds {kinds}, {seeds} seed{'s' if seeds > 1 else ''}"
-    console.print(results_table(result.table, title))
+    title = f"{name}: {peers} peers, kinds {kinds}, {seeds} seed{'s' if seeds > 1 else ''}"
+    console.print(results_table(result.table, escape(title)))
     console.print(f"[dim]{LEGEND}[/dim]", soft_wrap=True)
     for run in result.runs:
         for message in run.warnings[:3]:
@@ -244,6 +247,9 @@ def _spread_assignments(arguments: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> Any:
     """The command `pens`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ± still gets its table
     errors = Console(stderr=True, highlight=False)
     try:
         app(args=_spread_assignments(sys.argv[1:] if arguments is None else arguments), prog_name="pens")

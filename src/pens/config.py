@@ -173,8 +173,11 @@ class Settings(Section):
     def replace(self, values: Mapping[str, Any]) -> Settings:
         """These settings with some keys changed: `{"peers": 8, "pens.m": 1}`."""
         tree = self.model_dump()
+        named: dict[str, str] = {}
         for name, value in values.items():
             section, key = _locate(name)
+            if named.setdefault(key, name) != name:
+                raise SettingsError(f"{named[key]} and {name} are the same setting: give it once")
             tree[section][key] = value
         return _validated(tree)
 
@@ -202,7 +205,7 @@ def parse_settings(tree: Mapping[str, Any]) -> Settings:
 def flat_keys(path: Path) -> dict[str, Any]:
     """The keys that a TOML file sets."""
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        tree = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise SettingsError(f"{path}: no such file. `pens presets` lists the built-in settings.") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -226,7 +229,10 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
 
 def parse_methods(text: str | Iterable[str]) -> tuple[Method, ...]:
     """`"pens,random"` → ("pens", "random"), each known and named once."""
-    names = [n.strip() for n in text.split(",")] if isinstance(text, str) else list(text)
+    try:
+        names = [n.strip() for n in (text.split(",") if isinstance(text, str) else map(str, text))]
+    except TypeError:
+        names = []
     names = [n for n in names if n]
     if not names:
         raise SettingsError(f"no method given: choose from {', '.join(METHODS)}")
@@ -260,6 +266,10 @@ def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int,
             raise SettingsError(
                 f"oracle with {num_peers} peers leaves some without another of their kind: add peers or omit oracle"
             )
+        if method == "pens" and others < 2:
+            raise SettingsError(
+                f"pens compares models, but {num_peers} peers hear {others} other: use at least 3 peers"
+            )
         if method == "pens" and pens.n_sampled > others:
             raise SettingsError(f"n_sampled = {pens.n_sampled}, {can_hear}")
         if method == "pens" and pens.m > pens.n_sampled:
@@ -291,6 +301,7 @@ _SECTION_OF: dict[str, str] = {key: section for section, keys in _SECTIONS.items
 
 def _locate(name: str) -> tuple[str, str]:
     """`n_sampled` or `pens.n_sampled` → ("pens", "n_sampled")."""
+    name = str(name)
     section, dot, key = name.rpartition(".")
     if key not in _SECTION_OF or (dot and _SECTION_OF[key] != section):
         known = [*_SECTION_OF, *(f"{s}.{k}" for k, s in _SECTION_OF.items())] if dot else list(_SECTION_OF)
@@ -306,6 +317,8 @@ def _suggest(name: str, known: Iterable[str]) -> str:
 
 
 def _toml_value(text: str) -> Any:
+    if "#" in text or "\n" in text:
+        return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -6,6 +6,7 @@ who is like them, and to measure. Nothing below is handed it.
 
 from __future__ import annotations
 
+import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -140,7 +141,7 @@ def resolve_settings(settings: Settings | str | Path | Mapping[str, Any]) -> Set
         return settings
     if isinstance(settings, Mapping):
         return parse_settings(settings)
-    if str(settings).endswith(".toml"):
+    if str(settings).lower().endswith(".toml"):
         values = flat_keys(Path(settings))
         base = values.pop("preset", None)
         return (preset(str(base)).settings if base else Settings()).replace(values)
@@ -149,7 +150,12 @@ def resolve_settings(settings: Settings | str | Path | Mapping[str, Any]) -> Set
 
 def parse_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """3 → (0, 1, 2); a sequence as it is."""
-    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    try:
+        chosen = (
+            tuple(map(operator.index, seeds)) if isinstance(seeds, Iterable) else tuple(range(operator.index(seeds)))
+        )
+    except TypeError:
+        chosen = ()
     if not chosen or len(set(chosen)) < len(chosen) or any(s < 0 for s in chosen):
         raise SettingsError(f"seeds = {seeds!r}: give a number of at least 1, or different seeds of at least 0")
     return chosen
@@ -174,6 +180,8 @@ class Experiment:
                 f"model is {type(self.model).__name__}, one network, but each peer needs a fresh one: "
                 "pass its class, or a function that makes it"
             )
+        if self.data is not None and not isinstance(self.data, Dataset | Federation):
+            raise SettingsError(f"data is a {type(self.data).__name__}: pass a pens.Dataset or a pens.Federation")
         if isinstance(self.data, Federation):
             sizes = Counter(self.data.kinds)
             check_methods(settings, methods, len(self.data.peers), min(sizes.values()))
@@ -230,9 +238,15 @@ class Experiment:
         simulator = build_simulator(self.record.settings, method, seed, federation, self._engine, self._torch_device)
         clock = _Clock()
         saved = run_dir.load_checkpoint() if run_dir else None
-        if saved:
-            clock.before = saved[0]["seconds"]
-            simulator.restore(saved[0]["simulator"], saved[1])
+        if saved and run_dir:
+            try:
+                clock.before = saved[0]["seconds"]
+                simulator.restore(saved[0]["simulator"], saved[1])
+            except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+                raise RunDirError(
+                    f"{run_dir.folder}: its checkpoint does not fit the experiment's settings ({error!r}): "
+                    "delete that folder and resume, and this run starts anew"
+                ) from None
         warned = _Warnings(simulator, lambda message: observer.warned(method, seed, message))
         try:
             while not simulator.is_over():
@@ -262,7 +276,7 @@ class Experiment:
             accuracy = per_kind[list(federation.kinds)]
         else:
             accuracy = self._engine.evaluate(learners.models, rows, tests, federation.kinds).accuracy
-        tensors = self._engine.network.tensors(learners.models.read(rows).cpu())
+        tensors = {n: t.cpu() for n, t in self._engine.network.state(learners.models.read(rows)).items()}
         return RunResult(
             method=method,
             seed=seed,

@@ -184,8 +184,11 @@ class RunDir:
                 warnings=tuple(data["warnings"]),
                 device=data["device"],
             )
-        except (KeyError, TypeError, StopIteration) as error:
-            raise RunDirError(f"{self.folder}: not a run of this version of pens: {error!r}") from None
+        except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+            raise RunDirError(
+                f"{self.folder}: not a run of this version of pens ({error!r}): "
+                "delete that folder and resume, and this run starts anew"
+            ) from None
 
 
 def _result_json(result: RunResult) -> dict[str, Any]:
@@ -217,6 +220,13 @@ def _result_json(result: RunResult) -> dict[str, Any]:
     }
 
 
+def _anew(path: Path) -> str:
+    """The remedy for a damaged file of a run."""
+    if path.name == "experiment.json":
+        return ""
+    return f"\nDelete the folder {path.parent} and resume, and this run starts anew."
+
+
 def _communication(data: Mapping[str, Any]) -> Communication:
     columns: dict[str, Any] = {k: np.array(v) if isinstance(v, list) else v for k, v in data.items()}
     return Communication(**columns)
@@ -246,7 +256,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunDirError(f"{path}: cannot be read: {error}") from None
+        raise RunDirError(f"{path}: cannot be read: {error}{_anew(path)}") from None
     if not isinstance(data, dict):
         raise RunDirError(f"{path}: cannot be read: not a JSON object")
     return data
@@ -261,7 +271,7 @@ def _read_table(path: Path) -> dict[str, Any]:
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
-        raise RunDirError(f"{path}: cannot be read: {error}") from None
+        raise RunDirError(f"{path}: cannot be read: {error}{_anew(path)}") from None
     return {name: table[name].to_numpy() for name in table.column_names}
 
 
@@ -270,4 +280,4 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safetensors.safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (OSError, safetensors.SafetensorError) as error:
-        raise RunDirError(f"{path}: cannot be read: {error}") from None
+        raise RunDirError(f"{path}: cannot be read: {error}{_anew(path)}") from None

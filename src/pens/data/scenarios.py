@@ -16,7 +16,7 @@ import numpy as np
 
 from pens import rng
 from pens.config import ScenarioSettings
-from pens.data.samples import Array, Dataset, Samples, concatenate
+from pens.data.samples import Array, Dataset, Samples, check_alike, concatenate
 from pens.errors import DataError, NotEnoughData
 
 
@@ -46,6 +46,8 @@ class Federation:
     kind_names: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        if not self.peers or any(not isinstance(kind, int) for kind in self.kinds):
+            raise DataError("a federation needs at least one peer, and each peer's kind as a whole number")
         if len(self.kinds) != len(self.peers):
             raise DataError(f"{len(self.peers)} peers but {len(self.kinds)} kinds: each peer is of one kind")
         if len(self.tests) != len(self.kind_names) or any(not 0 <= k < len(self.tests) for k in self.kinds):
@@ -53,6 +55,10 @@ class Federation:
                 f"kinds {sorted(set(self.kinds))}, but {len(self.tests)} test sets and {len(self.kind_names)} names: "
                 "each kind needs a test set and a name"
             )
+        for name, test in zip(self.kind_names, self.tests, strict=True):
+            if not len(test):
+                raise DataError(f"the test set of kind {name} is empty: each kind needs test samples")
+        check_alike([part for peer in self.peers for part in (peer.train, peer.val)] + list(self.tests))
 
     def members(self) -> dict[int, tuple[int, ...]]:
         """The peers of each kind, in order."""
@@ -122,16 +128,21 @@ def _hand_out(part: Samples, settings: ScenarioSettings) -> list[PeerData]:
 
 def _check_enough(dataset: Dataset, settings: ScenarioSettings) -> None:
     kinds, each = len(settings.rotations), settings.train_per_peer + settings.val_per_peer
+    if settings.test == "partitioned" and len(dataset.test) < kinds:
+        raise NotEnoughData(
+            f"{dataset.name} has {len(dataset.test)} test samples, but {kinds} rotations need at least one each: "
+            "use fewer rotations or test = full"
+        )
     per_kind = len(dataset.train) // kinds
     if settings.peers // kinds * each <= per_kind:
         return
     fits = [f"train_per_peer = {t}" for t in [per_kind // (settings.peers // kinds) - settings.val_per_peer] if t > 0]
     fits += [f"peers = {p}" for p in [per_kind // each * kinds] if p >= 2]
-    remedy = " or ".join(fits) or f"train_per_peer + val_per_peer = {per_kind // max(1, settings.peers // kinds)}"
+    remedy = f"at most {' or '.join(fits)} would fit" if fits else "it is too small for this scenario"
     raise NotEnoughData(
         f"{settings.peers} peers × ({settings.train_per_peer} training + {settings.val_per_peer} validation samples) "
         f"= {settings.peers * each:,} samples, but {dataset.name} has {len(dataset.train):,}, "
-        f"{per_kind:,} for each of {kinds} rotations: at most {remedy} would fit"
+        f"{per_kind:,} for each of {kinds} rotations: {remedy}"
     )
 
 

@@ -18,6 +18,7 @@ _CUDA_SHARE = 0.4
 
 def resolve_device(name: str) -> torch.device:
     """`auto` (a GPU if there is one), `cpu`, `cuda` or `cuda:1` → a device that is there."""
+    name = str(name)
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):

@@ -59,7 +59,7 @@ class StackedNetwork:
 
         `levels`: how far layers may be exchanged for their twins; the first that gives the right answer is taken.
         """
-        module = _as_float32(factory())
+        module = _made(factory)
         self._factory = factory
         self.name = type(module).__name__
         self.device = example.device
@@ -102,7 +102,7 @@ class StackedNetwork:
         """The weights of a fresh network, initialised from a seed.  [size]"""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            module = _as_float32(self._factory())
+            module = _made(self._factory)
         return self.row_of(module)
 
     def row_of(self, module: nn.Module) -> Tensor:
@@ -114,6 +114,17 @@ class StackedNetwork:
         """Views of the rows' tensors by name.  [peer, size] → {name: [peer, *shape]}, or without the peer axis"""
         lead = rows.shape[:-1]
         return {p.name: rows[..., p.start : p.stop].view(*lead, *p.shape) for p in (*self.trained, *self.kept)}
+
+    def state(self, rows: Tensor) -> dict[str, Tensor]:
+        """What `load_state_dict` wants: shared parameters by all their names, constants too.  {name: [peer, *shape]}"""
+        tensors, template = self.tensors(rows), self._modules[False]
+        named = [*template.named_parameters(remove_duplicate=False), *template.named_buffers(remove_duplicate=False)]
+        first_name = {id(t): name for name, t in reversed(named)}
+        constants = {name: t.expand(len(rows), *t.shape) for name, t in template.named_buffers()}
+        owners = dict(named)
+        return {
+            name: tensors.get(first_name[id(owners[name])], constants.get(name, rows)) for name in template.state_dict()
+        }
 
     def logits(self, tensors: dict[str, Tensor], x: Tensor, keys: Tensor, train: bool) -> Tensor:
         """tensors {name: [peer, *shape]}, x [peer, batch, ...], keys [peer] → [peer, batch, class]
@@ -152,7 +163,16 @@ class StackedNetwork:
                 tensors[name].copy_(value)
 
 
-def _as_float32(module: nn.Module) -> nn.Module:
+def _made(factory: NetFactory) -> nn.Module:
+    """A fresh network on the CPU in float32."""
+    try:
+        module = factory()
+    except Exception as error:  # the user's own code
+        raise NetworkError(f"the network cannot be made: {type(error).__name__}: {_brief(error)}") from error
+    if not isinstance(module, nn.Module):
+        raise NetworkError(f"model makes a {type(module).__name__}: it must make an nn.Module")
+    if any(isinstance(p, nn.UninitializedParameter) for p in module.parameters()):
+        raise NetworkError(f"{type(module).__name__} has lazy layers, whose sizes are not known: give all sizes")
     return module.to(device="cpu", dtype=torch.float32)
 
 
@@ -178,19 +198,21 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
         together = network.single(tensors, example[:3], key, True)
         again = network.single(dict(tensors), example[:3], key + 1, True)
         alone = network.single(dict(tensors), example[:1], key, True)
-    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError) as error:
         hint = f" ({_MIXING})" if "value per channel" in str(error) else ""
         raise NetworkError(
             f"{network.name} does not run on samples of shape {tuple(example.shape[1:])} and type "
             f"{str(example.dtype).removeprefix('torch.')}: {_brief(error)}{hint}"
         ) from None
+    if not isinstance(together, Tensor):
+        raise NetworkError(f"{network.name} returns a {type(together).__name__}: expected one tensor of class scores")
     if together.dim() != 2 or together.shape[0] != len(example[:3]) or together.shape[1] < num_classes:
         raise NetworkError(
             f"{network.name} returns shape {tuple(together.shape)} for a batch of {len(example[:3])}: "
             f"expected one row of at least {num_classes} class scores per sample"
         )
     random = not torch.equal(together, again)  # dropout, or noise of its own: samples cannot be compared
-    if not random and not torch.allclose(together[:1], alone, rtol=1e-3, atol=1e-4):
+    if not random and not torch.allclose(together[:1], alone, rtol=1e-3, atol=1e-4, equal_nan=True):
         raise NetworkError(
             f"{network.name} mixes the samples of a batch, so that peers could not be trained side by side: {_MIXING}"
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,6 +81,7 @@ class StackEngine:
     def train(
         self, rows: Tensor, data: SampleStack, slots: Sequence[int], keys: Sequence[int], epochs: int, recipe: Recipe
     ) -> Trained:
+        recipe = replace(recipe, batch_size=min(recipe.batch_size, data.longest))
         per_model = self.network.bytes_per_sample * recipe.batch_size + 5 * 4 * self.network.size
         parts = []
         for chunk in _chunks(len(rows), self.memory_bytes // per_model):
@@ -167,6 +168,7 @@ class LoopEngine:
     def _train_one(
         self, row: Tensor, data: SampleStack, slot: int, key: int, epochs: int, recipe: Recipe
     ) -> tuple[Tensor, float]:
+        recipe = replace(recipe, batch_size=min(recipe.batch_size, data.longest))
         tensors = self.network.tensors(row)
         for place in self.network.trained:
             tensors[place.name].requires_grad_()

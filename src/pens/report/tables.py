@@ -13,7 +13,7 @@ from pens.results import Summary
 def results_table(rows: Sequence[Summary], title: str) -> Table:
     """One row per method. Accuracy is in per cent: mean over peers, ± half the 95 % confidence interval over seeds."""
     table = Table(title=title, title_justify="left")
-    table.add_column("method")
+    table.add_column("method", no_wrap=True, min_width=7)
     headings = ("accuracy %", "worst tenth %", "precision %", "recall %", "models merged", "batch", "time")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
