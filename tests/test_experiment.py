@@ -267,7 +267,7 @@ def samples(count: int, shape: tuple[int, ...] = (1, 4, 4), kind: type = np.floa
 
 
 def test_data_that_cannot_work_are_refused_in_words() -> None:
-    with pytest.raises(pens.PensError, match="pass a pens.Dataset"):
+    with pytest.raises(pens.PensError, match=r"pass a pens\.Dataset"):
         tiny_run(data=(np.zeros(3), np.zeros(3)))
     with pytest.raises(pens.PensError, match="different shapes"):
         pens.Dataset("odd", samples(9), samples(9, (1, 5, 5)))
