@@ -32,7 +32,7 @@ from pens.errors import NetworkError
 @triton.jit
 def _forward(
     x_ptr, w_ptr, b_ptr, y_ptr, from_ptr,
-    sk, sb, sc, sh, sw, w_stride, b_stride,
+    sk, sb, sc, sh, sw,
     BATCH, CHANNELS: tl.constexpr, HEIGHT, WIDTH, OUT: tl.constexpr, POOLED_H, POOLED_W,
     KERNEL: tl.constexpr, PAD: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -55,7 +55,7 @@ def _forward(
         channel = row % CHANNELS
         dy = tap // KERNEL - PAD
         dx = tap % KERNEL - PAD
-        w = tl.load(w_ptr + peer * w_stride + row[:, None] * OUT + out[None, :], mask=(row < ROWS)[:, None], other=0.0)
+        w = tl.load(w_ptr + (peer * ROWS + row[:, None]) * OUT + out[None, :], mask=(row < ROWS)[:, None], other=0.0)
         for quarter in tl.static_range(4):
             y = (2 * py + quarter // 2)[:, None] + dy[None, :]
             x = (2 * px + quarter % 2)[:, None] + dx[None, :]
@@ -81,7 +81,7 @@ def _forward(
     best = tl.maximum(best, acc2)
     source = tl.where(acc3 > best, 3, source)
     best = tl.maximum(best, acc3)
-    best += tl.load(b_ptr + peer * b_stride + out)[None, :]
+    best += tl.load(b_ptr + peer * OUT + out)[None, :]
     source = tl.where(best > 0, source, 4)
     best = tl.where(best > 0, best, best * 0)
     place = ((peer * BATCH * POOLED_H * POOLED_W + pooled[:, None]) * OUT) + out[None, :]
@@ -91,7 +91,7 @@ def _forward(
 
 @triton.jit
 def _input_gradient(
-    g_ptr, from_ptr, w_ptr, dx_ptr, w_stride,
+    g_ptr, from_ptr, w_ptr, dx_ptr,
     BATCH, CHANNELS: tl.constexpr, WIDE: tl.constexpr, HEIGHT, WIDTH, OUT: tl.constexpr, POOLED_H, POOLED_W,
     KERNEL: tl.constexpr, PAD: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -114,7 +114,7 @@ def _input_gradient(
         source = tl.load(from_ptr + where, mask=inside[:, None], other=4).to(tl.int32)
         g = tl.where(source == (oy % 2 * 2 + ox % 2)[:, None], g, 0.0)
         w = tl.load(
-            w_ptr + peer * w_stride + (tap * CHANNELS + channel[None, :]) * OUT + out[:, None],
+            w_ptr + (peer * KERNEL * KERNEL * CHANNELS + tap * CHANNELS + channel[None, :]) * OUT + out[:, None],
             mask=(channel < CHANNELS)[None, :],
             other=0.0,
         )
@@ -188,14 +188,13 @@ class _Stacked(torch.autograd.Function):
         peers, batch, channels, height, width = x.shape
         rows, out = w.shape[1:]
         ph, pw = (height + 2 * pad - kernel + 1) // 2, (width + 2 * pad - kernel + 1) // 2
-        w = w if w.stride()[1:] == (out, 1) else w.contiguous()
-        b = b if b.stride(1) == 1 else b.contiguous()
+        w, b = w.contiguous(), b.contiguous()
         y = x.new_empty((peers, batch, ph, pw, out))
         source = torch.empty(y.shape, dtype=torch.int8, device=x.device)
         tile = 64 if batch * ph * pw > 512 else 32
         grid = (peers, triton.cdiv(batch * ph * pw, tile))
         _forward[grid](
-            x, w, b, y, source, *x.stride(), w.stride(0), b.stride(0),
+            x, w, b, y, source, *x.stride(),
             batch, channels, height, width, out, ph, pw,
             KERNEL=kernel, PAD=pad, ROWS=rows, TILE=tile, DEPTH=32, PRECISION=precision, num_stages=_stages(precision),
         )  # fmt: skip
@@ -216,7 +215,7 @@ class _Stacked(torch.autograd.Function):
             tile = 64
             wide = max(16, triton.next_power_of_2(channels))
             _input_gradient[(peers, triton.cdiv(batch * height * width, tile))](
-                g, source, w, dx, w.stride(0), batch, channels, wide, height, width, out, ph, pw,
+                g, source, w, dx, batch, channels, wide, height, width, out, ph, pw,
                 KERNEL=ctx.kernel, PAD=ctx.pad, TILE=tile, PRECISION=ctx.precision, num_stages=_stages(ctx.precision),
             )  # fmt: skip
             dx = dx.permute(0, 1, 4, 2, 3)

@@ -2,9 +2,6 @@
 
     row = [ trained parameters | frozen parameters and float buffers ]
 
-A convolution's kernel lies in its row as [height, width, channel, out channel], the form in which it is multiplied, so
-that no step copies it.
-
 Training changes the first part; merging averages the whole row, so buffers (running averages, say) are merged like
 weights. Buffers that a forward pass updates in training are written back to the peer's row. Integer buffers cannot be
 averaged: they must be constants, and stay with the module.
@@ -44,20 +41,6 @@ class Place:
     shape: torch.Size
     start: int
     stop: int
-    order: tuple[int, ...]
-    """The tensor's dimensions as they follow each other in the row."""
-
-    def flat(self, tensor: Tensor, lead: int = 0) -> Tensor:
-        """A tensor [*lead, *shape] as it lies in a row.  → [*lead, size]"""
-        dims = [*range(lead), *(lead + d for d in self.order)]
-        return tensor.permute(dims).reshape(*tensor.shape[:lead], -1)
-
-    def view(self, rows: Tensor) -> Tensor:
-        """The tensor in each row.  [*lead, row] → [*lead, *shape], sharing memory"""
-        lead = rows.dim() - 1
-        stored = rows[..., self.start : self.stop].view(*rows.shape[:-1], *(self.shape[d] for d in self.order))
-        back = sorted(range(len(self.order)), key=self.order.__getitem__)
-        return stored.permute([*range(lead), *(lead + d for d in back)])
 
 
 class StackedNetwork:
@@ -125,11 +108,12 @@ class StackedNetwork:
     def row_of(self, module: nn.Module) -> Tensor:
         """A module's tensors as one row.  [size]"""
         tensors = dict(module.named_parameters()) | dict(module.named_buffers())
-        return torch.cat([p.flat(tensors[p.name].detach()) for p in (*self.trained, *self.kept)])
+        return torch.cat([tensors[p.name].detach().reshape(-1) for p in (*self.trained, *self.kept)])
 
     def tensors(self, rows: Tensor) -> dict[str, Tensor]:
         """Views of the rows' tensors by name.  [peer, size] → {name: [peer, *shape]}, or without the peer axis"""
-        return {p.name: p.view(rows) for p in (*self.trained, *self.kept)}
+        lead = rows.shape[:-1]
+        return {p.name: rows[..., p.start : p.stop].view(*lead, *p.shape) for p in (*self.trained, *self.kept)}
 
     def state(self, rows: Tensor) -> dict[str, Tensor]:
         """What `load_state_dict` wants: shared parameters by all their names, constants too.  {name: [peer, *shape]}"""
@@ -197,11 +181,9 @@ def _layout(module: nn.Module, used: set[str]) -> tuple[tuple[Place, ...], tuple
     trained: dict[str, Tensor] = {n: p for n, p in module.named_parameters() if n in used}
     kept: dict[str, Tensor] = {n: p for n, p in module.named_parameters() if n not in used}
     kept |= {n: b for n, b in module.named_buffers() if b.is_floating_point()}
-    kernels = {f"{n}.weight".lstrip(".") for n, m in module.named_modules() if isinstance(m, nn.Conv2d)}
     places, start = [], 0
     for name, tensor in (trained | kept).items():
-        order = (2, 3, 1, 0) if name in kernels else tuple(range(tensor.dim()))
-        places.append(Place(name, tensor.shape, start, start + tensor.numel(), order))
+        places.append(Place(name, tensor.shape, start, start + tensor.numel()))
         start += tensor.numel()
     return tuple(places[: len(trained)]), tuple(places[len(trained) :])
 

@@ -186,6 +186,7 @@ class LoopEngine:
             optimizer.step()
             health += loss.item()
             total += loss.item() * visits.share[step, 0].item()
+        row = torch.cat([t.detach().reshape(-1) for t in tensors.values()])
         return row, total if np.isfinite(health) and bool(row.isfinite().all()) else float("nan")
 
     @torch.no_grad()

@@ -118,8 +118,7 @@ class StackUpdate:
         logits = self.network.logits(tensors, x, keys, train=True)
         losses = (sample_losses(logits, y) * weight).sum(1)
         gradients = torch.autograd.grad(losses.sum(), leaves)
-        flat = [p.flat(g, lead=1) for p, g in zip(self.network.trained, gradients, strict=True)]
-        return losses.detach(), torch.cat(flat, 1)
+        return losses.detach(), torch.cat([g.reshape(len(losses), -1) for g in gradients], 1)
 
 
 def sample_losses(logits: Tensor, y: Tensor) -> Tensor:
