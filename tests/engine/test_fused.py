@@ -39,7 +39,8 @@ def test_the_kernels_are_convolution_relu_and_pooling(
     x, w, b = leaf(2, batch, channels, side, side), leaf(2, out, channels, kernel, kernel), leaf(2, out)
     rows = w.permute(0, 3, 4, 2, 1).reshape(2, -1, out)
     fused = _Stacked.apply(x, rows, b, kernel, pad, "ieee").permute(0, 1, 4, 2, 3)  # type: ignore[no-untyped-call]
-    plain = torch.stack([F.max_pool2d(F.conv2d(x[k], w[k], b[k], padding=pad).relu(), 2) for k in range(2)])
+    exact = [F.conv2d(x[k].double(), w[k].double(), b[k].double(), padding=pad) for k in range(2)]
+    plain = torch.stack([F.max_pool2d(out_.relu(), 2).float() for out_ in exact])
     torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-4)
     upstream = torch.randn(plain.shape, generator=generator).to(DEVICE)
     for mine, theirs in zip(
