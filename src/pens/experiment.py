@@ -10,7 +10,7 @@ import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -170,6 +170,9 @@ class Experiment:
     model: Callable[[], nn.Module] | None = None
     data: Dataset | Federation | None = None
     data_dir: Path | None = None
+    _torch_device: torch.device = field(init=False)
+    _dataset: Dataset = field(init=False)
+    _engine: Engine = field(init=False)
 
     def prepare(self) -> None:
         """Refuse what cannot work, before anything is written or computed."""

@@ -36,17 +36,37 @@ from pens.policies import EarlyStopping, Tally, select_top_m
 
 
 @dataclass(frozen=True)
-class Job:
-    """One recorded piece of work: an update, or (without `out`) a scoring."""
+class Scoring:
+    """A recorded piece of work: compare models."""
 
     peer: PeerId
     time: float
-    own: ModelRef
     models: tuple[ModelRef, ...]
     top_m: int | None
-    epochs: int = 0
-    may_stop: bool = False
-    out: ModelRef | None = None
+    """How many of the models are chosen, by their scores; None: all, without scores."""
+
+    @property
+    def needs(self) -> tuple[ModelRef, ...]:
+        return self.models
+
+
+@dataclass(frozen=True)
+class Updating(Scoring):
+    """A recorded piece of work: compare, merge and train."""
+
+    epochs: int
+    may_stop: bool
+    own: ModelRef
+    """The peer's own model before."""
+    out: ModelRef
+    """The one that comes out."""
+
+    @property
+    def needs(self) -> tuple[ModelRef, ...]:
+        return (self.own, *self.models)
+
+
+Job = Scoring | Updating
 
 
 @dataclass(frozen=True)
@@ -126,15 +146,15 @@ class Learners:
 
     # --- recording ----------------------------------------------------------------------------------------------------
 
-    def record_score(self, peer: PeerId, own: ModelRef, action: Score, time: float) -> None:
+    def record_score(self, peer: PeerId, action: Score, time: float) -> None:
         """The models were retained for the peer; they are released when the job is done."""
-        self._pending.append(Job(peer, time, self.retain(own), action.models, action.m))
+        self._pending.append(Scoring(peer, time, action.models, action.m))
 
     def record_update(self, peer: PeerId, own: ModelRef, action: Update, time: float) -> ModelRef:
         """Likewise. Returns the name of the model that will come out, retained once for the caller."""
         self._versions[peer] += 1
         out = self.retain(ModelRef(peer, self._versions[peer]))
-        job = Job(peer, time, self.retain(own), action.models, action.top_m, action.epochs, action.may_stop, out)
+        job = Updating(peer, time, action.models, action.top_m, action.epochs, action.may_stop, self.retain(own), out)
         self._pending.append(job)
         return out
 
@@ -150,22 +170,23 @@ class Learners:
             self._pending = [job for job in self._pending if id(job) not in done]
 
     def _is_ready(self, job: Job) -> bool:
-        return job.own in self._rows and all(ref in self._rows for ref in job.models)
+        return all(ref in self._rows for ref in job.needs)
 
     def _compute_batch(self, jobs: list[Job]) -> None:
         for job in jobs:
-            if job.may_stop and not self._may_stop[job.peer]:
+            if isinstance(job, Updating) and job.may_stop and not self._may_stop[job.peer]:
                 self._begin_stopping(job.peer)
-        idle = [job for job in jobs if job.out and self.has_stopped(job.peer)]
-        busy = [job for job in jobs if not (job.out and self.has_stopped(job.peer))]
+        idle = [job for job in jobs if isinstance(job, Updating) and self.has_stopped(job.peer)]
+        busy = [job for job in jobs if not (isinstance(job, Updating) and self.has_stopped(job.peer))]
         chosen = self._choose(busy)
-        updates = [(job, chosen[i]) for i, job in enumerate(busy) if job.out]
-        if updates:
-            self._update([job for job, _ in updates], [models for _, models in updates])
+        updates = [(job, models) for job, models in zip(busy, chosen, strict=True) if isinstance(job, Updating)]
+        for epochs in sorted({job.epochs for job, _ in updates}):
+            alike = [(job, models) for job, models in updates if job.epochs == epochs]
+            self._update([job for job, _ in alike], [models for _, models in alike], epochs)
         for job in idle:
             self._set(job, self._rows[self._best[job.peer] or job.own])
         for job in jobs:
-            for ref in (job.own, *job.models):
+            for ref in job.needs:
                 self.release(ref)
 
     def _choose(self, jobs: list[Job]) -> list[tuple[ModelRef, ...]]:
@@ -186,16 +207,11 @@ class Learners:
         self.scored[job.peer] += len(senders)
         return tuple(job.models[i] for i in best)
 
-    def _update(self, jobs: list[Job], chosen: list[tuple[ModelRef, ...]]) -> None:
-        """Merge, train, validate, keep the best: one batch per number of epochs."""
-        for epochs in sorted({job.epochs for job in jobs}):
-            part = [(job, models) for job, models in zip(jobs, chosen, strict=True) if job.epochs == epochs]
-            self._update_alike([job for job, _ in part], [models for _, models in part], epochs)
-
-    def _update_alike(self, jobs: list[Job], chosen: list[tuple[ModelRef, ...]], epochs: int) -> None:
+    def _update(self, jobs: list[Updating], chosen: list[tuple[ModelRef, ...]], epochs: int) -> None:
+        """Merge, train, validate, keep the best, as one batch."""
         slots: list[int] = [job.peer for job in jobs]
         mixed = self.models.mix([self._merge_group(job, refs) for job, refs in zip(jobs, chosen, strict=True)])
-        keys = [rng.key(self.rules.seed, "update", job.peer, job.out.version) for job in jobs if job.out]
+        keys = [rng.key(self.rules.seed, "update", job.peer, job.out.version) for job in jobs]
         trained = self.engine.train(mixed, self._train, slots, keys, epochs, self.rules.recipe)
         self.num_updates += len(jobs)
         self.num_batches += 1
@@ -214,20 +230,18 @@ class Learners:
             numbers = (float(trained.loss[i]), float(validation.loss[i]), float(validation.accuracy[i]))
             self._observe(job, len(refs), *numbers)
 
-    def _merge_group(self, job: Job, chosen: tuple[ModelRef, ...]) -> list[int]:
+    def _merge_group(self, job: Updating, chosen: tuple[ModelRef, ...]) -> list[int]:
         """Algorithm 1, MERGE_SAVED_MODELS: the received models and, unless configured otherwise, the peer's own."""
         refs = (job.own, *chosen) if self.rules.own_in_merge or not chosen else chosen
         return [self._rows[ref] for ref in refs]
 
-    def _set(self, job: Job, row: int) -> None:
+    def _set(self, job: Updating, row: int) -> None:
         """Give the job's model its values."""
-        assert job.out
         self._latest[job.peer] = job.out
         self._rows[job.out] = self.models.retain(row)
 
-    def _observe(self, job: Job, merged: int, train_loss: float, val_loss: float, val_accuracy: float) -> None:
+    def _observe(self, job: Updating, merged: int, train_loss: float, val_loss: float, val_accuracy: float) -> None:
         """Early stopping, the best model, and the learning curve."""
-        assert job.out
         record = UpdateRecord(
             job.time, job.peer, job.out.version, not job.may_stop, merged, train_loss, val_loss, val_accuracy
         )

@@ -131,7 +131,7 @@ class Simulator:
             case WakeAfter(delay):
                 self._queue.put(delay, me, Wake())
             case Score():
-                self.learners.record_score(me, self.current[me], action, self.now)
+                self.learners.record_score(me, action, self.now)
             case Update():
                 delay = self._schedule.links.training_delay(action.epochs)
                 delay = 0.5 if self._schedule.metronome else delay
