@@ -218,7 +218,7 @@ def _print_table(console: Console, result: ExperimentResult, name: str) -> None:
     kinds = ", ".join(result.runs[0].kind_names)
     title = f"{name}: {peers} peers, kinds {kinds}, {seeds} seed{'s' if seeds > 1 else ''}"
     console.print(results_table(result.table, escape(title)))
-    console.print(f"[dim]{LEGEND}[/dim]", soft_wrap=True)
+    console.print(LEGEND, style="dim")
     for run in result.runs:
         for message in run.warnings[:3]:
             console.print(f"[yellow]note[/yellow] {run.method} seed {run.seed}: {message}", soft_wrap=True)

@@ -14,7 +14,7 @@ def results_table(rows: Sequence[Summary], title: str) -> Table:
     """One row per method. Accuracy is in per cent: mean over peers, ± half the 95 % confidence interval over seeds."""
     table = Table(title=title, title_justify="left")
     table.add_column("method", no_wrap=True, min_width=7)
-    headings = ("accuracy %", "worst tenth %", "precision %", "recall %", "models merged", "batch", "time")
+    headings = ("accuracy\n%", "worst\ntenth %", "precision\n%", "recall\n%", "models\nmerged", "mean\nbatch", "time")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
@@ -33,7 +33,7 @@ def results_table(rows: Sequence[Summary], title: str) -> Table:
 
 LEGEND = (
     "accuracy: on each peer's own distribution, mean over peers ± 95 % interval over seeds; worst tenth: of peers.\n"
-    "precision, recall: of the selected neighbours. models merged: per peer. batch: peers computed at once, on average."
+    "precision, recall: of the selected neighbours. models merged: per peer. mean batch: peers computed at once."
 )
 
 
