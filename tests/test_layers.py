@@ -29,6 +29,7 @@ LAYERS = [
     "engine.optimizers",
     "engine.update",
     "engine.training",
+    "bench",
     "messages",
     "topology",
     "policies",

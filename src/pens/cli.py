@@ -120,6 +120,52 @@ def show_command(folder: Annotated[Path, typer.Argument(help="A run directory.")
     console.print(f"[dim]pictures: {', '.join(map(str, pictures))}[/dim]", soft_wrap=True)
 
 
+@app.command("bench")
+def bench_command(
+    network: Annotated[
+        str, typer.Argument(help="digits, fashion-mnist or cifar-10: the paper's networks.")
+    ] = "cifar-10",
+    model: Annotated[
+        str | None, typer.Option(metavar="FILE:NAME", help="An own nn.Module class in a Python file.")
+    ] = None,
+    shape: Annotated[str | None, typer.Option(help="Of one input of an own model, e.g. 3,32,32.")] = None,
+    peers: Annotated[int, typer.Option(help="Models in the stack.")] = 20,
+    samples: Annotated[int, typer.Option(help="Samples per peer.")] = 80,
+    batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 8,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16, on a GPU.")] = "tf32",
+    seconds: Annotated[float, typer.Option(help="For each measurement.")] = 3.0,
+) -> None:
+    """Measure loop and stack on this device, in one run; and tell which path each layer took."""
+    from pens.bench import SHAPES, BenchSettings, builtin_factory, load_factory, run_bench
+    from pens.engine.devices import DOTS
+    from pens.report.tables import bench_table, layers_table
+
+    if precision not in DOTS:
+        raise SettingsError(f"--precision {precision}: choose from {', '.join(DOTS)}")
+    factory = load_factory(model) if model else builtin_factory(network)
+    sizes = _parse_shape(shape) if shape else SHAPES.get(network, ())
+    result = run_bench(BenchSettings(factory, sizes, peers, samples, batch_size, device, precision, seconds))
+    console = _console()
+    console.print(layers_table(result))
+    console.print(bench_table(result, peers, batch_size))
+    console.print(
+        f"TFLOP/s count the network's own operations; a large matrix product reaches {result.peak_tflops:.2f} on this "
+        "device. Compare ratios between machines, not rates.",
+        style="dim",
+    )
+
+
+def _parse_shape(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise SettingsError(f"--shape {text}: expected sizes of at least 1 with commas, for instance --shape 3,32,32")
+    return sizes
+
+
 @app.command("presets")
 def presets_command(
     name: Annotated[str | None, typer.Argument(help="Print this preset as a .toml file, with all settings.")] = None,

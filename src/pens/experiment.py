@@ -33,10 +33,9 @@ from pens.data.samples import Array, Dataset
 from pens.data.scenarios import Federation, PeerData, pooled, rotated_federation
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
-from pens.engine.devices import DOTS, device_name, lowering_levels, memory_bytes, prepare_device, resolve_device
-from pens.engine.network import StackedNetwork
+from pens.engine.devices import device_name, resolve_device
 from pens.engine.optimizers import Recipe
-from pens.engine.training import Engine, LoopEngine, StackEngine
+from pens.engine.training import Engine, new_engine
 from pens.errors import Interrupted, RunDirError, SettingsError
 from pens.learners import Learners, LearningRules
 from pens.links import Links
@@ -210,14 +209,8 @@ class Experiment:
         )
         some = federation.peers[0]
         example = SampleStack([some.train if len(some.train) > 2 else federation.tests[0]], self._torch_device).x[0, :3]
-        stacked = settings.engine.backend == "stack"
-        precision = settings.engine.precision
-        prepare_device(self._torch_device, precision)
-        levels = lowering_levels(self._torch_device)
-        network = StackedNetwork(factory, example, classes, stacked, levels, DOTS[precision])
-        if not stacked:
-            return LoopEngine(network)
-        return StackEngine(network, memory_bytes(self._torch_device, settings.engine.memory_mb))
+        engine = settings.engine
+        return new_engine(factory, example, classes, engine.backend, engine.precision, engine.memory_mb)
 
     def run(self, folder: ExperimentDir | None, observer: Observer) -> ExperimentResult:
         """Run what is missing; keep what is complete."""

@@ -90,6 +90,14 @@ class KeyedDropout(nn.Module):
         return x * mask if self.p >= 1 else x * mask / (1 - self.p)
 
 
+PATHS = {
+    "FusedConv2d": "one kernel with the ReLU and pooling behind it",
+    "Identity": "part of the kernel before it",
+    "SlicedConv2d": "slices and one matrix product",
+    "KeyedDropout": "masks from the peer's key",
+}
+"""What a twin does, by its class."""
+
 Level = Literal["fused", "sliced", "plain"]
 """How far layers are exchanged: fused kernels where they fit and slices elsewhere; slices; dropout alone."""
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from pens.engine.lowering import Level, Noise, lower
+from pens.engine.lowering import PATHS, Level, Noise, lower
 from pens.errors import NetworkError
 from pens.nets import NetFactory
 
@@ -97,6 +97,16 @@ class StackedNetwork:
             mode: lower(module, noise, level, precision).train(mode).to(self.device)
             for mode, noise in self._noise.items()
         }
+
+    def paths(self) -> list[tuple[str, str, str]]:
+        """(name, layer, path) of each layer: a twin it was exchanged for, or its own code under vmap."""
+        plain = dict(_made(self._factory).named_modules())
+        found = []
+        for name, twin in self._modules[True].named_modules():
+            if next(twin.children(), None) is None and name in plain:
+                layer = type(plain[name]).__name__
+                found.append((name, layer, PATHS.get(type(twin).__name__, "its own code, under vmap")))
+        return found
 
     def new_row(self, seed: int) -> Tensor:
         """The weights of a fresh network, initialised from a seed.  [size]"""

@@ -22,11 +22,14 @@ from torch.nn import functional as F
 
 from pens.data.samples import Array
 from pens.engine.batches import SampleStack, plan_visits
+from pens.engine.devices import DOTS, lowering_levels, memory_bytes, prepare_device
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.update import StackUpdate, rounded_up, sample_losses
+from pens.nets import NetFactory
 
+_LARGE_SAMPLE_BYTES = 64 << 10  # activations of one sample: the digits network has 17 kB, the paper's over 300
 _SAMPLES_AT_ONCE = 64  # per model in an evaluation; fixed, so that no bit depends on the memory given
 
 
@@ -70,9 +73,11 @@ class Engine(Protocol):
 class StackEngine:
     """All models at once."""
 
-    def __init__(self, network: StackedNetwork, memory_bytes: int) -> None:
+    def __init__(self, network: StackedNetwork, memory_bytes: int, evaluator: LoopEngine | None = None) -> None:
+        """`evaluator`: who scores and evaluates instead, where that is faster."""
         self.network = network
         self.memory_bytes = memory_bytes
+        self._evaluator = evaluator
         self._recorded: dict[tuple[int, int, Recipe], StackUpdate] = {}
         self._recorded_for: SampleStack | None = None
         self._pool: Any = None
@@ -122,6 +127,8 @@ class StackEngine:
 
     @torch.no_grad()
     def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
+        if self._evaluator:
+            return self._evaluator.evaluate(models, rows, data, slots)
         longest = max(data.counts[s] for s in slots)
         samples = min(longest, _SAMPLES_AT_ONCE)
         parts = []
@@ -201,6 +208,21 @@ class LoopEngine:
                 losses[i, c] = F.cross_entropy(logits, y, reduction="none").cpu().numpy()
                 hits[i, c] = (logits.argmax(-1) == y).cpu().numpy()
         return _summed(losses, hits, [data.counts[s] for s in slots])
+
+
+def new_engine(
+    factory: NetFactory, example: Tensor, num_classes: int, backend: str, precision: str, memory_mb: int
+) -> Engine:
+    """The engine for a network on the device where `example` lies."""
+    device = example.device
+    prepare_device(device, precision)
+    loop = LoopEngine(StackedNetwork(factory, example, num_classes, stacked=False))
+    if backend == "loop":
+        return loop
+    network = StackedNetwork(factory, example, num_classes, True, lowering_levels(device), DOTS[precision])
+    # Without a backward pass a CPU runs a large network faster alone, by the library's own convolutions.
+    alone = device.type == "cpu" and loop.network.bytes_per_sample > _LARGE_SAMPLE_BYTES
+    return StackEngine(network, memory_bytes(device, memory_mb), loop if alone else None)
 
 
 def _summed(losses: Array, hits: Array, counts: list[int]) -> Evaluation:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.markup import escape
 from rich.table import Table
 
+from pens.bench import BenchResult
 from pens.metrics import Interval
 from pens.results import Summary
 
@@ -28,6 +30,33 @@ def results_table(rows: Sequence[Summary], title: str) -> Table:
             f"{row.mean_batch:.1f}",
             duration(row.seconds),
         )
+    return table
+
+
+def layers_table(result: BenchResult) -> Table:
+    """Which path each layer of a network took."""
+    table = Table(title=f"{result.network}, {result.num_parameters:,} numbers", title_justify="left")
+    for heading in ("layer", "kind", "path"):
+        table.add_column(heading)
+    for name, kind, path in result.layers:
+        table.add_row(escape(name or "(all)"), kind, path)
+    return table
+
+
+def bench_table(result: BenchResult, peers: int, batch_size: int) -> Table:
+    """Loop against stack, per second."""
+    title = f"{result.device}: {peers} peers, batches of {batch_size}, per second"
+    table = Table(title=title, title_justify="left")
+    for heading in ("operation", "unit", "loop", "stack", "ratio", "TFLOP/s", "of peak"):
+        table.add_column(heading, justify="left" if heading in ("operation", "unit") else "right")
+    for row in result.rows:
+        rates = f"{row.loop:,.0f}", f"{row.stack:,.0f}", f"{row.stack / row.loop:.1f} ×"
+        work = (
+            ("–", "–")
+            if row.tflops is None
+            else (f"{row.tflops:.3f}", f"{100 * row.tflops / result.peak_tflops:.1f} %")
+        )
+        table.add_row(row.operation, row.unit, *rates, *work)
     return table
 
 

@@ -1,0 +1,77 @@
+"""`pens bench` measures something, and names what it cannot run. No test looks at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pens.bench import builtin_factory, count_flops
+from pens.cli import main
+
+OWN = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(2, 4, 3, groups=2), nn.Tanh(), nn.Flatten(), nn.Dropout(0.1), nn.Linear(64, 10))
+
+broken = nn.Linear
+number = 3
+"""
+
+
+def bench(*arguments: str) -> None:
+    main(["bench", "--seconds", "0", "--peers", "2", "--samples", "5", *arguments])
+
+
+def test_all_operations_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        bench("digits", "--device", "cpu")
+    assert exit_.value.code == 0
+    printed = capsys.readouterr().out
+    for word in ("training", "scoring", "evaluation", "merging", "client-steps", "ratio", "of peak", "layers.9"):
+        assert word in printed
+
+
+def test_an_own_network_is_told_its_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    with pytest.raises(SystemExit) as exit_:
+        bench("--model", f"{tmp_path / 'own.py'}:Net", "--shape", "2,6,6", "--device", "cpu")
+    assert exit_.value.code == 0
+    printed = capsys.readouterr().out
+    assert "masks from the peer's key" in printed
+    assert "its own code, under vmap" in printed
+    assert "Net, 690 numbers" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["mnist"], "unknown network 'mnist'"),
+        (["--model", "nowhere.py:Net"], "expected FILE:NAME"),
+        (["--model", "{own}:number", "--shape", "2,6,6"], "has no class or function 'number'"),
+        (["--model", "{own}:broken", "--shape", "2,6,6"], "cannot be made"),
+        (["--model", "{own}:Net", "--shape", "2,5,5"], "does not run on samples of shape (2, 5, 5)"),
+        (["--model", "{own}:Net", "--shape", "2,x"], "--shape 2,x: expected sizes"),
+        (["digits", "--precision", "fp8"], "--precision fp8: choose from fp32, tf32, bf16"),
+        (["digits", "--batch-size", "0"], "--batch-size 0: give at least 1"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    arguments: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(OWN)
+    with pytest.raises(SystemExit) as exit_:
+        bench(*(a.replace("{own}", str(own)) for a in arguments))
+    assert exit_.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_operations_are_counted_as_the_paper_networks_have_them() -> None:
+    forward, training = count_flops(builtin_factory("cifar-10"), torch.zeros(2, 3, 32, 32))
+    by_hand = 2 * (30 * 30 * 27 * 32 + 13 * 13 * 288 * 64 + 4 * 4 * 576 * 64 + 256 * 64 + 64 * 10)
+    assert forward == by_hand
+    assert 2 * forward < training < 3 * forward
