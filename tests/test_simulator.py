@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pens.config import Method, Settings
 from pens.data.scenarios import Federation, PeerData, rotated_federation
-from pens.messages import Received, Request, Update
+from pens.messages import Received, Request, Score, Update
 from tests.conftest import TINY, tiny_dataset
 from tests.simulations import Log, decisions, final_models, run, simulation
 
@@ -134,20 +134,22 @@ def with_other_data(federation: Federation, peer: int) -> Federation:
     return replace(federation, peers=(*federation.peers[:peer], other, *federation.peers[peer + 1 :]))
 
 
+@pytest.mark.parametrize("method", ["random", "pens"])
 @pytest.mark.parametrize("schedule", ["rounds", "async"])
-def test_what_a_peer_holds_reaches_others_only_through_its_models(schedule: str) -> None:
-    """Exchange one peer's data. Whoever never merged a model that descends from it must not notice."""
-    settings_ = tiny(schedule=schedule, rounds=1, n_peers=1, peers=6, patience=50, tested="last")
+def test_what_a_peer_holds_reaches_others_only_through_its_models(schedule: str, method: Method) -> None:
+    """Exchange one peer's data. Whoever never merged or scored a model that descends from it must not notice."""
+    settings_ = tiny(schedule=schedule, rounds=1, n_peers=1, n_sampled=2, m=1, patience=50, tested="last")
+    settings_ = settings_.replace({"step1_rounds": 1, "step1_samplings": 1, "peers": 16, "train_per_peer": 4})
     federation = rotated_federation(tiny_dataset(), settings_.scenario, 0)
     log = Log()
-    before = run(simulation(settings_, "random", federation=federation, log=log))
-    after = run(simulation(settings_, "random", federation=with_other_data(federation, 2)))
+    before = run(simulation(settings_, method, federation=federation, log=log))
+    after = run(simulation(settings_, method, federation=with_other_data(federation, 2)))
     tainted = {2}
     for _, receiver, _, actions in log.entries:
         for action in actions:
-            if isinstance(action, Update) and any(ref.owner in tainted for ref in action.models):
+            if isinstance(action, Update | Score) and any(ref.owner in tainted for ref in action.models):
                 tainted.add(receiver)
-    clean = [p for p in range(6) if p not in tainted]
+    clean = [p for p in range(16) if p not in tainted]
     assert clean
     assert torch.equal(final_models(before)[clean], final_models(after)[clean])
     assert not torch.equal(final_models(before)[2], final_models(after)[2])
