@@ -14,14 +14,14 @@ import pens
 from pens.config import METHODS, Method
 from pens.data.scenarios import rotated_federation
 from pens.errors import Interrupted, NetworkError, NotEnoughData, RunDirError, SettingsError
-from pens.experiment import Silent, resolve_settings
+from pens.experiment import Observer, resolve_settings
 from pens.results import RunResult
 from pens.runlog import ExperimentDir
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.engine.networks import IMAGE_NETWORKS
 
 
-class StopAfter(Silent):
+class StopAfter(Observer):
     """An observer that asks for a stop after some windows."""
 
     def __init__(self, windows: int) -> None:
@@ -210,7 +210,7 @@ def test_nothing_is_written_when_the_settings_cannot_work(tmp_path: Path) -> Non
 def test_setbacks_are_told_and_kept() -> None:
     told: list[str] = []
 
-    class Listener(Silent):
+    class Listener(Observer):
         def warned(self, method: Method, seed: int, message: str) -> None:
             told.append(message)
 

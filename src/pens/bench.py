@@ -92,7 +92,7 @@ def run_bench(settings: BenchSettings) -> BenchResult:
     def rate(work: Callable[[], object], amount: float) -> float:
         return _rate(work, amount, settings.seconds)
 
-    steps = settings.peers * data.steps_per_epoch(min(settings.batch_size, data.longest))
+    steps = settings.peers * data.steps_per_epoch(data.fitting(settings.batch_size))
     trained = [rate(lambda e=e: e.train(first, data, slots, slots, 1, recipe), steps) for e in (loop, stack)]  # type: ignore[misc]
     samples = settings.peers * settings.samples
     scored = [rate(lambda e=e: e.evaluate(models, rows, data, slots), samples) for e in (loop, stack)]  # type: ignore[misc]
@@ -102,7 +102,7 @@ def run_bench(settings: BenchSettings) -> BenchResult:
         rate(lambda: [models.read(g).mean(0).sum().item() for g in groups], len(groups)),
         rate(lambda: models.mix(groups).sum().item(), len(groups)),
     ]
-    per_step = training * min(settings.batch_size, settings.samples)
+    per_step = training * data.fitting(settings.batch_size)
     return BenchResult(
         device=device_name(device),
         network=network.name,

@@ -204,7 +204,7 @@ def settings_as_toml(settings: Settings) -> str:
     return "\n".join(lines)
 
 
-class Watcher:
+class Watcher(experiment.Observer):
     """Shows a live bar per run, and turns Ctrl-C into a stop at the end of the round."""
 
     def __init__(self, console: Console, progress: Progress) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,22 +53,20 @@ from pens.topology import Others
 DEFAULT_METHODS: tuple[Method, ...] = ("local", "random", "pens", "oracle")
 
 
-class Observer(Protocol):
-    """Who wants to watch an experiment."""
+class Observer:
+    """Who watches an experiment. This one does not care: override what is of interest."""
 
-    def started(self, method: Method, seed: int) -> None: ...
-    def progressed(self, method: Method, seed: int, fraction: float) -> None: ...
-    def warned(self, method: Method, seed: int, message: str) -> None: ...
-    def finished(self, result: RunResult) -> None: ...
+    def started(self, method: Method, seed: int) -> None:
+        """A run begins, or goes on."""
 
+    def progressed(self, method: Method, seed: int, fraction: float) -> None:
+        """A window of virtual time is over. May raise `Interrupted`: the run is saved, and stops."""
 
-class Silent:
-    """An observer that does not care."""
+    def warned(self, method: Method, seed: int, message: str) -> None:
+        """Something happened that the user should know."""
 
-    def started(self, method: Method, seed: int) -> None: ...
-    def progressed(self, method: Method, seed: int, fraction: float) -> None: ...
-    def warned(self, method: Method, seed: int, message: str) -> None: ...
-    def finished(self, result: RunResult) -> None: ...
+    def finished(self, result: RunResult) -> None:
+        """A run is complete."""
 
 
 def run(
@@ -105,7 +103,7 @@ def run(
     folder = ExperimentDir(Path(out)) if out else None
     if folder:
         folder.create(record)
-    return experiment.run(folder, observer or Silent())
+    return experiment.run(folder, observer or Observer())
 
 
 def resume(
@@ -131,7 +129,7 @@ def resume(
         record, device=device, model=model, data=data, data_dir=Path(data_dir) if data_dir else None
     )
     experiment.prepare()
-    return experiment.run(directory, observer or Silent())
+    return experiment.run(directory, observer or Observer())
 
 
 def resolve_settings(settings: Settings | str | Path | Mapping[str, Any]) -> Settings:
@@ -172,6 +170,8 @@ class Experiment:
     _torch_device: torch.device = field(init=False)
     _dataset: Dataset = field(init=False)
     _engine: Engine = field(init=False)
+    _shared_out: tuple[int, Federation] | None = field(init=False, default=None)
+    """The last seed asked for, and who holds what there."""
 
     def prepare(self) -> None:
         """Refuse what cannot work, before anything is written or computed."""
@@ -192,14 +192,15 @@ class Experiment:
             check_methods(settings, methods, settings.scenario.peers, _per_kind(settings))
             folder = self.data_dir or (Path(self.record.data_dir) if self.record.data_dir else None)
             self._dataset = self.data or load_dataset(settings.scenario.dataset, folder)
-        first = self.federation(self.record.seeds[0])
-        self._engine = self._make_engine(first)
+        self._engine = self._make_engine(self.federation(self.record.seeds[0]))
 
     def federation(self, seed: int) -> Federation:
         """Who holds what, for one seed."""
         if isinstance(self.data, Federation):
             return self.data
-        return rotated_federation(self._dataset, self.record.settings.scenario, seed)
+        if self._shared_out is None or self._shared_out[0] != seed:
+            self._shared_out = seed, rotated_federation(self._dataset, self.record.settings.scenario, seed)
+        return self._shared_out[1]
 
     def _make_engine(self, federation: Federation) -> Engine:
         settings = self.record.settings

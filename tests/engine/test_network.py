@@ -66,6 +66,16 @@ def sequence(*layers: nn.Module, features: int = 64) -> NetFactory:
 REFUSED: dict[str, tuple[NetFactory, str]] = {
     "batch norm": (sequence(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), features=72), r"GroupNorm"),
     "batch norm 1d": (lambda: nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10)), r"GroupNorm"),
+    "batch norm, dropout": (
+        lambda: nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Dropout(0.5), nn.Linear(64, 10)),
+        r"GroupNorm",
+    ),
+    "batch statistics, dropout": (
+        lambda: nn.Sequential(
+            nn.Flatten(), nn.Dropout(0.5), nn.BatchNorm1d(64, track_running_stats=False), nn.Linear(64, 10)
+        ),
+        r"GroupNorm",
+    ),
     "wrong shape": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(63, 10)), r"does not run on samples of shape"),
     "too few classes": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 9)), r"at least 10 class scores"),
     "no batch": (lambda: nn.Sequential(nn.Flatten(0), nn.Linear(192, 10)), r"does not run|one row"),
@@ -82,6 +92,15 @@ def test_what_a_stack_cannot_do_is_refused_with_a_reason(name: str) -> None:
     factory, reason = REFUSED[name]
     with pytest.raises(NetworkError, match=reason):
         StackedNetwork(factory, IMAGES, 10)
+
+
+def test_mixing_is_found_behind_a_networks_own_noise_too() -> None:
+    class Mixing(FunctionalDropout):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x - x.mean(0))
+
+    with pytest.raises(NetworkError, match="mixes the samples"):
+        StackedNetwork(Mixing, IMAGES, 10, stacked=False)
 
 
 @pytest.mark.parametrize("factory", [OwnNoise, DecidesOnValues, FunctionalDropout])

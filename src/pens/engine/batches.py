@@ -45,6 +45,10 @@ class SampleStack:
     def device(self) -> torch.device:
         return self.x.device
 
+    def fitting(self, batch_size: int) -> int:
+        """A batch size that asks for no more samples than the longest holder has."""
+        return min(batch_size, self.longest)
+
     def steps_per_epoch(self, batch_size: int) -> int:
         return -(-self.longest // batch_size)
 

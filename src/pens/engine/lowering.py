@@ -19,6 +19,7 @@ twin draws them from a key that is handed in with each call, by a hash of the po
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,7 +86,7 @@ class KeyedDropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         shape = (*x.shape[:2], *(1 for _ in x.shape[2:])) if self.channels else x.shape
-        keep = self.noise.bits(shape.numel() if isinstance(shape, torch.Size) else shape[0] * shape[1])
+        keep = self.noise.bits(math.prod(shape))
         mask = (keep >= int(self.p * 2**32)).to(x.dtype).reshape(shape)
         return x * mask if self.p >= 1 else x * mask / (1 - self.p)
 

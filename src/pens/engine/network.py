@@ -104,8 +104,10 @@ class StackedNetwork:
         found = []
         for name, twin in self._modules[True].named_modules():
             if next(twin.children(), None) is None and name in plain:
-                layer = type(plain[name]).__name__
-                found.append((name, layer, PATHS.get(type(twin).__name__, "its own code, under vmap")))
+                path = "its own code, under vmap"
+                if type(twin) is not type(plain[name]):
+                    path = PATHS[type(twin).__name__]
+                found.append((name, type(plain[name]).__name__, path))
         return found
 
     def new_row(self, seed: int) -> Tensor:
@@ -128,13 +130,13 @@ class StackedNetwork:
     def state(self, rows: Tensor) -> dict[str, Tensor]:
         """What `load_state_dict` wants: shared parameters by all their names, constants too.  {name: [peer, *shape]}"""
         tensors, template = self.tensors(rows), self._modules[False]
-        named = [*template.named_parameters(remove_duplicate=False), *template.named_buffers(remove_duplicate=False)]
-        first_name = {id(t): name for name, t in reversed(named)}
         constants = {name: t.expand(len(rows), *t.shape) for name, t in template.named_buffers()}
-        owners = dict(named)
-        return {
-            name: tensors.get(first_name[id(owners[name])], constants.get(name, rows)) for name in template.state_dict()
-        }
+        named = [*template.named_parameters(remove_duplicate=False), *template.named_buffers(remove_duplicate=False)]
+        first_name: dict[int, str] = {}
+        for name, tensor in named:
+            first_name.setdefault(id(tensor), name)
+        values, wanted = constants | tensors, template.state_dict().keys()
+        return {name: values[first_name[id(tensor)]] for name, tensor in named if name in wanted}
 
     def logits(self, tensors: dict[str, Tensor], x: Tensor, keys: Tensor, train: bool) -> Tensor:
         """tensors {name: [peer, *shape]}, x [peer, batch, ...], keys [peer] → [peer, batch, class]
@@ -206,8 +208,10 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
     before = {n: b.clone() for n, b in module.named_buffers()}
     try:
         together = network.single(tensors, example[:3], key, True)
-        again = network.single(dict(tensors), example[:3], key + 1, True)
-        alone = network.single(dict(tensors), example[:1], key, True)
+        noisy = _draws_own_noise(network, tensors, example[:3], key)
+        mixes = any(
+            _mixes(network, tensors, example[:3], key, train) for train in ((False,) if noisy else (True, False))
+        )
     except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError) as error:
         hint = f" ({_MIXING})" if "value per channel" in str(error) else ""
         raise NetworkError(
@@ -221,8 +225,7 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
             f"{network.name} returns shape {tuple(together.shape)} for a batch of {len(example[:3])}: "
             f"expected one row of at least {num_classes} class scores per sample"
         )
-    random = not torch.equal(together, again)  # dropout, or noise of its own: samples cannot be compared
-    if not random and not torch.allclose(together[:1], alone, rtol=1e-3, atol=1e-4, equal_nan=True):
+    if mixes:
         raise NetworkError(
             f"{network.name} mixes the samples of a batch, so that peers could not be trained side by side: {_MIXING}"
         )
@@ -236,6 +239,25 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
         raise NetworkError(f"{network.name} has no parameters to train")
     gradients = torch.autograd.grad(together.sum(), list(learned.values()), allow_unused=True)
     return {n for n, g in zip(learned, gradients, strict=True) if g is not None}
+
+
+def _draws_own_noise(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor) -> bool:
+    """Whether training draws random numbers beside those of the key: then samples cannot be compared in training."""
+    with torch.random.fork_rng(devices=[network.device] if network.device.type == "cuda" else []):
+        one, two = (network._call(_copies(tensors), x, key, True)[0] for _ in range(2))
+    return isinstance(one, Tensor) and not torch.equal(one.nan_to_num(), two.nan_to_num())
+
+
+def _mixes(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> bool:
+    """Whether a sample's result depends on the others of its batch. Dropout's masks do not: they go by position."""
+    together, alone = (network.single(_copies(tensors), part, key, train) for part in (x, x[:1]))
+    if not isinstance(together, Tensor) or together.dim() < 1 or together[:1].shape != alone.shape:
+        return False  # not one row of scores per sample: refused for that
+    return not torch.allclose(together[:1], alone, rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
 def _why_not_stacked(network: StackedNetwork, rows: Tensor, alone: Tensor, example: Tensor, key: Tensor) -> str | None:

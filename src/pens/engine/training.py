@@ -86,7 +86,7 @@ class StackEngine:
     def train(
         self, rows: Tensor, data: SampleStack, slots: Sequence[int], keys: Sequence[int], epochs: int, recipe: Recipe
     ) -> Trained:
-        recipe = replace(recipe, batch_size=min(recipe.batch_size, data.longest))
+        recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         per_model = self.network.bytes_per_sample * recipe.batch_size + 5 * 4 * self.network.size
         parts = []
         for chunk in _chunks(len(rows), self.memory_bytes // per_model):
@@ -175,8 +175,8 @@ class LoopEngine:
     def _train_one(
         self, row: Tensor, data: SampleStack, slot: int, key: int, epochs: int, recipe: Recipe
     ) -> tuple[Tensor, float]:
-        recipe = replace(recipe, batch_size=min(recipe.batch_size, data.longest))
-        tensors = self.network.tensors(row)
+        recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
+        tensors = self.network.tensors(row)  # views: what changes them changes the row
         for place in self.network.trained:
             tensors[place.name].requires_grad_()
         optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in self.network.trained])
@@ -193,7 +193,6 @@ class LoopEngine:
             optimizer.step()
             health += loss.item()
             total += loss.item() * visits.share[step, 0].item()
-        row = torch.cat([t.detach().reshape(-1) for t in tensors.values()])
         return row, total if np.isfinite(health) and bool(row.isfinite().all()) else float("nan")
 
     @torch.no_grad()
@@ -216,13 +215,14 @@ def new_engine(
     """The engine for a network on the device where `example` lies."""
     device = example.device
     prepare_device(device, precision)
-    loop = LoopEngine(StackedNetwork(factory, example, num_classes, stacked=False))
     if backend == "loop":
-        return loop
+        return LoopEngine(StackedNetwork(factory, example, num_classes, stacked=False))
     network = StackedNetwork(factory, example, num_classes, True, lowering_levels(device), DOTS[precision])
-    # Without a backward pass a CPU runs a large network faster alone, by the library's own convolutions.
-    alone = device.type == "cpu" and loop.network.bytes_per_sample > _LARGE_SAMPLE_BYTES
-    return StackEngine(network, memory_bytes(device, memory_mb), loop if alone else None)
+    evaluator = None
+    if device.type == "cpu":  # without a backward pass a large network runs faster alone, by the library's convolutions
+        alone = LoopEngine(StackedNetwork(factory, example, num_classes, stacked=False))
+        evaluator = alone if alone.network.bytes_per_sample > _LARGE_SAMPLE_BYTES else None
+    return StackEngine(network, memory_bytes(device, memory_mb), evaluator)
 
 
 def _summed(losses: Array, hits: Array, counts: list[int]) -> Evaluation:
