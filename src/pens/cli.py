@@ -185,8 +185,6 @@ def presets_command(
 @app.command("data")
 def data_command(data_dir: DataDir = None) -> None:
     """Show which data sets are here, and where."""
-    if data_dir and not data_dir.is_dir():
-        raise SettingsError(f"--data-dir {data_dir}: no such folder")
     table = Table("data set", "where", "what")
     for found in survey(data_dir):
         where = "–" if found.folder is None else "in the package" if found.name == "digits" else str(found.folder)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -86,7 +87,11 @@ class ExperimentDir:
         """Take a new or empty folder."""
         if self.folder.is_dir() and any(self.folder.iterdir()):
             what = "already holds a run" if self._record_file.exists() else "is not empty"
-            remedy = f", or continue that run with --resume {self.folder}" if self._record_file.exists() else ""
+            remedy = (
+                f", or continue that run with --resume {shlex.quote(str(self.folder))}"
+                if self._record_file.exists()
+                else ""
+            )
             raise RunDirError(f"{self.folder} {what}: choose another --out{remedy}")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -148,7 +153,10 @@ class RunDir:
             raise RunDirError(
                 f"{self._checkpoint}: written by another version of pens: delete it to start that run anew"
             )
-        return json.loads(tensors.pop(_STATE).numpy().tobytes()), tensors
+        try:
+            return json.loads(tensors.pop(_STATE).numpy().tobytes()), tensors
+        except (KeyError, ValueError) as error:
+            raise RunDirError(f"{self._checkpoint}: holds no state: {error!r}{_anew(self._checkpoint)}") from None
 
     # --- when it is complete ------------------------------------------------------------------------------------------
 

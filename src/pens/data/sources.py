@@ -69,8 +69,7 @@ class Found:
 
 def load_dataset(name: str, data_dir: Path | None = None) -> Dataset:
     """A data set by name, from the first folder that holds it, else downloaded."""
-    if data_dir and not data_dir.is_dir():
-        raise SettingsError(f"--data-dir {data_dir}: no such folder")
+    _check_data_dir(data_dir)
     if name == "digits":
         return _load_digits()
     files = _file_set(name)
@@ -106,12 +105,19 @@ def cache_folder() -> Path:
 
 def survey(data_dir: Path | None = None) -> list[Found]:
     """Where each known data set is."""
+    _check_data_dir(data_dir)
     found = [Found("digits", Path(), "embedded (scikit-learn): 1,797 images of 8 × 8")]
     for name, files in _FILE_SETS.items():
         folder = find_folder(name, data_dir)
         detail = f"{len(files.files)} files" if folder else _incomplete(name, files, data_dir)
         found.append(Found(name, folder, detail))
     return found
+
+
+def _check_data_dir(data_dir: Path | None) -> None:
+    """A folder that was named must be there: a slip of the pen must not lead to another folder's data."""
+    if data_dir and not data_dir.is_dir():
+        raise SettingsError(f"--data-dir {data_dir}: no such folder")
 
 
 def _incomplete(name: str, files: FileSet, data_dir: Path | None) -> str:
