@@ -23,6 +23,7 @@ LAYERS = [
     "engine.fused_adam",
     "engine.lowering",
     "engine.devices",
+    "engine.layout",
     "engine.network",
     "engine.stack",
     "engine.batches",

@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
-from pens.engine.fused import FusedConv2d, _Stacked
+from pens.engine.fused import FusedConv2d, _Stacked, fuse
 from pens.engine.fused_adam import adam_step
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
@@ -26,7 +26,14 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 @pytest.mark.parametrize(
     ("batch", "channels", "side", "out", "kernel", "pad"),
-    [(2, 3, 8, 32, 3, 0), (3, 16, 7, 16, 3, 1), (1, 5, 9, 32, 3, 2), (2, 4, 6, 16, 1, 0), (2, 2, 9, 64, 5, 1)],
+    [
+        (2, 3, 8, 32, 3, 0),
+        (3, 16, 7, 16, 3, 1),
+        (1, 5, 9, 32, 3, 2),
+        (2, 4, 6, 16, 1, 0),
+        (2, 2, 9, 64, 5, 1),
+        (1, 16, 12, 16, 4, 2),
+    ],
 )
 def test_the_kernels_are_convolution_relu_and_pooling(
     batch: int, channels: int, side: int, out: int, kernel: int, pad: int
@@ -38,7 +45,7 @@ def test_the_kernels_are_convolution_relu_and_pooling(
 
     x, w, b = leaf(2, batch, channels, side, side), leaf(2, out, channels, kernel, kernel), leaf(2, out)
     rows = w.permute(0, 3, 4, 2, 1).reshape(2, -1, out)
-    fused = _Stacked.apply(x, rows, b, kernel, pad, "ieee").permute(0, 1, 4, 2, 3)  # type: ignore[no-untyped-call]
+    fused = _Stacked.apply(x, rows, b, kernel, pad, "ieee", torch.float32).permute(0, 1, 4, 2, 3)  # type: ignore[no-untyped-call]
     exact = [F.conv2d(x[k].double(), w[k].double(), b[k].double(), padding=pad) for k in range(2)]
     plain = torch.stack([F.max_pool2d(out_.relu(), 2).float() for out_ in exact])
     torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-4)
@@ -47,6 +54,26 @@ def test_the_kernels_are_convolution_relu_and_pooling(
         torch.autograd.grad(fused, (x, w, b), upstream), torch.autograd.grad(plain, (x, w, b), upstream), strict=True
     ):
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_activations_between_fused_blocks_are_bf16_if_that_is_the_precision() -> None:
+    sequence = nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(32, 10),
+    )  # fmt: skip
+    fuse(sequence, "bf16")
+    assert [m.dtype for m in sequence if isinstance(m, FusedConv2d)] == [torch.bfloat16, torch.float32]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="Triton's interpreter multiplies no bf16")
+def test_a_step_in_bf16_is_off_by_the_rounding_of_its_products() -> None:
+    data = holders((6, 6), (1, 8, 8), device=DEVICE)
+    example = data.x[0, :3]
+    network = StackedNetwork(small_cnn, example, 10, levels=("fused",), precision="bf16")
+    stack, loop = StackEngine(network, 1 << 30), LoopEngine(StackedNetwork(small_cnn, example, 10, stacked=False))
+    rows, recipe = first_rows(network, 2).to(DEVICE), Recipe("sgd", 0.1, 0.0, 0.0, 6)
+    half, full = (engine.train(rows, data, [0, 1], [7, 8], 1, recipe).rows - rows for engine in (stack, loop))
+    assert 0 < (half - full).norm() < 0.03 * full.norm()
 
 
 def small_cnn() -> nn.Module:

@@ -2,17 +2,24 @@
 
 Theory of operation. A convolution as a matrix product needs patches: every input value nine times. Written to memory,
 they are most of what a training step moves. Here they exist only in registers: a program owns one peer and a tile of
-pooled positions, gathers the patches of the four convolution outputs under each pooled one straight from the input,
-multiplies them by the peer's kernel, adds the bias, and keeps the largest of the four if it is positive. What goes to
-memory is the pooled output, and one byte per value that says which of the four it came from (4: none was positive).
+pooled positions, gathers the patches of the four convolution outputs (quarters) under each pooled one straight from
+the input, multiplies them by the peer's kernel, adds the bias, and keeps the largest of the four if it is positive.
+What goes to memory is the pooled output, and one byte per value that says which quarter it came from (4: none was
+positive).
 
 That byte is all the backward pass needs besides the input. The gradient of the convolution's output is zero but where
-the byte points, so it is never written either: both backward kernels make it from the pooled gradient as they go.
+the byte points, so it is never written either: both backward kernels make a quarter of it from the pooled gradient by
+comparing the byte with the quarter's number. Each reads a pooled gradient once and uses it four times:
 
-    input gradient:   a program owns a tile of input positions and adds up, tap by tap, gradient × kernel
-    kernel gradient:  a program owns a tile of (tap, channel) rows and a slice of positions; adds up patch × gradient
+    kernel gradient:  a program owns a tile of (tap, channel) rows and a slice of the pooled positions, and adds up
+                      patch × gradient, quarter by quarter
+    input gradient:   a program owns a tile of cells of 2 × 2 input positions. Which quarter of which neighbouring
+                      pooled position reaches which corner of a cell by which tap is a matter of parity alone, and so
+                      known when the kernel is compiled
 
-Sums run in a fixed order (slices are added up afterwards, no atomics), so a result does not depend on timing.
+Sums run in a fixed order (slices are added up afterwards, no atomics), so a result does not depend on timing. Sizes of
+tiles and numbers of warps are those that were fastest on an H200 for the paper's networks; small tiles win, since a
+product of 64 × 64 waits for its patches, and many small programs wait side by side.
 """
 
 from __future__ import annotations
@@ -26,17 +33,29 @@ from torch import Tensor, nn
 
 from pens.errors import NetworkError
 
-# ruff: noqa: N803  (Triton's constants are written in capitals)
+# ruff: noqa: N803, N806  (Triton's constants are written in capitals)
+
+_ENOUGH_PROGRAMS = 512  # to keep a GPU busy
+
+
+@triton.jit
+def _product(a, b, PRECISION: tl.constexpr):
+    if PRECISION == "bf16":
+        product = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
+    else:
+        product = tl.dot(a, b, input_precision=PRECISION)
+    return product
 
 
 @triton.jit
 def _forward(
     x_ptr, w_ptr, b_ptr, y_ptr, from_ptr,
-    sk, sb, sc, sh, sw,
-    BATCH, CHANNELS: tl.constexpr, HEIGHT, WIDTH, OUT: tl.constexpr, POOLED_H, POOLED_W,
-    KERNEL: tl.constexpr, PAD: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
-    PRECISION: tl.constexpr,
+    x_peer, x_sample, x_channel: tl.constexpr, x_line: tl.constexpr, x_column: tl.constexpr, w_peer, b_peer,
+    BATCH: tl.constexpr, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT: tl.constexpr,
+    POOLED_H: tl.constexpr, POOLED_W: tl.constexpr, KERNEL: tl.constexpr, PAD: tl.constexpr,
+    PRECISION: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
+    ROWS: tl.constexpr = KERNEL * KERNEL * CHANNELS
     peer = tl.program_id(0).to(tl.int64)
     pooled = tl.program_id(1) * TILE + tl.arange(0, TILE)
     here = pooled < BATCH * POOLED_H * POOLED_W
@@ -44,7 +63,7 @@ def _forward(
     py = pooled // POOLED_W % POOLED_H
     sample = pooled // (POOLED_W * POOLED_H)
     out = tl.arange(0, OUT)
-    base = x_ptr + peer * sk + sample * sb
+    x_ptr += peer * x_peer
     acc0 = tl.zeros((TILE, OUT), tl.float32)
     acc1 = tl.zeros((TILE, OUT), tl.float32)
     acc2 = tl.zeros((TILE, OUT), tl.float32)
@@ -53,18 +72,15 @@ def _forward(
         row = start + tl.arange(0, DEPTH)
         tap = row // CHANNELS
         channel = row % CHANNELS
-        dy = tap // KERNEL - PAD
-        dx = tap % KERNEL - PAD
-        w = tl.load(w_ptr + (peer * ROWS + row[:, None]) * OUT + out[None, :], mask=(row < ROWS)[:, None], other=0.0)
+        w = tl.load(w_ptr + peer * w_peer + row[:, None] * OUT + out[None, :], mask=(row < ROWS)[:, None], other=0.0)
         for quarter in tl.static_range(4):
-            y = (2 * py + quarter // 2)[:, None] + dy[None, :]
-            x = (2 * px + quarter % 2)[:, None] + dx[None, :]
-            inside = here[:, None] & (row < ROWS)[None, :] & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
-            patch = tl.load(base[:, None] + channel[None, :] * sc + y * sh + x * sw, mask=inside, other=0.0)
-            if PRECISION == "bf16":
-                product = tl.dot(patch.to(tl.bfloat16), w.to(tl.bfloat16))
-            else:
-                product = tl.dot(patch, w, input_precision=PRECISION)
+            y = (2 * py + quarter // 2)[:, None] + (tap // KERNEL - PAD)[None, :]
+            x = (2 * px + quarter % 2)[:, None] + (tap % KERNEL - PAD)[None, :]
+            inside = here[:, None] & (row < ROWS)[None, :]
+            if PAD > 0:
+                inside = inside & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
+            place = (sample * x_sample)[:, None] + (channel * x_channel)[None, :] + y * x_line + x * x_column
+            product = _product(tl.load(x_ptr + place, mask=inside, other=0.0), w, PRECISION)
             if quarter == 0:
                 acc0 += product
             elif quarter == 1:
@@ -81,96 +97,190 @@ def _forward(
     best = tl.maximum(best, acc2)
     source = tl.where(acc3 > best, 3, source)
     best = tl.maximum(best, acc3)
-    best += tl.load(b_ptr + peer * OUT + out)[None, :]
+    best += tl.load(b_ptr + peer * b_peer + out)[None, :]
     source = tl.where(best > 0, source, 4)
     best = tl.where(best > 0, best, best * 0)
-    place = ((peer * BATCH * POOLED_H * POOLED_W + pooled[:, None]) * OUT) + out[None, :]
-    tl.store(y_ptr + place, best, mask=here[:, None])
-    tl.store(from_ptr + place, source.to(tl.int8), mask=here[:, None])
+    target = ((peer * BATCH * POOLED_H * POOLED_W + pooled[:, None]) * OUT) + out[None, :]
+    tl.store(y_ptr + target, best.to(y_ptr.dtype.element_ty), mask=here[:, None])
+    tl.store(from_ptr + target, source.to(tl.int8), mask=here[:, None])
 
 
 @triton.jit
 def _input_gradient(
-    g_ptr, from_ptr, w_ptr, dx_ptr,
-    BATCH, CHANNELS: tl.constexpr, WIDE: tl.constexpr, HEIGHT, WIDTH, OUT: tl.constexpr, POOLED_H, POOLED_W,
-    KERNEL: tl.constexpr, PAD: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
+    g_ptr, from_ptr, w_ptr, dx_ptr, w_peer,
+    BATCH: tl.constexpr, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT: tl.constexpr,
+    POOLED_H: tl.constexpr, POOLED_W: tl.constexpr, KERNEL: tl.constexpr, PAD: tl.constexpr,
+    PRECISION: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
+    CELLS_H: tl.constexpr = (HEIGHT + 1) // 2
+    CELLS_W: tl.constexpr = (WIDTH + 1) // 2
     peer = tl.program_id(0).to(tl.int64)
-    place = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    here = place < BATCH * HEIGHT * WIDTH
-    x = place % WIDTH
-    y = place // WIDTH % HEIGHT
-    sample = place // (WIDTH * HEIGHT)
+    cell = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    here = cell < BATCH * CELLS_H * CELLS_W
+    cx = cell % CELLS_W
+    cy = cell // CELLS_W % CELLS_H
+    sample = cell // (CELLS_W * CELLS_H)
     out = tl.arange(0, OUT)
     channel = tl.arange(0, WIDE)
-    acc = tl.zeros((TILE, WIDE), tl.float32)
-    for tap in range(KERNEL * KERNEL):
-        oy = y + PAD - tap // KERNEL
-        ox = x + PAD - tap % KERNEL
-        inside = here & (oy >= 0) & (oy < 2 * POOLED_H) & (ox >= 0) & (ox < 2 * POOLED_W)
-        pooled = (peer * BATCH + sample) * POOLED_H * POOLED_W + oy // 2 * POOLED_W + ox // 2
-        where = pooled[:, None] * OUT + out[None, :]
-        g = tl.load(g_ptr + where, mask=inside[:, None], other=0.0)
-        source = tl.load(from_ptr + where, mask=inside[:, None], other=4).to(tl.int32)
-        g = tl.where(source == (oy % 2 * 2 + ox % 2)[:, None], g, 0.0)
-        w = tl.load(
-            w_ptr + (peer * KERNEL * KERNEL * CHANNELS + tap * CHANNELS + channel[None, :]) * OUT + out[:, None],
-            mask=(channel < CHANNELS)[None, :],
-            other=0.0,
-        )
-        if PRECISION == "bf16":
-            acc += tl.dot(g.to(tl.bfloat16), w.to(tl.bfloat16))
+    g_ptr += peer * BATCH * POOLED_H * POOLED_W * OUT
+    from_ptr += peer * BATCH * POOLED_H * POOLED_W * OUT
+    w_ptr += peer * w_peer
+    acc0 = tl.zeros((TILE, WIDE), tl.float32)
+    acc1 = tl.zeros((TILE, WIDE), tl.float32)
+    acc2 = tl.zeros((TILE, WIDE), tl.float32)
+    acc3 = tl.zeros((TILE, WIDE), tl.float32)
+    for ny in tl.static_range(FIRST, LAST + 1):
+        for nx in tl.static_range(FIRST, LAST + 1):
+            py = cy + ny
+            px = cx + nx
+            inside = here & (py >= 0) & (py < POOLED_H) & (px >= 0) & (px < POOLED_W)
+            place = ((sample * POOLED_H + py) * POOLED_W + px)[:, None] * OUT + out[None, :]
+            g = tl.load(g_ptr + place, mask=inside[:, None], other=0.0)
+            source = tl.load(from_ptr + place, mask=inside[:, None], other=4).to(tl.int32)
+            for quarter in tl.static_range(4):
+                part = tl.where(source == quarter, g, g * 0)
+                for corner in tl.static_range(4):
+                    ky = corner // 2 + PAD - 2 * ny - quarter // 2
+                    kx = corner % 2 + PAD - 2 * nx - quarter % 2
+                    if (ky >= 0) and (ky < KERNEL) and (kx >= 0) and (kx < KERNEL):
+                        row = (ky * KERNEL + kx) * CHANNELS + channel
+                        w = tl.load(
+                            w_ptr + row[None, :] * OUT + out[:, None], mask=(channel < CHANNELS)[None, :], other=0.0
+                        )
+                        product = _product(part, w, PRECISION)
+                        if corner == 0:
+                            acc0 += product
+                        elif corner == 1:
+                            acc1 += product
+                        elif corner == 2:
+                            acc2 += product
+                        else:
+                            acc3 += product
+    for corner in tl.static_range(4):
+        if corner == 0:
+            acc = acc0
+        elif corner == 1:
+            acc = acc1
+        elif corner == 2:
+            acc = acc2
         else:
-            acc += tl.dot(g, w, input_precision=PRECISION)
-    target = (peer * BATCH * HEIGHT * WIDTH + place[:, None]) * CHANNELS + channel[None, :]
-    tl.store(dx_ptr + target, acc, mask=here[:, None] & (channel < CHANNELS)[None, :])
+            acc = acc3
+        y = 2 * cy + corner // 2
+        x = 2 * cx + corner % 2
+        inside = here & (y < HEIGHT) & (x < WIDTH)
+        target = (((peer * BATCH + sample) * HEIGHT + y) * WIDTH + x)[:, None] * CHANNELS + channel[None, :]
+        tl.store(dx_ptr + target, acc.to(dx_ptr.dtype.element_ty), mask=inside[:, None] & (channel < CHANNELS)[None, :])
 
 
 @triton.jit
 def _kernel_gradient(
     x_ptr, g_ptr, from_ptr, dw_ptr, db_ptr,
-    sk, sb, sc, sh, sw,
-    BATCH, CHANNELS: tl.constexpr, HEIGHT, WIDTH, OUT: tl.constexpr, POOLED_H, POOLED_W,
-    KERNEL: tl.constexpr, PAD: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr, TILE: tl.constexpr,
-    SLICES, TURNS: tl.constexpr, PRECISION: tl.constexpr,
+    x_peer, x_sample, x_channel: tl.constexpr, x_line: tl.constexpr, x_column: tl.constexpr,
+    BATCH: tl.constexpr, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT: tl.constexpr,
+    POOLED_H: tl.constexpr, POOLED_W: tl.constexpr, KERNEL: tl.constexpr, PAD: tl.constexpr,
+    PRECISION: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr, SLICES: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
+    ROWS: tl.constexpr = KERNEL * KERNEL * CHANNELS
     peer = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1) * DEPTH + tl.arange(0, DEPTH)
     part = tl.program_id(2)
     tap = row // CHANNELS
     channel = row % CHANNELS
-    dy = tap // KERNEL - PAD
-    dx = tap % KERNEL - PAD
     out = tl.arange(0, OUT)
+    x_ptr += peer * x_peer
+    g_ptr += peer * BATCH * POOLED_H * POOLED_W * OUT
+    from_ptr += peer * BATCH * POOLED_H * POOLED_W * OUT
     acc = tl.zeros((DEPTH, OUT), tl.float32)
     bias = tl.zeros((OUT,), tl.float32)
-    positions = BATCH * POOLED_H * POOLED_W * 4
     for turn in range(TURNS):
-        place = (turn * SLICES + part) * TILE + tl.arange(0, TILE)
-        here = place < positions
-        ox = place % (2 * POOLED_W)
-        oy = place // (2 * POOLED_W) % (2 * POOLED_H)
-        sample = place // (4 * POOLED_W * POOLED_H)
-        pooled = (peer * BATCH + sample) * POOLED_H * POOLED_W + oy // 2 * POOLED_W + ox // 2
-        where = pooled[:, None] * OUT + out[None, :]
-        g = tl.load(g_ptr + where, mask=here[:, None], other=0.0)
-        source = tl.load(from_ptr + where, mask=here[:, None], other=4).to(tl.int32)
-        g = tl.where(source == (oy % 2 * 2 + ox % 2)[:, None], g, 0.0)
-        y = dy[:, None] + oy[None, :]
-        x = dx[:, None] + ox[None, :]
-        inside = (row < ROWS)[:, None] & here[None, :] & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
-        patch = tl.load(
-            x_ptr + peer * sk + sample[None, :] * sb + channel[:, None] * sc + y * sh + x * sw, mask=inside, other=0.0
-        )
-        if PRECISION == "bf16":
-            acc += tl.dot(patch.to(tl.bfloat16), g.to(tl.bfloat16))
-        else:
-            acc += tl.dot(patch, g, input_precision=PRECISION)
-        bias += tl.sum(g, 0)
+        pooled = (turn * SLICES + part) * TILE + tl.arange(0, TILE)
+        here = pooled < BATCH * POOLED_H * POOLED_W
+        px = pooled % POOLED_W
+        py = pooled // POOLED_W % POOLED_H
+        sample = pooled // (POOLED_W * POOLED_H)
+        place = pooled[:, None] * OUT + out[None, :]
+        g = tl.load(g_ptr + place, mask=here[:, None], other=0.0)
+        source = tl.load(from_ptr + place, mask=here[:, None], other=4).to(tl.int32)
+        bias += tl.sum(tl.where(source < 4, g, g * 0).to(tl.float32), 0)
+        for quarter in tl.static_range(4):
+            y = (2 * py + quarter // 2)[None, :] + (tap // KERNEL - PAD)[:, None]
+            x = (2 * px + quarter % 2)[None, :] + (tap % KERNEL - PAD)[:, None]
+            inside = (row < ROWS)[:, None] & here[None, :]
+            if PAD > 0:
+                inside = inside & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
+            where = (sample * x_sample)[None, :] + (channel * x_channel)[:, None] + y * x_line + x * x_column
+            patch = tl.load(x_ptr + where, mask=inside, other=0.0)
+            acc += _product(patch, tl.where(source == quarter, g, g * 0), PRECISION)
     target = ((peer * SLICES + part) * ROWS + row[:, None]) * OUT + out[None, :]
     tl.store(dw_ptr + target, acc, mask=(row < ROWS)[:, None])
     if tl.program_id(1) == 0:
         tl.store(db_ptr + (peer * SLICES + part) * OUT + out, bias)
+
+
+class _Stacked(torch.autograd.Function):
+    """x [peer, batch, channel, height, width] (any strides), w [peer, tap × channel, out], b [peer, out]
+    → [peer, batch, pooled height, pooled width, out] of type `dtype`"""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, b: Tensor, kernel: int, pad: int, precision: str, dtype: torch.dtype
+    ) -> Tensor:
+        peers, batch, channels, height, width = x.shape
+        out = w.shape[2]
+        ph, pw = (height + 2 * pad - kernel + 1) // 2, (width + 2 * pad - kernel + 1) // 2
+        w = w if w.stride()[1:] == (out, 1) else w.contiguous()
+        b = b if b.stride(1) == 1 else b.contiguous()
+        y = x.new_empty((peers, batch, ph, pw, out), dtype=dtype)
+        source = torch.empty(y.shape, dtype=torch.int8, device=x.device)
+        tile = 64 if precision == "bf16" else 32
+        sizes = (batch, channels, height, width, out, ph, pw, kernel, pad, precision)
+        _forward[(peers, triton.cdiv(batch * ph * pw, tile))](
+            x, w, b, y, source, *x.stride(), w.stride(0), b.stride(0), *sizes,
+            TILE=tile, DEPTH=32, num_warps=max(2, tile * out // 1024), num_stages=_stages(precision),
+        )  # fmt: skip
+        ctx.save_for_backward(x, w, source)
+        ctx.sizes = sizes
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, w, source = ctx.saved_tensors
+        g = g.contiguous()
+        dx = _run_input_gradient(x, g, source, w, ctx.sizes) if ctx.needs_input_grad[0] else None
+        dw, db = _run_kernel_gradient(x, g, source, ctx.sizes)
+        return dx, dw, db, None, None, None, None
+
+
+def _run_input_gradient(x: Tensor, g: Tensor, source: Tensor, w: Tensor, sizes: tuple[Any, ...]) -> Tensor:
+    """→ a gradient of x's shape, channels last in memory"""
+    batch, channels, height, width, _, _, _, kernel, pad, precision = sizes
+    dx = x.new_empty((len(x), batch, height, width, channels))
+    cells = batch * -(-height // 2) * -(-width // 2)
+    tile = 16 if precision == "ieee" else 64
+    _input_gradient[(len(x), triton.cdiv(cells, tile))](
+        g, source, w, dx, w.stride(0), *sizes, TILE=tile, WIDE=max(16, triton.next_power_of_2(channels)),
+        FIRST=-((kernel - pad) // 2), LAST=(1 + pad) // 2, num_warps=4, num_stages=1,
+    )  # fmt: skip
+    return dx.permute(0, 1, 4, 2, 3)
+
+
+def _run_kernel_gradient(x: Tensor, g: Tensor, source: Tensor, sizes: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    """→ gradients [peer, tap × channel, out] and [peer, out]"""
+    batch, channels, _, _, out, ph, pw, kernel, _, precision = sizes
+    peers, rows, positions = len(x), kernel * kernel * channels, batch * ph * pw
+    depth = 32 if rows <= 32 else 64
+    tile, warps = (64, 4) if precision == "bf16" and depth == 64 else (16, depth // 32)
+    tile = min(tile, max(16, triton.next_power_of_2(positions)))
+    blocks = triton.cdiv(rows, depth)
+    slices = max(1, positions // 224, min(positions // 32, _ENOUGH_PROGRAMS // (peers * blocks)))
+    dw = x.new_empty((peers, slices, rows, out), dtype=torch.float32)
+    db = x.new_empty((peers, slices, out), dtype=torch.float32)
+    _kernel_gradient[(peers, blocks, slices)](
+        x, g, source, dw, db, *x.stride(), *sizes,
+        TILE=tile, DEPTH=depth, SLICES=slices, TURNS=triton.cdiv(positions, slices * tile),
+        num_warps=warps, num_stages=1 if tile == 64 else _stages(precision),
+    )  # fmt: skip
+    return (dw[:, 0], db[:, 0]) if slices == 1 else (dw.sum(1), db.sum(1))
 
 
 def _stages(precision: str) -> int:
@@ -179,66 +289,12 @@ def _stages(precision: str) -> int:
     return 1 if precision == "ieee" else 3
 
 
-class _Stacked(torch.autograd.Function):
-    """x [peer, batch, channel, height, width] (any strides), w [peer, tap × channel, out], b [peer, out]
-    → [peer, batch, pooled height, pooled width, out]"""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor, kernel: int, pad: int, precision: str) -> Tensor:
-        peers, batch, channels, height, width = x.shape
-        rows, out = w.shape[1:]
-        ph, pw = (height + 2 * pad - kernel + 1) // 2, (width + 2 * pad - kernel + 1) // 2
-        w, b = w.contiguous(), b.contiguous()
-        y = x.new_empty((peers, batch, ph, pw, out))
-        source = torch.empty(y.shape, dtype=torch.int8, device=x.device)
-        tile = 64 if batch * ph * pw > 512 else 32
-        grid = (peers, triton.cdiv(batch * ph * pw, tile))
-        _forward[grid](
-            x, w, b, y, source, *x.stride(),
-            batch, channels, height, width, out, ph, pw,
-            KERNEL=kernel, PAD=pad, ROWS=rows, TILE=tile, DEPTH=32, PRECISION=precision, num_stages=_stages(precision),
-        )  # fmt: skip
-        ctx.save_for_backward(x, w, source)
-        ctx.kernel, ctx.pad, ctx.precision = kernel, pad, precision
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, source = ctx.saved_tensors
-        peers, batch, channels, height, width = x.shape
-        rows, out = w.shape[1:]
-        ph, pw = g.shape[2:4]
-        g = g.contiguous()
-        dx = None
-        if ctx.needs_input_grad[0]:
-            dx = x.new_empty((peers, batch, height, width, channels))
-            tile = 64
-            wide = max(16, triton.next_power_of_2(channels))
-            _input_gradient[(peers, triton.cdiv(batch * height * width, tile))](
-                g, source, w, dx, batch, channels, wide, height, width, out, ph, pw,
-                KERNEL=ctx.kernel, PAD=ctx.pad, TILE=tile, PRECISION=ctx.precision, num_stages=_stages(ctx.precision),
-            )  # fmt: skip
-            dx = dx.permute(0, 1, 4, 2, 3)
-        depth = tile = 32 if rows <= 32 else 64
-        positions = batch * ph * pw * 4
-        slices = max(min(2, positions // tile), min(16, positions // 448), 1)
-        dw = x.new_empty((peers, slices, rows, out))
-        db = x.new_empty((peers, slices, out))
-        _kernel_gradient[(peers, triton.cdiv(rows, depth), slices)](
-            x, g, source, dw, db, *x.stride(),
-            batch, channels, height, width, out, ph, pw,
-            KERNEL=ctx.kernel, PAD=ctx.pad, ROWS=rows, DEPTH=depth, TILE=tile, SLICES=slices,
-            TURNS=triton.cdiv(positions, slices * tile), PRECISION=ctx.precision, num_stages=_stages(ctx.precision),
-        )  # fmt: skip
-        return dx, dw.sum(1), db.sum(1), None, None, None
-
-
 class _OneOrMany(torch.autograd.Function):
     """The seam to vmap: called for one model in the network's forward code, run for the whole stack at once."""
 
     @staticmethod
-    def forward(x: Tensor, w: Tensor, b: Tensor, kernel: int, pad: int, precision: str) -> Tensor:
-        out: Tensor = _Stacked.apply(x[None], w[None], b[None], kernel, pad, precision)
+    def forward(x: Tensor, w: Tensor, b: Tensor, *how: Any) -> Tensor:
+        out: Tensor = _Stacked.apply(x[None], w[None], b[None], *how)
         return out[0]
 
     @staticmethod
@@ -250,27 +306,27 @@ class _OneOrMany(torch.autograd.Function):
         raise NetworkError("a fused block was trained outside a stack: this is a fault of pens")
 
     @staticmethod
-    def vmap(
-        info: Any, dims: tuple[int | None, ...], x: Tensor, w: Tensor, b: Tensor, kernel: int, pad: int, precision: str
-    ) -> tuple[Tensor, int]:
+    def vmap(info: Any, dims: tuple[int | None, ...], x: Tensor, w: Tensor, b: Tensor, *how: Any) -> tuple[Tensor, int]:
         stacked = [
             t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0)
             for t, d in zip((x, w, b), dims[:3], strict=True)
         ]
-        return _Stacked.apply(*stacked, kernel, pad, precision), 0
+        return _Stacked.apply(*stacked, *how), 0
 
 
 class FusedConv2d(nn.Conv2d):
     """A convolution that has taken in the ReLU and the max pooling behind it."""
 
     precision = "tf32"
+    dtype = torch.float32
+    """Of the output: bf16 on the way to another such block, if that is the precision."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x [batch, channel, height, width] → [batch, out channel, height / 2, width / 2]"""
         kernel = self.weight.permute(2, 3, 1, 0).reshape(-1, self.out_channels)  # [tap × channel, out channel]
         bias = self.bias if self.bias is not None else kernel.new_zeros(self.out_channels)
-        padding = self.padding[0]
-        out: Tensor = _OneOrMany.apply(x, kernel, bias, self.kernel_size[0], padding, self.precision)
+        how = (self.kernel_size[0], self.padding[0], self.precision, self.dtype)
+        out: Tensor = _OneOrMany.apply(x, kernel, bias, *how)
         return out.permute(0, 3, 1, 2)
 
 
@@ -283,6 +339,7 @@ def can_fuse(conv: nn.Module, activation: nn.Module, pool: nn.Module) -> bool:
         return False
     return (
         conv.groups == 1
+        and conv.kernel_size[0] <= 5  # the input gradient is written out tap by tap
         and conv.padding_mode == "zeros"
         and conv.stride[0] == conv.dilation[0] == 1
         and conv.out_channels in (16, 32, 64, 128)
@@ -297,11 +354,18 @@ def can_fuse(conv: nn.Module, activation: nn.Module, pool: nn.Module) -> bool:
 
 def fuse(sequence: nn.Sequential, precision: str) -> None:
     """Exchange every convolution, ReLU and pooling in a row for one fused block, in place."""
-    layers = list(sequence)
-    for i in range(len(layers) - 2):
-        conv, activation, pool = layers[i : i + 3]
-        if can_fuse(conv, activation, pool):
-            conv.__class__ = FusedConv2d
-            conv.precision = precision  # type: ignore[assignment]
-            sequence[i + 1], sequence[i + 2] = nn.Identity(), nn.Identity()
-            layers[i + 1 : i + 3] = [nn.Identity(), nn.Identity()]
+    layers, i = list(sequence), 0
+    before: FusedConv2d | None = None
+    while i < len(layers):
+        block = layers[i : i + 3]
+        if len(block) < 3 or not can_fuse(*block):
+            before, i = None, i + 1
+            continue
+        conv = block[0]
+        conv.__class__ = FusedConv2d
+        assert isinstance(conv, FusedConv2d)
+        conv.precision = precision
+        if before is not None and precision == "bf16":
+            before.dtype = torch.bfloat16
+        sequence[i + 1], sequence[i + 2] = nn.Identity(), nn.Identity()
+        before, i = conv, i + 3

@@ -125,6 +125,12 @@ def _lowered(module: nn.Module, noise: Noise, level: Level, precision: str) -> n
     return module
 
 
+def kernel_orders(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    """{name: order of dimensions} of the kernels that twins multiply by, each as [tap × channel, out channel]."""
+    twins = ("FusedConv2d", "SlicedConv2d")
+    return {f"{n}.weight".lstrip("."): (2, 3, 1, 0) for n, m in module.named_modules() if type(m).__name__ in twins}
+
+
 def _is_plain(conv: nn.Conv2d) -> bool:
     return conv.groups == 1 and conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
 

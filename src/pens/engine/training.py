@@ -134,7 +134,7 @@ class StackEngine:
         parts = []
         for chunk in _chunks(len(rows), self.memory_bytes // (self.network.bytes_per_sample * samples)):
             pick = [*chunk] if len(chunk) > 1 else [*chunk, *chunk]
-            tensors = self.network.tensors(models.read([rows[i] for i in pick]))
+            tensors = self.network.in_work.tensors(self.network.to_work(models.read([rows[i] for i in pick])))
             slot = torch.tensor([slots[i] for i in pick], device=models.device)
             runs = [self._run(tensors, data, slot, slice(c.start, c.stop)) for c in _chunks(longest, samples)]
             losses, hits = (torch.cat(column, 1)[: len(chunk)].cpu().numpy() for column in zip(*runs, strict=True))
@@ -177,9 +177,9 @@ class LoopEngine:
     ) -> tuple[Tensor, float]:
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         tensors = self.network.tensors(row)  # views: what changes them changes the row
-        for place in self.network.trained:
+        for place in self.network.stored.trained:
             tensors[place.name].requires_grad_()
-        optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in self.network.trained])
+        optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in self.network.stored.trained])
         total = health = 0.0
         visits = plan_visits(data, [slot], torch.tensor([key], device=row.device), epochs, recipe.batch_size)
         for step in range(len(visits)):

@@ -35,7 +35,7 @@ class StackUpdate:
         device = data.device
         self.network, self.data = network, data
         self.ragged = data.is_ragged(recipe.batch_size)
-        self.rows = torch.zeros((num_models, network.size), device=device)
+        self.rows = torch.zeros((num_models, network.in_work.size), device=device)
         self.optimizer = new_optimizer(recipe, self._learned)
         self.slots = torch.zeros((num_models, 1), dtype=torch.int64, device=device)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
@@ -53,7 +53,7 @@ class StackUpdate:
 
     @property
     def _learned(self) -> Tensor:
-        return self.rows[:, : self.network.num_trained]
+        return self.rows[:, : self.network.in_work.num_trained]
 
     def record(self, pool: Any) -> None:
         """Capture the step as a CUDA graph. What the tensors held is lost."""
@@ -74,7 +74,7 @@ class StackUpdate:
 
         The loss is not finite where any step's loss or any resulting weight was not.
         """
-        self.rows.copy_(rows)
+        self.rows.copy_(self.network.to_work(rows))
         self.slots.copy_(torch.tensor(slots, device=rows.device)[:, None])
         for name, table in vars(visits).items():
             getattr(self.visits, name).copy_(table)
@@ -84,7 +84,7 @@ class StackUpdate:
         for _ in range(len(visits)):
             self._graph.replay() if self._graph else self.step()
         healthy = (self.health + self.rows.abs().amax(1)).isfinite()
-        return self.rows.clone(), torch.where(healthy, self.loss, torch.nan)
+        return self.network.from_work(self.rows), torch.where(healthy, self.loss, torch.nan)
 
     def step(self) -> None:
         """One batch per peer: forward, backward, optimizer."""
@@ -98,7 +98,7 @@ class StackUpdate:
                 self.visits.share,
             )
         )
-        kept = self.rows[:, self.network.num_trained :]
+        kept = self.rows[:, self.network.in_work.num_trained :]
         before = kept.clone() if self.ragged else kept
         losses, gradients = self._gradients(
             self.data.x[self.slots, index], self.data.y[self.slots, index], weight, keys
@@ -112,13 +112,13 @@ class StackUpdate:
 
     def _gradients(self, x: Tensor, y: Tensor, weight: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Each peer's loss and its gradient.  x [peer, batch, ...] → [peer], [peer, trained]"""
-        tensors = self.network.tensors(self.rows)
-        leaves = [tensors[p.name].detach().requires_grad_() for p in self.network.trained]
-        tensors |= {p.name: leaf for p, leaf in zip(self.network.trained, leaves, strict=True)}
+        layout = self.network.in_work
+        tensors = layout.tensors(self.rows)
+        leaves = [tensors[p.name].detach().requires_grad_() for p in layout.trained]
+        tensors |= {p.name: leaf for p, leaf in zip(layout.trained, leaves, strict=True)}
         logits = self.network.logits(tensors, x, keys, train=True)
         losses = (sample_losses(logits, y) * weight).sum(1)
-        gradients = torch.autograd.grad(losses.sum(), leaves)
-        return losses.detach(), torch.cat([g.reshape(len(losses), -1) for g in gradients], 1)
+        return losses.detach(), layout.joined(torch.autograd.grad(losses.sum(), leaves))
 
 
 def sample_losses(logits: Tensor, y: Tensor) -> Tensor:
