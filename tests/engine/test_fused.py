@@ -13,14 +13,19 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
+from pens.engine.batches import plan_visits
 from pens.engine.fused import FusedConv2d, _Stacked, fuse
 from pens.engine.fused_adam import adam_step
+from pens.engine.fused_linear import _Stacked as linear_stack
+from pens.engine.fused_step import fetch, losses_and_slopes
+from pens.engine.homes import Wanted
 from pens.engine.network import StackedNetwork
-from pens.engine.optimizers import Recipe
+from pens.engine.optimizers import Recipe, corrections
 from pens.engine.training import LoopEngine, StackEngine
 from pens.nets import NetFactory
 from tests.engine.test_training import first_rows, holders
 
+OTHER_TABLES = ("weight", "keys", "active", "share")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -45,7 +50,7 @@ def test_the_kernels_are_convolution_relu_and_pooling(
 
     x, w, b = leaf(2, batch, channels, side, side), leaf(2, out, channels, kernel, kernel), leaf(2, out)
     rows = w.permute(0, 3, 4, 2, 1).reshape(2, -1, out)
-    fused = _Stacked.apply(x, rows, b, kernel, pad, "ieee", torch.float32).permute(0, 1, 4, 2, 3)  # type: ignore[no-untyped-call]
+    fused = _Stacked.apply(x, rows, b, kernel, pad, "ieee", torch.float32, Wanted()).permute(0, 1, 4, 2, 3)  # type: ignore[no-untyped-call]
     exact = [F.conv2d(x[k].double(), w[k].double(), b[k].double(), padding=pad) for k in range(2)]
     plain = torch.stack([F.max_pool2d(out_.relu(), 2).float() for out_ in exact])
     torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-4)
@@ -91,7 +96,22 @@ def not_quite() -> nn.Module:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("factory", "blocks"), [(small_cnn, 2), (not_quite, 0)])
+class Twice(nn.Module):
+    """A linear layer that runs twice, and one whose matrix is another's, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(64, 64), nn.ReLU())
+        self.tied = nn.Linear(64, 64, bias=False)
+        self.tied.weight = self.inner[0].weight  # type: ignore[assignment]
+        self.last = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.last(self.tied(self.inner(self.inner(x.flatten(1)))))
+        return out
+
+
+@pytest.mark.parametrize(("factory", "blocks"), [(small_cnn, 2), (not_quite, 0), (Twice, 0)])
 def test_a_stack_with_fused_blocks_trains_like_its_models_one_by_one(factory: NetFactory, blocks: int) -> None:
     data = holders((6, 3), (1, 8, 8), device=DEVICE)
     example = data.x[0, :3]
@@ -112,7 +132,7 @@ def test_the_fused_step_is_adams(decay: float) -> None:
     rows, expected = wide[:, :1300], [wide[k, :1300].clone().requires_grad_() for k in range(2)]
     optimizers = [torch.optim.Adam([row], lr=0.01, weight_decay=decay) for row in expected]
     mean, square = torch.zeros(2, 1300, device=DEVICE), torch.zeros(2, 1300, device=DEVICE)
-    taken = [0, 0]
+    table, taken = corrections(0.01, 3).to(DEVICE), [0, 0]
     for step in range(3):
         gradients = torch.randn(2, 1300, generator=generator).to(DEVICE)
         active = torch.tensor([True, step != 1], device=DEVICE)
@@ -121,7 +141,58 @@ def test_the_fused_step_is_adams(decay: float) -> None:
                 taken[k] += 1
                 expected[k].grad = gradients[k]
                 optimizers[k].step()
-        rate = torch.tensor([0.01 / (1 - 0.9**t) for t in taken], device=DEVICE)
-        root = torch.tensor([(1 - 0.999**t) ** 0.5 for t in taken], device=DEVICE)
-        adam_step(rows, gradients, mean, square, rate, root, active, decay, (0.9, 0.999), 1e-8)
+        count = torch.tensor(taken, device=DEVICE)
+        adam_step(rows, gradients, mean, square, count, table, active, decay, (0.9, 0.999), 1e-8)
     torch.testing.assert_close(rows, torch.stack(expected).detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs", "relu"),
+    [(8, 256, 64, True), (3, 7, 10, False), (20, 70, 130, True), (1, 1, 1, False)],
+)
+def test_the_kernels_are_a_linear_layer_and_relu(rows: int, inputs: int, outputs: int, relu: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((2, rows, inputs), (2, outputs, inputs), (2, outputs), (2, rows, outputs))
+    x, w, b, upstream = (torch.randn(*shape, generator=generator).to(DEVICE) for shape in shapes)
+    leaves = [t.requires_grad_() for t in (x, w, b)]
+    fused = linear_stack.apply(x, w, b, relu, "ieee", Wanted())  # type: ignore[no-untyped-call]
+    plain = torch.baddbmm(b.double()[:, None], x.double(), w.double().mT)
+    plain = plain.relu() if relu else plain
+    torch.testing.assert_close(fused.double(), plain, rtol=1e-4, atol=1e-4)
+    mine, theirs = (torch.autograd.grad(y, leaves, upstream.to(y.dtype)) for y in (fused, plain))
+    torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_gradients_are_written_where_they_are_wanted() -> None:
+    home = torch.zeros(2, 100, device=DEVICE)
+    x, w, b = (torch.ones(*shape, device=DEVICE).requires_grad_() for shape in ((2, 3, 4), (2, 5, 4), (2, 5)))
+    wanted = Wanted(home[:, 32:52], home[:, 64:69])
+    out = linear_stack.apply(x, w, b, False, "ieee", wanted)  # type: ignore[no-untyped-call]
+    gradients = torch.autograd.grad(out, (w, b), torch.ones_like(out))
+    assert gradients[0].data_ptr() == home[:, 32:].data_ptr()
+    assert gradients[1].data_ptr() == home[:, 64:].data_ptr()
+    assert home.sum().item() == 2 * (5 * 4 * 3 + 5 * 3)
+
+
+@pytest.mark.parametrize(("batch", "classes"), [(8, 10), (1, 2), (5, 40)])
+def test_the_loss_and_its_slope_are_cross_entropys(batch: int, classes: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = (10 * torch.randn(3, batch, classes, generator=generator)).to(DEVICE).requires_grad_()
+    y = torch.randint(0, classes, (3, batch), generator=generator).to(DEVICE)
+    weight = torch.rand(3, batch, generator=generator).to(DEVICE)
+    expected = (F.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none").view(3, batch) * weight).sum(1)
+    losses, slopes = losses_and_slopes(scores.detach(), y, weight)
+    torch.testing.assert_close(losses, expected.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(slopes, torch.autograd.grad(expected.sum(), scores)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 30, 30), (5,)])
+def test_a_batch_is_fetched_as_the_tables_say(shape: tuple[int, ...]) -> None:
+    data = holders((7, 4, 6), shape, device=DEVICE)
+    slots = torch.tensor([[2], [0]], device=DEVICE)
+    visits = plan_visits(data, [2, 0], torch.tensor([5, 6], device=DEVICE), 2, 3)
+    for step in (0, len(visits) - 1):
+        fetched = fetch(torch.tensor([step], device=DEVICE), slots, visits, data)
+        index = visits.index[step]
+        expected = (data.x[slots, index], data.y[slots, index], *(getattr(visits, n)[step] for n in OTHER_TABLES))
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(fetched, expected, strict=True))

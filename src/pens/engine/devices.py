@@ -34,11 +34,14 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def has_kernels(device: torch.device) -> bool:
+    """Whether kernels written in Triton, which comes with PyTorch's CUDA builds, run there."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+
+
 def lowering_levels(device: torch.device) -> tuple[Level, ...]:
     """How far layers may be exchanged for their twins on a device."""
-    if device.type == "cuda" and importlib.util.find_spec("triton"):
-        return ("fused", "sliced", "plain")
-    return ("sliced", "plain")
+    return ("fused", "sliced", "plain") if has_kernels(device) else ("sliced", "plain")
 
 
 def prepare_device(device: torch.device, precision: str) -> None:

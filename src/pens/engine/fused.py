@@ -31,6 +31,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
+from pens.engine.homes import Homes, Wanted
 from pens.errors import NetworkError
 
 # ruff: noqa: N803, N806  (Triton's constants are written in capitals)
@@ -39,12 +40,13 @@ _ENOUGH_PROGRAMS = 512  # to keep a GPU busy
 
 
 @triton.jit
-def _product(a, b, PRECISION: tl.constexpr):
+def product(a, b, PRECISION: tl.constexpr):
+    """A matrix product in that precision, summed in fp32."""
     if PRECISION == "bf16":
-        product = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
+        result = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
     else:
-        product = tl.dot(a, b, input_precision=PRECISION)
-    return product
+        result = tl.dot(a, b, input_precision=PRECISION)
+    return result
 
 
 @triton.jit
@@ -80,15 +82,15 @@ def _forward(
             if PAD > 0:
                 inside = inside & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
             place = (sample * x_sample)[:, None] + (channel * x_channel)[None, :] + y * x_line + x * x_column
-            product = _product(tl.load(x_ptr + place, mask=inside, other=0.0), w, PRECISION)
+            found = product(tl.load(x_ptr + place, mask=inside, other=0.0), w, PRECISION)
             if quarter == 0:
-                acc0 += product
+                acc0 += found
             elif quarter == 1:
-                acc1 += product
+                acc1 += found
             elif quarter == 2:
-                acc2 += product
+                acc2 += found
             else:
-                acc3 += product
+                acc3 += found
     best = acc0
     source = tl.zeros((TILE, OUT), tl.int32)
     source = tl.where(acc1 > best, 1, source)
@@ -147,15 +149,15 @@ def _input_gradient(
                         w = tl.load(
                             w_ptr + row[None, :] * OUT + out[:, None], mask=(channel < CHANNELS)[None, :], other=0.0
                         )
-                        product = _product(part, w, PRECISION)
+                        found = product(part, w, PRECISION)
                         if corner == 0:
-                            acc0 += product
+                            acc0 += found
                         elif corner == 1:
-                            acc1 += product
+                            acc1 += found
                         elif corner == 2:
-                            acc2 += product
+                            acc2 += found
                         else:
-                            acc3 += product
+                            acc3 += found
     for corner in tl.static_range(4):
         if corner == 0:
             acc = acc0
@@ -174,7 +176,7 @@ def _input_gradient(
 
 @triton.jit
 def _kernel_gradient(
-    x_ptr, g_ptr, from_ptr, dw_ptr, db_ptr,
+    x_ptr, g_ptr, from_ptr, dw_ptr, db_ptr, dw_peer, db_peer,
     x_peer, x_sample, x_channel: tl.constexpr, x_line: tl.constexpr, x_column: tl.constexpr,
     BATCH: tl.constexpr, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT: tl.constexpr,
     POOLED_H: tl.constexpr, POOLED_W: tl.constexpr, KERNEL: tl.constexpr, PAD: tl.constexpr,
@@ -210,11 +212,11 @@ def _kernel_gradient(
                 inside = inside & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
             where = (sample * x_sample)[None, :] + (channel * x_channel)[:, None] + y * x_line + x * x_column
             patch = tl.load(x_ptr + where, mask=inside, other=0.0)
-            acc += _product(patch, tl.where(source == quarter, g, g * 0), PRECISION)
-    target = ((peer * SLICES + part) * ROWS + row[:, None]) * OUT + out[None, :]
+            acc += product(patch, tl.where(source == quarter, g, g * 0), PRECISION)
+    target = peer * dw_peer + (part * ROWS + row[:, None]) * OUT + out[None, :]
     tl.store(dw_ptr + target, acc, mask=(row < ROWS)[:, None])
     if tl.program_id(1) == 0:
-        tl.store(db_ptr + (peer * SLICES + part) * OUT + out, bias)
+        tl.store(db_ptr + peer * db_peer + part * OUT + out, bias)
 
 
 class _Stacked(torch.autograd.Function):
@@ -223,7 +225,15 @@ class _Stacked(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, w: Tensor, b: Tensor, kernel: int, pad: int, precision: str, dtype: torch.dtype
+        ctx: Any,
+        x: Tensor,
+        w: Tensor,
+        b: Tensor,
+        kernel: int,
+        pad: int,
+        precision: str,
+        dtype: torch.dtype,
+        wanted: Wanted,
     ) -> Tensor:
         peers, batch, channels, height, width = x.shape
         out = w.shape[2]
@@ -236,10 +246,10 @@ class _Stacked(torch.autograd.Function):
         sizes = (batch, channels, height, width, out, ph, pw, kernel, pad, precision)
         _forward[(peers, triton.cdiv(batch * ph * pw, tile))](
             x, w, b, y, source, *x.stride(), w.stride(0), b.stride(0), *sizes,
-            TILE=tile, DEPTH=32, num_warps=max(2, tile * out // 1024), num_stages=_stages(precision),
+            TILE=tile, DEPTH=32, num_warps=max(2, tile * out // 1024), num_stages=stages(precision),
         )  # fmt: skip
         ctx.save_for_backward(x, w, source)
-        ctx.sizes = sizes
+        ctx.sizes, ctx.wanted = sizes, wanted
         return y
 
     @staticmethod
@@ -247,8 +257,8 @@ class _Stacked(torch.autograd.Function):
         x, w, source = ctx.saved_tensors
         g = g.contiguous()
         dx = _run_input_gradient(x, g, source, w, ctx.sizes) if ctx.needs_input_grad[0] else None
-        dw, db = _run_kernel_gradient(x, g, source, ctx.sizes)
-        return dx, dw, db, None, None, None, None
+        dw, db = _run_kernel_gradient(x, g, source, ctx.sizes, ctx.wanted)
+        return dx, dw, db, None, None, None, None, None
 
 
 def _run_input_gradient(x: Tensor, g: Tensor, source: Tensor, w: Tensor, sizes: tuple[Any, ...]) -> Tensor:
@@ -264,7 +274,9 @@ def _run_input_gradient(x: Tensor, g: Tensor, source: Tensor, w: Tensor, sizes: 
     return dx.permute(0, 1, 4, 2, 3)
 
 
-def _run_kernel_gradient(x: Tensor, g: Tensor, source: Tensor, sizes: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+def _run_kernel_gradient(
+    x: Tensor, g: Tensor, source: Tensor, sizes: tuple[Any, ...], wanted: Wanted
+) -> tuple[Tensor, Tensor]:
     """→ gradients [peer, tap × channel, out] and [peer, out]"""
     batch, channels, _, _, out, ph, pw, kernel, _, precision = sizes
     peers, rows, positions = len(x), kernel * kernel * channels, batch * ph * pw
@@ -273,45 +285,58 @@ def _run_kernel_gradient(x: Tensor, g: Tensor, source: Tensor, sizes: tuple[Any,
     tile = min(tile, max(16, triton.next_power_of_2(positions)))
     blocks = triton.cdiv(rows, depth)
     slices = max(1, positions // 224, min(positions // 32, _ENOUGH_PROGRAMS // (peers * blocks)))
-    dw = x.new_empty((peers, slices, rows, out), dtype=torch.float32)
-    db = x.new_empty((peers, slices, out), dtype=torch.float32)
+    dw, db = wanted.memory((peers, rows, out), (peers, out), x.device)
+    parts = Wanted() if slices > 1 else Wanted(dw, db)
+    dw_parts, db_parts = parts.memory((peers, slices * rows, out), (peers, slices * out), x.device)
     _kernel_gradient[(peers, blocks, slices)](
-        x, g, source, dw, db, *x.stride(), *sizes,
+        x, g, source, dw_parts, db_parts, dw_parts.stride(0), db_parts.stride(0), *x.stride(), *sizes,
         TILE=tile, DEPTH=depth, SLICES=slices, TURNS=triton.cdiv(positions, slices * tile),
-        num_warps=warps, num_stages=1 if tile == 64 else _stages(precision),
+        num_warps=warps, num_stages=1 if tile == 64 else stages(precision),
     )  # fmt: skip
-    return (dw[:, 0], db[:, 0]) if slices == 1 else (dw.sum(1), db.sum(1))
+    if slices > 1:
+        torch.sum(dw_parts.view(peers, slices, rows, out), 1, out=dw)
+        torch.sum(db_parts.view(peers, slices, out), 1, out=db)
+    return dw, db
 
 
-def _stages(precision: str) -> int:
+def stages(precision: str) -> int:
     """How far loads run ahead of products. Without tensor cores not at all: Triton 3.6 then miscompiled a loop of two
     turns (found on an H200: a kernel gradient of 64 × 64 was off by its whole size)."""
     return 1 if precision == "ieee" else 3
 
 
-class _OneOrMany(torch.autograd.Function):
-    """The seam to vmap: called for one model in the network's forward code, run for the whole stack at once."""
+def one_or_many(stacked: Any) -> Any:
+    """The seam between vmap and a function of stacks: called for one model in the network's forward code, run for the
+    whole stack at once. Its first three arguments are tensors, x, weight and bias."""
 
-    @staticmethod
-    def forward(x: Tensor, w: Tensor, b: Tensor, *how: Any) -> Tensor:
-        out: Tensor = _Stacked.apply(x[None], w[None], b[None], *how)
-        return out[0]
+    class OneOrMany(torch.autograd.Function):
+        @staticmethod
+        def forward(x: Tensor, w: Tensor, b: Tensor, *how: Any) -> Tensor:
+            out: Tensor = stacked.apply(x[None], w[None], b[None], *how)
+            return out[0]
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        pass
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+            pass
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> None:
-        raise NetworkError("a fused block was trained outside a stack: this is a fault of pens")
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> None:
+            raise NetworkError("a fused layer was trained outside a stack: this is a fault of pens")
 
-    @staticmethod
-    def vmap(info: Any, dims: tuple[int | None, ...], x: Tensor, w: Tensor, b: Tensor, *how: Any) -> tuple[Tensor, int]:
-        stacked = [
-            t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0)
-            for t, d in zip((x, w, b), dims[:3], strict=True)
-        ]
-        return _Stacked.apply(*stacked, *how), 0
+        @staticmethod
+        def vmap(
+            info: Any, dims: tuple[int | None, ...], x: Tensor, w: Tensor, b: Tensor, *how: Any
+        ) -> tuple[Tensor, int]:
+            stacks = [
+                t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0)
+                for t, d in zip((x, w, b), dims[:3], strict=True)
+            ]
+            return stacked.apply(*stacks, *how), 0
+
+    return OneOrMany
+
+
+_OneOrMany = one_or_many(_Stacked)
 
 
 class FusedConv2d(nn.Conv2d):
@@ -320,13 +345,16 @@ class FusedConv2d(nn.Conv2d):
     precision = "tf32"
     dtype = torch.float32
     """Of the output: bf16 on the way to another such block, if that is the precision."""
+    name: str
+    homes: Homes
 
     def forward(self, x: Tensor) -> Tensor:
         """x [batch, channel, height, width] → [batch, out channel, height / 2, width / 2]"""
         kernel = self.weight.permute(2, 3, 1, 0).reshape(-1, self.out_channels)  # [tap × channel, out channel]
         bias = self.bias if self.bias is not None else kernel.new_zeros(self.out_channels)
+        wanted = self.homes.take(f"{self.name}.weight", f"{self.name}.bias" if self.bias is not None else None)
         how = (self.kernel_size[0], self.padding[0], self.precision, self.dtype)
-        out: Tensor = _OneOrMany.apply(x, kernel, bias, *how)
+        out: Tensor = _OneOrMany.apply(x, kernel, bias, *how, wanted)
         return out.permute(0, 3, 1, 2)
 
 

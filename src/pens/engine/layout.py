@@ -64,14 +64,19 @@ class Layout:
         """Views of the rows' tensors by name.  [peer, size] → {name: [peer, *shape]}, or without the peer axis"""
         return {p.name: p.view(rows) for p in (*self.trained, *self.kept)}
 
-    def joined(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The gradients of the trained tensors as rows.  [peer, *shape] each → [peer, num_trained]"""
-        parts, end = [], 0
-        for place, gradient in zip(self.trained, gradients, strict=True):
-            parts += [_gap(gradient, place.start - end), place.flat(gradient)]
-            end = place.stop
-        parts.append(_gap(parts[-1], self.num_trained - end))
-        return torch.cat([p for p in parts if p.shape[1]], 1)
+    def homes(self, gradients: Tensor) -> dict[str, Tensor]:
+        """The part of the rows of gradients that belongs to each trained tensor.  [peer, num_trained]"""
+        return {p.name: gradients[:, p.start : p.stop] for p in self.trained}
+
+    def bring_home(self, gradients: Tensor, found: Sequence[Tensor]) -> None:
+        """Copy the gradients of the trained tensors into their rows, but for those that lie there already.
+
+        gradients [peer, num_trained], found [peer, *shape] each
+        """
+        for place, gradient in zip(self.trained, found, strict=True):
+            home = place.view(gradients)
+            if gradient.data_ptr() != home.data_ptr():
+                home.copy_(gradient)
 
     def columns_of(self, other: Layout) -> Tensor:
         """For each column of this layout, the column of the other with the same number; 0 in gaps.  → [size]"""
@@ -99,7 +104,3 @@ def _laid_out(
     first, num_trained = places(trained, 0)
     second, size = places(kept, num_trained)
     return Layout(first, second, num_trained, size)
-
-
-def _gap(like: Tensor, width: int) -> Tensor:
-    return like.new_zeros((len(like), width))

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from pens.engine.homes import Homes
 from pens.engine.layout import Layout
 from pens.engine.lowering import PATHS, Level, Noise, kernel_orders, lower
 from pens.errors import NetworkError
@@ -87,8 +88,10 @@ class StackedNetwork:
         """Two copies of the module, one for training and one for evaluation, with layers exchanged for their twins."""
         self.level = level
         self._noise = {mode: Noise() for mode in (True, False)}
+        self.homes = Homes()
+        """Where a step wants its gradients."""
         self._modules = {
-            mode: lower(module, noise, level, precision).train(mode).to(self.device)
+            mode: lower(module, noise, self.homes, level, precision).train(mode).to(self.device)
             for mode, noise in self._noise.items()
         }
 

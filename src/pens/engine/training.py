@@ -30,6 +30,7 @@ from pens.engine.update import StackUpdate, rounded_up, sample_losses
 from pens.nets import NetFactory
 
 _LARGE_SAMPLE_BYTES = 64 << 10  # activations of one sample: the digits network has 17 kB, the paper's over 300
+_MODELS_AT_ONCE = 512  # in training; more bring no speed, and each size that is recorded keeps its memory
 _SAMPLES_AT_ONCE = 64  # per model in an evaluation; fixed, so that no bit depends on the memory given
 
 
@@ -89,7 +90,7 @@ class StackEngine:
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         per_model = self.network.bytes_per_sample * recipe.batch_size + 5 * 4 * self.network.size
         parts = []
-        for chunk in _chunks(len(rows), self.memory_bytes // per_model):
+        for chunk in _chunks(len(rows), min(self.memory_bytes // per_model, _MODELS_AT_ONCE)):
             pick = self._filled_up(chunk, len(data.counts))
             some_slots, some_keys = [slots[i] for i in pick], [keys[i] for i in pick]
             visits = plan_visits(
