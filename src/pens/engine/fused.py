@@ -246,7 +246,7 @@ class _Stacked(torch.autograd.Function):
         sizes = (batch, channels, height, width, out, ph, pw, kernel, pad, precision)
         _forward[(peers, triton.cdiv(batch * ph * pw, tile))](
             x, w, b, y, source, *x.stride(), w.stride(0), b.stride(0), *sizes,
-            TILE=tile, DEPTH=32, num_warps=max(2, tile * out // 1024), num_stages=stages(precision),
+            TILE=tile, DEPTH=32, num_warps=max(2, tile * out // 1024),
         )  # fmt: skip
         ctx.save_for_backward(x, w, source)
         ctx.sizes, ctx.wanted = sizes, wanted
@@ -263,10 +263,10 @@ class _Stacked(torch.autograd.Function):
 
 def _run_input_gradient(x: Tensor, g: Tensor, source: Tensor, w: Tensor, sizes: tuple[Any, ...]) -> Tensor:
     """→ a gradient of x's shape, channels last in memory"""
-    batch, channels, height, width, _, _, _, kernel, pad, precision = sizes
+    batch, channels, height, width, _, _, _, kernel, pad, _ = sizes
     dx = x.new_empty((len(x), batch, height, width, channels))
     cells = batch * -(-height // 2) * -(-width // 2)
-    tile = 16 if precision == "ieee" else 64
+    tile = 64
     _input_gradient[(len(x), triton.cdiv(cells, tile))](
         g, source, w, dx, w.stride(0), *sizes, TILE=tile, WIDE=max(16, triton.next_power_of_2(channels)),
         FIRST=-((kernel - pad) // 2), LAST=(1 + pad) // 2, num_warps=4, num_stages=1,
@@ -284,14 +284,14 @@ def _run_kernel_gradient(
     tile, warps = (64, 4) if precision == "bf16" and depth == 64 else (16, depth // 32)
     tile = min(tile, max(16, triton.next_power_of_2(positions)))
     blocks = triton.cdiv(rows, depth)
-    slices = max(1, positions // 224, min(positions // 32, _ENOUGH_PROGRAMS // (peers * blocks)))
+    slices = _power_of_2(max(positions // 224, min(positions // 32, _ENOUGH_PROGRAMS // (peers * blocks))))
     dw, db = wanted.memory((peers, rows, out), (peers, out), x.device)
     parts = Wanted() if slices > 1 else Wanted(dw, db)
     dw_parts, db_parts = parts.memory((peers, slices * rows, out), (peers, slices * out), x.device)
     _kernel_gradient[(peers, blocks, slices)](
         x, g, source, dw_parts, db_parts, dw_parts.stride(0), db_parts.stride(0), *x.stride(), *sizes,
         TILE=tile, DEPTH=depth, SLICES=slices, TURNS=triton.cdiv(positions, slices * tile),
-        num_warps=warps, num_stages=1 if tile == 64 else stages(precision),
+        num_warps=warps, num_stages=1 if tile == 64 else 3,
     )  # fmt: skip
     if slices > 1:
         torch.sum(dw_parts.view(peers, slices, rows, out), 1, out=dw)
@@ -299,10 +299,9 @@ def _run_kernel_gradient(
     return dw, db
 
 
-def stages(precision: str) -> int:
-    """How far loads run ahead of products. Without tensor cores not at all: Triton 3.6 then miscompiled a loop of two
-    turns (found on an H200: a kernel gradient of 64 × 64 was off by its whole size)."""
-    return 1 if precision == "ieee" else 3
+def _power_of_2(count: int) -> int:
+    """The largest up to a count, at least 1: each number of slices is compiled anew."""
+    return 1 << max(0, count.bit_length() - 1)
 
 
 def one_or_many(stacked: Any) -> Any:
