@@ -236,7 +236,7 @@ class _Stacked(torch.autograd.Function):
         wanted: Wanted,
     ) -> Tensor:
         peers, batch, channels, height, width = x.shape
-        out = w.shape[2]
+        rows, out = w.shape[1:]
         ph, pw = (height + 2 * pad - kernel + 1) // 2, (width + 2 * pad - kernel + 1) // 2
         w = w if w.stride()[1:] == (out, 1) else w.contiguous()
         b = b if b.stride(1) == 1 else b.contiguous()
@@ -246,7 +246,7 @@ class _Stacked(torch.autograd.Function):
         sizes = (batch, channels, height, width, out, ph, pw, kernel, pad, precision)
         _forward[(peers, triton.cdiv(batch * ph * pw, tile))](
             x, w, b, y, source, *x.stride(), w.stride(0), b.stride(0), *sizes,
-            TILE=tile, DEPTH=32, num_warps=max(2, tile * out // 1024),
+            TILE=tile, DEPTH=32, num_warps=max(2, tile * out // 1024), num_stages=stages(rows, 32),
         )  # fmt: skip
         ctx.save_for_backward(x, w, source)
         ctx.sizes, ctx.wanted = sizes, wanted
@@ -291,12 +291,18 @@ def _run_kernel_gradient(
     _kernel_gradient[(peers, blocks, slices)](
         x, g, source, dw_parts, db_parts, dw_parts.stride(0), db_parts.stride(0), *x.stride(), *sizes,
         TILE=tile, DEPTH=depth, SLICES=slices, TURNS=triton.cdiv(positions, slices * tile),
-        num_warps=warps, num_stages=1 if tile == 64 else 3,
+        num_warps=warps, num_stages=1 if tile == 64 else stages(positions, slices * tile),
     )  # fmt: skip
     if slices > 1:
         torch.sum(dw_parts.view(peers, slices, rows, out), 1, out=dw)
         torch.sum(db_parts.view(peers, slices, out), 1, out=db)
     return dw, db
+
+
+def stages(length: int, stride: int) -> int:
+    """How many turns ahead a loop loads. A short loop none: Triton 3.6 miscompiled some of two turns (found on an H200:
+    kernel gradients off by their whole size)."""
+    return 3 if triton.cdiv(length, stride) > 3 else 1
 
 
 def _power_of_2(count: int) -> int:

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from pens.engine.fused import one_or_many, product
+from pens.engine.fused import one_or_many, product, stages
 from pens.engine.homes import Homes, Wanted
 
 # ruff: noqa: N803  (Triton's constants are written in capitals)
@@ -126,7 +126,7 @@ class _Stacked(torch.autograd.Function):
         ctx.sizes = (count, inputs, outputs, relu, precision)
         _forward[(peers, triton.cdiv(count, 16), triton.cdiv(outputs, _block(outputs)))](
             x, w, b, y, x.stride(0), w.stride(0), b.stride(0), *ctx.sizes,
-            ROWS=16, BLOCK=_block(outputs), DEPTH=_block(inputs), num_warps=2,
+            ROWS=16, BLOCK=_block(outputs), DEPTH=_block(inputs), num_warps=2, num_stages=stages(inputs, _block(inputs)),
         )  # fmt: skip
         ctx.save_for_backward(x, w, y)
         ctx.wanted = wanted
@@ -142,13 +142,13 @@ class _Stacked(torch.autograd.Function):
             dx = x.new_empty((peers, count, inputs))
             _input_gradient[(peers, triton.cdiv(count, 16), triton.cdiv(inputs, _block(inputs)))](
                 g, y, w, dx, w.stride(0), *ctx.sizes,
-                ROWS=16, BLOCK=_block(inputs), DEPTH=_block(outputs), num_warps=2,
+                ROWS=16, BLOCK=_block(inputs), DEPTH=_block(outputs), num_warps=2, num_stages=stages(outputs, _block(outputs)),
             )  # fmt: skip
         dw, db = ctx.wanted.memory((peers, outputs, inputs), (peers, outputs), x.device)
         block = max(_block(inputs), _block(outputs))
         _weight_gradient[(peers, triton.cdiv(outputs, block), triton.cdiv(inputs, block))](
             x, g, y, dw, db, x.stride(0), dw.stride(0), db.stride(0), *ctx.sizes,
-            ROWS=16, BLOCK=block, num_warps=4,
+            ROWS=16, BLOCK=block, num_warps=4, num_stages=stages(count, 16),
         )  # fmt: skip
         return dx, dw, db, None, None, None
 
