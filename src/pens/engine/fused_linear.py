@@ -126,7 +126,8 @@ class _Stacked(torch.autograd.Function):
         ctx.sizes = (count, inputs, outputs, relu, precision)
         _forward[(peers, triton.cdiv(count, 16), triton.cdiv(outputs, _block(outputs)))](
             x, w, b, y, x.stride(0), w.stride(0), b.stride(0), *ctx.sizes,
-            ROWS=16, BLOCK=_block(outputs), DEPTH=_block(inputs), num_warps=2, num_stages=stages(inputs, _block(inputs)),
+            ROWS=16, BLOCK=_block(outputs), DEPTH=_block(inputs),
+            num_warps=2, num_stages=stages(inputs, _block(inputs)),
         )  # fmt: skip
         ctx.save_for_backward(x, w, y)
         ctx.wanted = wanted
@@ -142,7 +143,8 @@ class _Stacked(torch.autograd.Function):
             dx = x.new_empty((peers, count, inputs))
             _input_gradient[(peers, triton.cdiv(count, 16), triton.cdiv(inputs, _block(inputs)))](
                 g, y, w, dx, w.stride(0), *ctx.sizes,
-                ROWS=16, BLOCK=_block(inputs), DEPTH=_block(outputs), num_warps=2, num_stages=stages(outputs, _block(outputs)),
+                ROWS=16, BLOCK=_block(inputs), DEPTH=_block(outputs),
+                num_warps=2, num_stages=stages(outputs, _block(outputs)),
             )  # fmt: skip
         dw, db = ctx.wanted.memory((peers, outputs, inputs), (peers, outputs), x.device)
         block = max(_block(inputs), _block(outputs))
