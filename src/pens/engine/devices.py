@@ -34,11 +34,11 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def lowering_levels(device: torch.device) -> tuple[Level, ...]:
-    """How far layers may be exchanged for their twins on a device."""
+def lowering_levels(device: torch.device, compiled: bool) -> tuple[Level, ...]:
+    """How far layers may be exchanged for their twins on a device. `compiled`: on a CPU, by compiled kernels."""
     if device.type == "cuda" and importlib.util.find_spec("triton"):
         return ("fused", "sliced", "plain")
-    return ("sliced", "plain")
+    return ("native", "sliced", "plain") if compiled else ("sliced", "plain")
 
 
 def prepare_device(device: torch.device, precision: str) -> None:

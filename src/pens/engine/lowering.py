@@ -12,6 +12,9 @@ nothing. Grouped convolutions and padding other than zeros keep their own code.
 `Conv2d`, `ReLU`, `MaxPool2d(2)` in a row. On a GPU the three are one kernel, in which patches are never written
 (`pens.engine.fused`).
 
+The same on a CPU, with or without ReLU and pooling: a compiled kernel (`pens.engine.native_conv`), where compiling is
+worth it.
+
 `Dropout`. Its random numbers must belong to the peer, not to the batch that the peer happens to be computed in. The
 twin draws them from a key that is handed in with each call, by a hash of the position.
 """
@@ -28,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pens.engine.bits import random_bits
+from pens.engine.patterns import is_plain_convolution
 from pens.errors import NetworkError
 
 
@@ -93,14 +97,16 @@ class KeyedDropout(nn.Module):
 
 PATHS = {
     "FusedConv2d": "one kernel with the ReLU and pooling behind it",
+    "NativeConv2d": "one kernel with the ReLU and pooling behind it",
     "Identity": "part of the kernel before it",
     "SlicedConv2d": "slices and one matrix product",
     "KeyedDropout": "masks from the peer's key",
 }
 """What a twin does, by its class."""
 
-Level = Literal["fused", "sliced", "plain"]
-"""How far layers are exchanged: fused kernels where they fit and slices elsewhere; slices; dropout alone."""
+Level = Literal["fused", "native", "sliced", "plain"]
+"""How far layers are exchanged: a GPU's fused kernels where they fit and slices elsewhere; a CPU's compiled kernels;
+slices; dropout alone."""
 
 
 def lower(module: nn.Module, noise: Noise, level: Level, precision: str) -> nn.Module:
@@ -117,16 +123,16 @@ def _lowered(module: nn.Module, noise: Noise, level: Level, precision: str) -> n
         from pens.engine.fused import fuse  # needs Triton, which comes with PyTorch's CUDA builds
 
         fuse(module, precision)
-    if level != "plain" and type(module) is nn.Conv2d and _is_plain(module):
+    if level == "native":
+        from pens.engine.native_conv import exchange  # compiles
+
+        exchange(module)
+    elif level != "plain" and is_plain_convolution(module):
         module.__class__ = SlicedConv2d
     for name, child in module._modules.items():  # unlike named_children, with a layer that is used twice
         if child is not None:
             setattr(module, name, _lowered(child, noise, level, precision))
     return module
-
-
-def _is_plain(conv: nn.Conv2d) -> bool:
-    return conv.groups == 1 and conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
 
 
 def _positions(size: int, kernel: int, stride: int, dilation: int) -> int:

@@ -13,6 +13,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from pens.engine.native import Kernels, kernels
+
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 
 
@@ -35,15 +37,17 @@ class RowOptimizer(Protocol):
         """Change the rows in place. `active` [peer] bool: rows that take part; None: all."""
 
 
-def new_optimizer(recipe: Recipe, rows: Tensor) -> RowOptimizer:
-    return Adam(recipe, rows) if recipe.optimizer == "adam" else SGD(recipe, rows)
+def new_optimizer(recipe: Recipe, rows: Tensor, compiled: bool) -> RowOptimizer:
+    """`compiled`: on a CPU, by compiled kernels where there are any."""
+    return Adam(recipe, rows, compiled) if recipe.optimizer == "adam" else SGD(recipe, rows)
 
 
 class Adam:
     """Adam with L2 weight decay, as torch.optim.Adam. Its count of steps lies on the device, one per peer."""
 
-    def __init__(self, recipe: Recipe, rows: Tensor) -> None:
+    def __init__(self, recipe: Recipe, rows: Tensor, compiled: bool) -> None:
         self.recipe = recipe
+        self._native = kernels() if compiled else None
         self._fused = rows.is_cuda and importlib.util.find_spec("triton") is not None
         self.mean = torch.zeros_like(rows)
         self.square = torch.zeros_like(rows)
@@ -56,6 +60,9 @@ class Adam:
     def step(self, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:
         if self._fused:
             self._step_fused(rows, gradients, active)
+            return
+        if self._native:
+            self._step_native(self._native, rows, gradients, active)
             return
         if self.recipe.weight_decay:
             gradients = gradients.add(rows, alpha=self.recipe.weight_decay)
@@ -85,6 +92,12 @@ class Adam:
         self.count += 1 if active is None else active[:, None]
         decay, betas = self.recipe.weight_decay, (_BETA1, _BETA2)
         adam_step(rows, gradients, self.mean, self.square, *self._corrections(), active, decay, betas, _EPSILON)
+
+    def _step_native(self, native: Kernels, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:
+        active = torch.ones(len(rows), dtype=torch.bool) if active is None else active
+        self.count += active[:, None]
+        state, constants = (self.mean, self.square), (self.recipe.weight_decay, _BETA1, _BETA2, _EPSILON)
+        native.adam(rows, gradients, state, self._corrections(), active, constants)
 
 
 class SGD:

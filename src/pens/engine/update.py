@@ -36,7 +36,7 @@ class StackUpdate:
         self.network, self.data = network, data
         self.ragged = data.is_ragged(recipe.batch_size)
         self.rows = torch.zeros((num_models, network.size), device=device)
-        self.optimizer = new_optimizer(recipe, self._learned)
+        self.optimizer = new_optimizer(recipe, self._learned, network.level == "native")
         self.slots = torch.zeros((num_models, 1), dtype=torch.int64, device=device)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         batch = (num_steps, num_models, recipe.batch_size)
