@@ -15,6 +15,8 @@ nothing. Grouped convolutions and padding other than zeros keep their own code.
 The same on a CPU, with or without ReLU and pooling: a compiled kernel (`pens.engine.native_conv`), where compiling is
 worth it.
 
+`GroupNorm`. Copies its input to channels-first memory before its own code.
+
 `Dropout`. Its random numbers must belong to the peer, not to the batch that the peer happens to be computed in. The
 twin draws them from a key that is handed in with each call, by a hash of the position.
 """
@@ -64,6 +66,13 @@ class SlicedConv2d(nn.Conv2d):
         return out.view(x.shape[0], height, width, self.out_channels).permute(0, 3, 1, 2)
 
 
+class ChannelsFirstGroupNorm(nn.GroupNorm):
+    """Group normalisation of what a convolution's twin gives: vmap does not know it in channels-last memory."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.contiguous())
+
+
 @dataclass
 class Noise:
     """The key of the current call's random numbers, shared by all dropout layers of one network."""
@@ -100,6 +109,7 @@ PATHS = {
     "NativeConv2d": "one kernel with the ReLU and pooling behind it",
     "Identity": "part of the kernel before it",
     "SlicedConv2d": "slices and one matrix product",
+    "ChannelsFirstGroupNorm": "its own code, under vmap, after a copy",
     "KeyedDropout": "masks from the peer's key",
 }
 """What a twin does, by its class."""
@@ -123,6 +133,8 @@ def _lowered(module: nn.Module, noise: Noise, level: Level, precision: str) -> n
         from pens.engine.fused import fuse  # needs Triton, which comes with PyTorch's CUDA builds
 
         fuse(module, precision)
+    if level != "plain" and type(module) is nn.GroupNorm:
+        module.__class__ = ChannelsFirstGroupNorm
     if level == "native":
         from pens.engine.native_conv import exchange  # compiles
 
