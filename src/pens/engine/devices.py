@@ -41,9 +41,11 @@ def has_kernels(device: torch.device) -> bool:
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
-def lowering_levels(device: torch.device) -> tuple[Level, ...]:
-    """How far layers may be exchanged for their twins on a device."""
-    return ("fused", "sliced", "plain") if has_kernels(device) else ("sliced", "plain")
+def lowering_levels(device: torch.device, compiled: bool) -> tuple[Level, ...]:
+    """How far layers may be exchanged for their twins on a device. `compiled`: on a CPU, by compiled kernels."""
+    if has_kernels(device):
+        return ("fused", "sliced", "plain")
+    return ("native", "sliced", "plain") if compiled else ("sliced", "plain")
 
 
 def prepare_device(device: torch.device, precision: str) -> None:

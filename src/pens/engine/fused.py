@@ -32,6 +32,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 from pens.engine.homes import Homes, Wanted
+from pens.engine.patterns import is_halving, is_plain_convolution
 from pens.errors import NetworkError
 
 # ruff: noqa: N803, N806  (Triton's constants are written in capitals)
@@ -365,23 +366,14 @@ class FusedConv2d(nn.Conv2d):
 
 def can_fuse(conv: nn.Module, activation: nn.Module, pool: nn.Module) -> bool:
     """Whether three layers in a row are what the kernels do."""
-    if type(conv) is not nn.Conv2d or type(activation) is not nn.ReLU or type(pool) is not nn.MaxPool2d:
+    if not (is_plain_convolution(conv) and type(activation) is nn.ReLU and is_halving(pool)):
         return False
-    pairs = (conv.kernel_size, conv.padding, conv.stride, conv.dilation)
-    if any(isinstance(pair, str) or pair[0] != pair[1] for pair in pairs):
+    if any(pair[0] != pair[1] for pair in (conv.kernel_size, conv.padding, conv.stride, conv.dilation)):
         return False
     return (
-        conv.groups == 1
+        conv.stride[0] == conv.dilation[0] == 1
         and conv.kernel_size[0] <= 5  # the input gradient is written out tap by tap
-        and conv.padding_mode == "zeros"
-        and conv.stride[0] == conv.dilation[0] == 1
         and conv.out_channels in (16, 32, 64, 128)
-        and pool.kernel_size in (2, (2, 2))
-        and pool.stride in (2, (2, 2))
-        and pool.padding in (0, (0, 0))
-        and pool.dilation in (1, (1, 1))
-        and not pool.ceil_mode
-        and not pool.return_indices
     )
 
 

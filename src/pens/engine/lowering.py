@@ -12,6 +12,11 @@ nothing. Grouped convolutions and padding other than zeros keep their own code.
 `Conv2d`, `ReLU`, `MaxPool2d(2)` in a row. On a GPU the three are one kernel, in which patches are never written
 (`pens.engine.fused`). `Linear`, with a `ReLU` behind it, likewise (`pens.engine.fused_linear`).
 
+The same on a CPU, with or without ReLU and pooling: a compiled kernel (`pens.engine.native_conv`), where compiling is
+worth it.
+
+`GroupNorm`. Copies its input to channels-first memory before its own code.
+
 `Dropout`. Its random numbers must belong to the peer, not to the batch that the peer happens to be computed in. The
 twin draws them from a key that is handed in with each call, by a hash of the position.
 """
@@ -30,6 +35,7 @@ from torch.nn import functional as F
 
 from pens.engine.bits import random_bits
 from pens.engine.homes import Homes
+from pens.engine.patterns import is_plain_convolution
 from pens.errors import NetworkError
 
 
@@ -60,6 +66,13 @@ class SlicedConv2d(nn.Conv2d):
         if self.bias is not None:
             out = out + self.bias
         return out.view(x.shape[0], height, width, self.out_channels).permute(0, 3, 1, 2)
+
+
+class ChannelsFirstGroupNorm(nn.GroupNorm):
+    """Group normalisation of what a convolution's twin gives: vmap does not know it in channels-last memory."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.contiguous())
 
 
 @dataclass
@@ -96,14 +109,17 @@ class KeyedDropout(nn.Module):
 PATHS = {
     "FusedConv2d": "one kernel with the ReLU and pooling behind it",
     "FusedLinear": "one kernel for all peers, with a ReLU behind it",
+    "NativeConv2d": "one kernel with the ReLU and pooling behind it",
     "Identity": "part of the kernel before it",
     "SlicedConv2d": "slices and one matrix product",
+    "ChannelsFirstGroupNorm": "its own code, under vmap, after a copy",
     "KeyedDropout": "masks from the peer's key",
 }
 """What a twin does, by its class."""
 
-Level = Literal["fused", "sliced", "plain"]
-"""How far layers are exchanged: fused kernels where they fit and slices elsewhere; slices; dropout alone."""
+Level = Literal["fused", "native", "sliced", "plain"]
+"""How far layers are exchanged: a GPU's fused kernels where they fit and slices elsewhere; a CPU's compiled kernels;
+slices; dropout alone."""
 
 
 def lower(module: nn.Module, noise: Noise, homes: Homes, level: Level, precision: str) -> nn.Module:
@@ -122,7 +138,13 @@ def _lowered(module: nn.Module, noise: Noise, level: Level, precision: str) -> n
         return KeyedDropout(module.p, True, noise)  # type: ignore[arg-type]
     if level == "fused":
         _fuse(module, precision)
-    if level != "plain" and type(module) is nn.Conv2d and _is_plain(module):
+    if level != "plain" and type(module) is nn.GroupNorm:
+        module.__class__ = ChannelsFirstGroupNorm
+    if level == "native":
+        from pens.engine.native_conv import exchange  # compiles
+
+        exchange(module)
+    elif level != "plain" and is_plain_convolution(module):
         module.__class__ = SlicedConv2d
     for name, child in module._modules.items():  # unlike named_children, with a layer that is used twice
         if child is not None:
@@ -148,10 +170,6 @@ def kernel_orders(module: nn.Module) -> dict[str, tuple[int, ...]]:
     """{name: order of dimensions} of the kernels that twins multiply by, each as [tap × channel, out channel]."""
     twins = ("FusedConv2d", "SlicedConv2d")
     return {f"{n}.weight".lstrip("."): (2, 3, 1, 0) for n, m in module.named_modules() if type(m).__name__ in twins}
-
-
-def _is_plain(conv: nn.Conv2d) -> bool:
-    return conv.groups == 1 and conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
 
 
 def _positions(size: int, kernel: int, stride: int, dilation: int) -> int:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pens.engine.devices import has_kernels
+from pens.engine.native import kernels
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 
@@ -36,16 +37,17 @@ class RowOptimizer(Protocol):
         """Change the rows in place. `active` [peer] bool: rows that take part; None: all."""
 
 
-def new_optimizer(recipe: Recipe, rows: Tensor, num_steps: int) -> RowOptimizer:
-    """For at most so many steps between two resets."""
-    return Adam(recipe, rows, num_steps) if recipe.optimizer == "adam" else SGD(recipe, rows)
+def new_optimizer(recipe: Recipe, rows: Tensor, num_steps: int, compiled: bool) -> RowOptimizer:
+    """For at most so many steps between two resets. `compiled`: on a CPU, by compiled kernels where there are any."""
+    return Adam(recipe, rows, num_steps, compiled) if recipe.optimizer == "adam" else SGD(recipe, rows)
 
 
 class Adam:
     """Adam with L2 weight decay, as torch.optim.Adam. Its count of steps lies on the device, one per peer."""
 
-    def __init__(self, recipe: Recipe, rows: Tensor, num_steps: int) -> None:
+    def __init__(self, recipe: Recipe, rows: Tensor, num_steps: int, compiled: bool) -> None:
         self.recipe = recipe
+        self._native = kernels() if compiled else None
         self._fused = has_kernels(rows.device)
         self.mean = torch.zeros_like(rows)
         self.square = torch.zeros_like(rows)
@@ -61,6 +63,12 @@ class Adam:
         if self._fused:
             self._step_fused(rows, gradients, active)
             return
+        rate, root = self.corrections[self.count].t().contiguous()  # [peer] each
+        if self._native:
+            everybody = torch.ones(len(rows), dtype=torch.bool) if active is None else active
+            constants = (self.recipe.weight_decay, _BETA1, _BETA2, _EPSILON)
+            self._native.adam(rows, gradients, (self.mean, self.square), (rate, root), everybody, constants)
+            return
         if self.recipe.weight_decay:
             gradients = gradients.add(rows, alpha=self.recipe.weight_decay)
         if active is None:
@@ -71,9 +79,8 @@ class Adam:
             self.mean.copy_(torch.where(on, self.mean.lerp(gradients, 1 - _BETA1), self.mean))
             square = (self.square * _BETA2).addcmul_(gradients, gradients, value=1 - _BETA2)
             self.square.copy_(torch.where(on, square, self.square))
-        rate, root = self.corrections[self.count].unsqueeze(1).unbind(2)  # [peer, 1] each
-        denominator = self.square.sqrt().div_(root).add_(_EPSILON)
-        change = (self.mean / denominator).mul_(rate)
+        denominator = self.square.sqrt().div_(root[:, None]).add_(_EPSILON)
+        change = (self.mean / denominator).mul_(rate[:, None])
         rows.sub_(change if active is None else torch.where(active[:, None], change, 0.0))
 
     def _step_fused(self, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:

@@ -38,7 +38,7 @@ class StackUpdate:
         self.ragged = data.is_ragged(recipe.batch_size)
         self.rows = torch.zeros((num_models, network.in_work.size), device=device)
         self.gradients = torch.zeros_like(self._learned)
-        self.optimizer = new_optimizer(recipe, self._learned, num_steps)
+        self.optimizer = new_optimizer(recipe, self._learned, num_steps, network.level == "native")
         self.slots = torch.zeros((num_models, 1), dtype=torch.int64, device=device)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         batch = (num_steps, num_models, recipe.batch_size)
