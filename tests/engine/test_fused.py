@@ -13,11 +13,11 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
-from pens.engine.batches import plan_visits
+from pens.engine.batches import Batch, plan_visits
 from pens.engine.fused import FusedConv2d, _Stacked, fuse
 from pens.engine.fused_adam import adam_step
 from pens.engine.fused_linear import _Stacked as linear_stack
-from pens.engine.fused_step import fetch, losses_and_slopes
+from pens.engine.fused_step import fetch, measure
 from pens.engine.homes import Wanted
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe, corrections
@@ -25,7 +25,6 @@ from pens.engine.training import LoopEngine, StackEngine
 from pens.nets import NetFactory
 from tests.engine.test_training import first_rows, holders
 
-OTHER_TABLES = ("weight", "keys", "active", "share")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -174,16 +173,20 @@ def test_gradients_are_written_where_they_are_wanted() -> None:
     assert home.sum().item() == 2 * (5 * 4 * 3 + 5 * 3)
 
 
-@pytest.mark.parametrize(("batch", "classes"), [(8, 10), (1, 2), (5, 40)])
-def test_the_loss_and_its_slope_are_cross_entropys(batch: int, classes: int) -> None:
+@pytest.mark.parametrize(("rows", "classes"), [(8, 10), (1, 2), (5, 40)])
+def test_the_loss_and_its_slopes_are_cross_entropys(rows: int, classes: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    scores = (10 * torch.randn(3, batch, classes, generator=generator)).to(DEVICE).requires_grad_()
-    y = torch.randint(0, classes, (3, batch), generator=generator).to(DEVICE)
-    weight = torch.rand(3, batch, generator=generator).to(DEVICE)
-    expected = (F.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none").view(3, batch) * weight).sum(1)
-    losses, slopes = losses_and_slopes(scores.detach(), y, weight)
-    torch.testing.assert_close(losses, expected.detach(), rtol=1e-4, atol=1e-5)
+    scores = (10 * torch.randn(3, rows, classes, generator=generator)).to(DEVICE).requires_grad_()
+    y = torch.randint(0, classes, (3, rows), generator=generator).to(DEVICE)
+    weight, share = torch.rand(3, rows, generator=generator).to(DEVICE), torch.tensor([0.0, 0.5, 1.0], device=DEVICE)
+    expected = (F.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none").view(3, rows) * weight).sum(1)
+    batch = Batch(x=scores, y=y, weight=weight, keys=y, active=y, taken=y, share=share)
+    health, loss, at = torch.ones(3, device=DEVICE), torch.ones(3, device=DEVICE), torch.tensor([4], device=DEVICE)
+    slopes = measure(scores.detach(), batch, health, loss, at)
     torch.testing.assert_close(slopes, torch.autograd.grad(expected.sum(), scores)[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(health, 1 + expected.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(loss, 1 + expected.detach() * share, rtol=1e-4, atol=1e-5)
+    assert at.item() == 5
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 30, 30), (5,)])
@@ -192,7 +195,9 @@ def test_a_batch_is_fetched_as_the_tables_say(shape: tuple[int, ...]) -> None:
     slots = torch.tensor([[2], [0]], device=DEVICE)
     visits = plan_visits(data, [2, 0], torch.tensor([5, 6], device=DEVICE), 2, 3)
     for step in (0, len(visits) - 1):
-        fetched = fetch(torch.tensor([step], device=DEVICE), slots, visits, data)
-        index = visits.index[step]
-        expected = (data.x[slots, index], data.y[slots, index], *(getattr(visits, n)[step] for n in OTHER_TABLES))
-        assert all(torch.equal(mine, theirs) for mine, theirs in zip(fetched, expected, strict=True))
+        at = torch.tensor([step], device=DEVICE)
+        fetched, expected = fetch(at, slots, visits, data), visits.at(at)
+        assert torch.equal(fetched.x, data.x[slots, expected.index])
+        assert torch.equal(fetched.y, data.y[slots, expected.index])
+        for name in ("weight", "keys", "active", "taken", "share"):
+            assert torch.equal(getattr(fetched, name), getattr(expected, name))

@@ -72,11 +72,33 @@ class Visits:
     """For dropout.  [step, peer]"""
     active: Tensor
     """Who has samples left in this epoch.  [step, peer] bool"""
+    taken: Tensor
+    """Steps that the peer has taken after this one.  [step, peer]"""
     share: Tensor
     """The batch's share of the peer's samples in the last epoch, 0 before.  [step, peer]"""
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def at(self, step: Tensor) -> Visits:
+        """One step's row of every table, without the step axis.  step [1]"""
+        return Visits(**{name: table.index_select(0, step)[0] for name, table in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step of K peers computes with."""
+
+    x: Tensor
+    """[peer, batch, ...]"""
+    y: Tensor
+    """[peer, batch]"""
+    weight: Tensor
+    keys: Tensor
+    active: Tensor
+    taken: Tensor
+    share: Tensor
+    """This and the four before: one row of `Visits`."""
 
 
 def plan_visits(data: SampleStack, slots: Sequence[int], keys: Tensor, epochs: int, batch_size: int) -> Visits:
@@ -96,6 +118,7 @@ def plan_visits(data: SampleStack, slots: Sequence[int], keys: Tensor, epochs: i
         weight=real / size.clamp(min=1)[..., None],
         keys=step_keys.flatten(1).t().contiguous(),
         active=size > 0,
+        taken=(size > 0).cumsum(0),
         share=share,
     )
 

@@ -220,6 +220,24 @@ def _kernel_gradient(
         tl.store(db_ptr + peer * db_peer + part * OUT + out, bias)
 
 
+@triton.jit
+def _add_slices(
+    dw_parts, db_parts, dw_ptr, db_ptr, dw_peer, db_peer,
+    SIZE: tl.constexpr, OUT: tl.constexpr, SLICES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    peer = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    out = tl.arange(0, OUT)
+    dw = tl.zeros((BLOCK,), tl.float32)
+    db = tl.zeros((OUT,), tl.float32)
+    for part in range(SLICES):
+        dw += tl.load(dw_parts + (peer * SLICES + part) * SIZE + place, mask=place < SIZE, other=0.0)
+        db += tl.load(db_parts + (peer * SLICES + part) * OUT + out)
+    tl.store(dw_ptr + peer * dw_peer + place, dw, mask=place < SIZE)
+    if tl.program_id(1) == 0:
+        tl.store(db_ptr + peer * db_peer + out, db)
+
+
 class _Stacked(torch.autograd.Function):
     """x [peer, batch, channel, height, width] (any strides), w [peer, tap × channel, out], b [peer, out]
     → [peer, batch, pooled height, pooled width, out] of type `dtype`"""
@@ -295,8 +313,9 @@ def _run_kernel_gradient(
         num_warps=warps, num_stages=1 if tile == 64 else stages(positions, slices * tile),
     )  # fmt: skip
     if slices > 1:
-        torch.sum(dw_parts.view(peers, slices, rows, out), 1, out=dw)
-        torch.sum(db_parts.view(peers, slices, out), 1, out=db)
+        _add_slices[(peers, triton.cdiv(rows * out, 1024))](
+            dw_parts, db_parts, dw, db, dw.stride(0), db.stride(0), rows * out, out, slices, BLOCK=1024
+        )
     return dw, db
 
 

@@ -16,7 +16,7 @@ _BLOCK = 1024
 
 @triton.jit
 def _step(
-    row_ptr, gradient_ptr, mean_ptr, square_ptr, count_ptr, table_ptr, active_ptr, stride, size, decay,
+    row_ptr, gradient_ptr, mean_ptr, square_ptr, taken_ptr, table_ptr, active_ptr, stride, size, decay,
     BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, SOME: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     peer = tl.program_id(0).to(tl.int64)
@@ -24,9 +24,9 @@ def _step(
     here = place < size
     if SOME:
         here = here & (tl.load(active_ptr + peer) != 0)
-    count = tl.load(count_ptr + peer)
-    rate = tl.load(table_ptr + 2 * count)
-    root = tl.load(table_ptr + 2 * count + 1)
+    taken = tl.load(taken_ptr + peer)
+    rate = tl.load(table_ptr + 2 * taken)
+    root = tl.load(table_ptr + 2 * taken + 1)
     row = tl.load(row_ptr + peer * stride + place, mask=here)
     gradient = tl.load(gradient_ptr + peer * size + place, mask=here) + decay * row
     mean = tl.load(mean_ptr + peer * size + place, mask=here)
@@ -44,20 +44,20 @@ def adam_step(
     gradients: Tensor,
     mean: Tensor,
     square: Tensor,
-    count: Tensor,
+    taken: Tensor,
     corrections: Tensor,
     active: Tensor | None,
     decay: float,
     betas: tuple[float, float],
     epsilon: float,
 ) -> None:
-    """Change rows, mean and square in place.  rows [peer, parameter] (rows may lie apart), count [peer]
+    """Change rows, mean and square in place.  rows [peer, parameter] (rows may lie apart), taken [peer]
 
-    `corrections` [step, 2]: lr / (1 − β₁ᵗ) and √(1 − β₂ᵗ), t being the peer's count of steps, this one included.
+    `corrections` [step, 2]: lr / (1 − β₁ᵗ) and √(1 − β₂ᵗ), t being the steps `taken`, this one included.
     """
     peers, size = gradients.shape
     _step[(peers, triton.cdiv(size, _BLOCK))](
-        rows, gradients, mean, square, count, corrections, count if active is None else active,
+        rows, gradients, mean, square, taken, corrections, taken if active is None else active,
         rows.stride(0), size, decay,
         BETA1=betas[0], BETA2=betas[1], EPSILON=epsilon, SOME=active is not None, BLOCK=_BLOCK,
     )  # fmt: skip

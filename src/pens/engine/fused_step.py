@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pens.engine.batches import SampleStack, Visits
+from pens.engine.batches import Batch, SampleStack, Visits
 
 # ruff: noqa: N803  (Triton's constants are written in capitals)
 
@@ -21,8 +21,8 @@ _MOST_SCORES = 1 << 14  # batch × classes of one peer, held in registers
 
 @triton.jit
 def _fetch(
-    at_ptr, slot_ptr, index_ptr, weight_ptr, keys_ptr, active_ptr, share_ptr, x_ptr, y_ptr,
-    to_x, to_y, to_weight, to_keys, to_active, to_share,
+    at_ptr, slot_ptr, index_ptr, weight_ptr, keys_ptr, active_ptr, taken_ptr, share_ptr, x_ptr, y_ptr,
+    to_x, to_y, to_weight, to_keys, to_active, to_taken, to_share,
     PEERS, BATCH, LONGEST, SIZE, BLOCK: tl.constexpr,
 ):  # fmt: skip
     peer = tl.program_id(0).to(tl.int64)
@@ -39,12 +39,13 @@ def _fetch(
         if sample == 0:
             tl.store(to_keys + peer, tl.load(keys_ptr + row))
             tl.store(to_active + peer, tl.load(active_ptr + row))
+            tl.store(to_taken + peer, tl.load(taken_ptr + row))
             tl.store(to_share + peer, tl.load(share_ptr + row))
 
 
 @triton.jit
-def _loss(
-    scores_ptr, y_ptr, weight_ptr, losses_ptr, slopes_ptr,
+def _measure(
+    scores_ptr, y_ptr, weight_ptr, share_ptr, slopes_ptr, health_ptr, loss_ptr, at_ptr,
     BATCH: tl.constexpr, CLASSES: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     peer = tl.program_id(0).to(tl.int64)
@@ -60,31 +61,35 @@ def _loss(
     above = scores - tl.max(scores, 1)[:, None]
     exponentials = tl.exp(above)
     total = tl.sum(exponentials, 1)
-    losses = tl.log(total) - tl.sum(tl.where(right, above, 0.0), 1)
-    tl.store(losses_ptr + peer, tl.sum(losses * weight, 0))
     slopes = (exponentials / total[:, None] - tl.where(right, 1.0, 0.0)) * weight[:, None]
     tl.store(slopes_ptr + place, slopes, mask=inside)
+    loss = tl.sum((tl.log(total) - tl.sum(tl.where(right, above, 0.0), 1)) * weight, 0)
+    tl.store(health_ptr + peer, tl.load(health_ptr + peer) + loss)
+    tl.store(loss_ptr + peer, tl.load(loss_ptr + peer) + loss * tl.load(share_ptr + peer))
+    if peer == 0:
+        tl.store(at_ptr, tl.load(at_ptr) + 1)
 
 
-def fetch(at: Tensor, slots: Tensor, visits: Visits, data: SampleStack) -> tuple[Tensor, ...]:
-    """The batch of step `at`: x [peer, batch, ...], y and weight [peer, batch], keys, active and share [peer]"""
+def fetch(at: Tensor, slots: Tensor, visits: Visits, data: SampleStack) -> Batch:
+    """The batch of step `at` [1]."""
     _, peers, batch = visits.index.shape
     shape = data.x.shape[2:]
     size = shape.numel()
-    taken = (
+    taken = Batch(
         data.x.new_empty((peers, batch, *shape)),
         data.y.new_empty((peers, batch)),
-        visits.weight.new_empty((peers, batch)),
-        visits.keys.new_empty(peers),
-        visits.active.new_empty(peers),
-        visits.share.new_empty(peers),
+        *(table.new_empty(table.shape[1:]) for name, table in vars(visits).items() if name != "index"),
     )
     _fetch[(peers, batch, triton.cdiv(size, _BLOCK))](
-        at, slots, visits.index, visits.weight, visits.keys, visits.active.view(torch.int8), visits.share,
-        data.x, data.y, *taken[:4], taken[4].view(torch.int8), taken[5],
+        at, slots, *(_plain(table) for table in vars(visits).values()), data.x, data.y,
+        *(_plain(tensor) for tensor in vars(taken).values()),
         peers, batch, data.longest, size, BLOCK=min(_BLOCK, triton.next_power_of_2(size)),
     )  # fmt: skip
     return taken
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return tensor.view(torch.int8) if tensor.dtype is torch.bool else tensor
 
 
 def can_measure(batch: int, classes: int) -> bool:
@@ -92,15 +97,15 @@ def can_measure(batch: int, classes: int) -> bool:
     return bool(triton.next_power_of_2(batch) * triton.next_power_of_2(classes) <= _MOST_SCORES)
 
 
-def losses_and_slopes(scores: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Weighted cross-entropy of each peer's batch, and its derivative by the scores.
-    [peer, batch, class], [peer, batch] twice → [peer], [peer, batch, class]"""
-    peers, batch, classes = scores.shape
+def measure(scores: Tensor, batch: Batch, health: Tensor, loss: Tensor, at: Tensor) -> Tensor:
+    """The slopes of each peer's loss by its scores; its loss is added to `health`, and its share of it to `loss`; the
+    number of the step is counted up.  [peer, batch, class], [peer] twice, [1] → [peer, batch, class]"""
+    peers, rows, classes = scores.shape
     scores = scores.contiguous()
-    losses, slopes = scores.new_empty(peers), torch.empty_like(scores)
-    _loss[(peers,)](
-        scores, y, weight, losses, slopes,
-        batch, classes, ROWS=triton.next_power_of_2(batch), WIDE=triton.next_power_of_2(classes),
+    slopes = torch.empty_like(scores)
+    _measure[(peers,)](
+        scores, batch.y, batch.weight, batch.share, slopes, health, loss, at,
+        rows, classes, ROWS=triton.next_power_of_2(rows), WIDE=triton.next_power_of_2(classes),
         num_warps=1 if classes <= 32 else 4,
     )  # fmt: skip
-    return losses, slopes
+    return slopes

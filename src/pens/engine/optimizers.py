@@ -33,8 +33,9 @@ class RowOptimizer(Protocol):
     def reset(self) -> None:
         """Forget all state."""
 
-    def step(self, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:
-        """Change the rows in place. `active` [peer] bool: rows that take part; None: all."""
+    def step(self, rows: Tensor, gradients: Tensor, taken: Tensor, active: Tensor | None) -> None:
+        """Change the rows in place. `taken` [peer]: each one's steps since the last reset, this one included.
+        `active` [peer] bool: rows that take part; None: all."""
 
 
 def new_optimizer(recipe: Recipe, rows: Tensor, num_steps: int, compiled: bool) -> RowOptimizer:
@@ -43,7 +44,7 @@ def new_optimizer(recipe: Recipe, rows: Tensor, num_steps: int, compiled: bool) 
 
 
 class Adam:
-    """Adam with L2 weight decay, as torch.optim.Adam. Its count of steps lies on the device, one per peer."""
+    """Adam with L2 weight decay, as torch.optim.Adam."""
 
     def __init__(self, recipe: Recipe, rows: Tensor, num_steps: int, compiled: bool) -> None:
         self.recipe = recipe
@@ -51,19 +52,17 @@ class Adam:
         self._fused = has_kernels(rows.device)
         self.mean = torch.zeros_like(rows)
         self.square = torch.zeros_like(rows)
-        self.count = torch.zeros(len(rows), device=rows.device, dtype=torch.int64)
         self.corrections = corrections(recipe.lr, num_steps).to(rows.device)
 
     def reset(self) -> None:
-        for state in (self.mean, self.square, self.count):
+        for state in (self.mean, self.square):
             state.zero_()
 
-    def step(self, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:
-        self.count += 1 if active is None else active
+    def step(self, rows: Tensor, gradients: Tensor, taken: Tensor, active: Tensor | None) -> None:
         if self._fused:
-            self._step_fused(rows, gradients, active)
+            self._step_fused(rows, gradients, taken, active)
             return
-        rate, root = self.corrections[self.count].t().contiguous()  # [peer] each
+        rate, root = self.corrections[taken].t().contiguous()  # [peer] each
         if self._native:
             everybody = torch.ones(len(rows), dtype=torch.bool) if active is None else active
             constants = (self.recipe.weight_decay, _BETA1, _BETA2, _EPSILON)
@@ -83,11 +82,11 @@ class Adam:
         change = (self.mean / denominator).mul_(rate[:, None])
         rows.sub_(change if active is None else torch.where(active[:, None], change, 0.0))
 
-    def _step_fused(self, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:
+    def _step_fused(self, rows: Tensor, gradients: Tensor, taken: Tensor, active: Tensor | None) -> None:
         from pens.engine.fused_adam import adam_step  # needs Triton, which comes with PyTorch's CUDA builds
 
         decay, betas = self.recipe.weight_decay, (_BETA1, _BETA2)
-        state = (self.mean, self.square, self.count, self.corrections)
+        state = (self.mean, self.square, taken, self.corrections)
         adam_step(rows, gradients, *state, active, decay, betas, _EPSILON)
 
 
@@ -108,7 +107,7 @@ class SGD:
         if self.velocity is not None:
             self.velocity.zero_()
 
-    def step(self, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:
+    def step(self, rows: Tensor, gradients: Tensor, taken: Tensor, active: Tensor | None) -> None:
         if self.recipe.weight_decay:
             gradients = gradients.add(rows, alpha=self.recipe.weight_decay)
         change = gradients

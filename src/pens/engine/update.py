@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pens.engine.batches import SampleStack, Visits
+from pens.engine.batches import Batch, SampleStack, Visits
 from pens.engine.devices import has_kernels
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe, new_optimizer
@@ -47,6 +47,7 @@ class StackUpdate:
             weight=torch.zeros(batch, device=device),
             keys=torch.zeros(batch[:2], dtype=torch.int64, device=device),
             active=torch.zeros(batch[:2], dtype=torch.bool, device=device),
+            taken=torch.zeros(batch[:2], dtype=torch.int64, device=device),
             share=torch.zeros(batch[:2], device=device),
         )
         self.loss = torch.zeros(num_models, device=device)
@@ -95,51 +96,49 @@ class StackUpdate:
 
     def step(self) -> None:
         """One batch per peer: forward, backward, optimizer."""
-        x, y, weight, keys, active, share = self._batch()
+        batch = self._batch()
         kept = self.rows[:, self.network.in_work.num_trained :]
         before = kept.clone() if self.ragged else kept
-        losses = self._find_gradients(x, y, weight, keys)
-        self.optimizer.step(self._learned, self.gradients, active if self.ragged else None)
+        self._find_gradients(batch)
+        self.optimizer.step(self._learned, self.gradients, batch.taken, batch.active if self.ragged else None)
         if self.ragged:  # who sits this step out keeps its buffers
-            kept.copy_(torch.where(active[:, None], kept, before))
-        self.health += losses
-        self.loss.addcmul_(losses, share)
-        self.at += 1
+            kept.copy_(torch.where(batch.active[:, None], kept, before))
 
-    def _batch(self) -> tuple[Tensor, ...]:
-        """This step's x [peer, batch, ...], y and weight [peer, batch], keys, active and share [peer]."""
+    def _batch(self) -> Batch:
         if self._fused:
             from pens.engine.fused_step import fetch  # needs Triton, which comes with PyTorch's CUDA builds
 
             return fetch(self.at, self.slots, self.visits, self.data)
-        tables = (self.visits.index, self.visits.weight, self.visits.keys, self.visits.active, self.visits.share)
-        index, *others = (table.index_select(0, self.at)[0] for table in tables)
-        return self.data.x[self.slots, index], self.data.y[self.slots, index], *others
+        visit = self.visits.at(self.at)
+        x, y = (table[self.slots, visit.index] for table in (self.data.x, self.data.y))
+        return Batch(x, y, visit.weight, visit.keys, visit.active, visit.taken, visit.share)
 
-    def _find_gradients(self, x: Tensor, y: Tensor, weight: Tensor, keys: Tensor) -> Tensor:
-        """Each peer's loss; its gradient is left in `gradients`.  x [peer, batch, ...] → [peer]"""
+    def _find_gradients(self, batch: Batch) -> None:
+        """Forward and backward: leaves each peer's gradient in `gradients`."""
         layout = self.network.in_work
         tensors = layout.tensors(self.rows)
         leaves = [tensors[p.name].detach().requires_grad_() for p in layout.trained]
         tensors |= {p.name: leaf for p, leaf in zip(layout.trained, leaves, strict=True)}
         self.network.homes.offer(layout.homes(self.gradients))
-        scores = self.network.logits(tensors, x, keys, train=True)
-        losses, slopes = self._losses_and_slopes(scores.detach(), y, weight)
+        scores = self.network.logits(tensors, batch.x, batch.keys, train=True)
+        slopes = self._measure(scores.detach(), batch)
         layout.bring_home(self.gradients, torch.autograd.grad(scores, leaves, slopes))
-        return losses
 
-    def _losses_and_slopes(self, scores: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Cross-entropy of each peer's batch, and its derivative by the scores.
-        [peer, batch, class], [peer, batch] twice → [peer], [peer, batch, class]"""
+    def _measure(self, scores: Tensor, batch: Batch) -> Tensor:
+        """Add up each peer's cross-entropy, count the step, and return the loss's slopes by the scores.
+        [peer, batch, class] → the same"""
         if self._fused:
-            from pens.engine.fused_step import can_measure, losses_and_slopes
+            from pens.engine.fused_step import can_measure, measure
 
             if can_measure(*scores.shape[1:]):
-                return losses_and_slopes(scores, y, weight)
-        likely = scores.log_softmax(-1)
-        losses = -(likely.gather(-1, y[..., None])[..., 0] * weight).sum(1)
-        slopes = likely.exp().scatter_add_(-1, y[..., None], torch.full_like(likely[..., :1], -1.0))
-        return losses, slopes.mul_(weight[..., None])
+                return measure(scores, batch, self.health, self.loss, self.at)
+        likely, right = scores.log_softmax(-1), batch.y[..., None]
+        losses = -(likely.gather(-1, right)[..., 0] * batch.weight).sum(1)
+        self.health += losses
+        self.loss += losses * batch.share
+        self.at += 1
+        slopes = likely.exp().scatter_add_(-1, right, torch.full_like(likely[..., :1], -1.0))
+        return slopes.mul_(batch.weight[..., None])
 
 
 def sample_losses(logits: Tensor, y: Tensor) -> Tensor:
