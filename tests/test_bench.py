@@ -43,6 +43,7 @@ def test_an_own_network_is_told_its_paths(tmp_path: Path, capsys: pytest.Capture
     printed = capsys.readouterr().out
     assert "masks from the peer's key" in printed
     assert "its own code, under vmap" in printed
+    assert printed.count(" % │") >= 5  # what each layer costs
     assert "Net, 690 numbers" in printed
 
 

@@ -22,6 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pens.config import EngineSettings
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack
+from pens.engine.costs import layer_costs
 from pens.engine.devices import device_name, resolve_device
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
@@ -68,6 +69,8 @@ class BenchResult:
     num_parameters: int
     layers: list[tuple[str, str, str]]
     """(name, layer, path taken) of each layer."""
+    costs: dict[str, float]
+    """Seconds in a training step of all peers, by a layer's name."""
     peak_tflops: float
     rows: list[Row]
 
@@ -111,6 +114,7 @@ def run_bench(settings: BenchSettings) -> BenchResult:
         network=network.name,
         num_parameters=network.size,
         layers=network.paths(),
+        costs=layer_costs(network, first, data.x[:, : settings.batch_size]),
         peak_tflops=_matmul_peak(device, settings.seconds),
         rows=[
             Row("training", "client-steps", trained[0], trained[1], trained[1] * per_step / 1e12),

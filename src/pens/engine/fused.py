@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from pens.engine.homes import Homes, Wanted
 from pens.engine.patterns import is_halving, is_plain_convolution
-from pens.errors import NetworkError
+from pens.engine.seam import one_or_many
 
 # ruff: noqa: N803, N806  (Triton's constants are written in capitals)
 
@@ -328,37 +328,6 @@ def stages(length: int, stride: int) -> int:
 def _power_of_2(count: int) -> int:
     """The largest up to a count, at least 1: each number of slices is compiled anew."""
     return 1 << max(0, count.bit_length() - 1)
-
-
-def one_or_many(stacked: Any) -> Any:
-    """The seam between vmap and a function of stacks: called for one model in the network's forward code, run for the
-    whole stack at once. Its first three arguments are tensors, x, weight and bias."""
-
-    class OneOrMany(torch.autograd.Function):
-        @staticmethod
-        def forward(x: Tensor, w: Tensor, b: Tensor, *how: Any) -> Tensor:
-            out: Tensor = stacked.apply(x[None], w[None], b[None], *how)
-            return out[0]
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-            pass
-
-        @staticmethod
-        def backward(ctx: Any, g: Tensor) -> None:
-            raise NetworkError("a fused layer was trained outside a stack: this is a fault of pens")
-
-        @staticmethod
-        def vmap(
-            info: Any, dims: tuple[int | None, ...], x: Tensor, w: Tensor, b: Tensor, *how: Any
-        ) -> tuple[Tensor, int]:
-            stacks = [
-                t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0)
-                for t, d in zip((x, w, b), dims[:3], strict=True)
-            ]
-            return stacked.apply(*stacks, *how), 0
-
-    return OneOrMany
 
 
 _OneOrMany = one_or_many(_Stacked)

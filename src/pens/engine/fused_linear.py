@@ -15,8 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from pens.engine.fused import one_or_many, product, stages
+from pens.engine.fused import product, stages
 from pens.engine.homes import Homes, Wanted
+from pens.engine.seam import one_or_many
 
 # ruff: noqa: N803  (Triton's constants are written in capitals)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pens.engine.native import Shape, kernels
 from pens.engine.patterns import is_halving, is_plain_convolution
-from pens.errors import NetworkError
+from pens.engine.seam import one_or_many
 
 
 class _Stacked(torch.autograd.Function):
@@ -36,31 +36,7 @@ def _whole(tensor: Tensor) -> Tensor:
     return tensor if tensor[0].is_contiguous() else tensor.contiguous()
 
 
-class _OneOrMany(torch.autograd.Function):
-    """The seam to vmap: called for one model in the network's forward code, run for the whole stack at once."""
-
-    @staticmethod
-    def forward(x: Tensor, w: Tensor, b: Tensor, shape: Shape) -> Tensor:
-        out: Tensor = _Stacked.apply(x[None], w[None], b[None], shape)  # type: ignore[no-untyped-call]
-        return out[0]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> None:
-        raise NetworkError("a native convolution was trained outside a stack: this is a fault of pens")
-
-    @staticmethod
-    def vmap(
-        info: Any, dims: tuple[int | None, ...], x: Tensor, w: Tensor, b: Tensor, shape: Shape
-    ) -> tuple[Tensor, int]:
-        stacked = [
-            t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0)
-            for t, d in zip((x, w, b), dims[:3], strict=True)
-        ]
-        return _Stacked.apply(*stacked, shape), 0  # type: ignore[no-untyped-call]
+_OneOrMany = one_or_many(_Stacked)
 
 
 class NativeConv2d(nn.Conv2d):
@@ -74,7 +50,7 @@ class NativeConv2d(nn.Conv2d):
         if x.dim() != 4 or x.dtype is not torch.float32:
             raise TypeError(f"a native convolution of {x.dtype} in {x.dim()} dimensions")
         bias = self.bias if self.bias is not None else self.weight.new_zeros(self.out_channels)
-        out: Tensor = _OneOrMany.apply(x, self.weight, bias, self._shape(x))  # type: ignore[no-untyped-call]
+        out: Tensor = _OneOrMany.apply(x, self.weight, bias, self._shape(x))
         return out.permute(0, 3, 1, 2)
 
     def _shape(self, x: Tensor) -> Shape:

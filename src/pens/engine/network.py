@@ -54,7 +54,7 @@ class StackedNetwork:
         self._factory = factory
         self.name = type(module).__name__
         self.device = example.device
-        key = torch.zeros((), dtype=torch.int64, device=example.device)
+        key = self.a_key()
         self._install(module, "plain", precision)
         self.stored = _layout(module, _try_plain(self, example, key, num_classes))
         """How tensors lie in a row."""
@@ -95,17 +95,26 @@ class StackedNetwork:
             for mode, noise in self._noise.items()
         }
 
+    def twins(self) -> dict[str, nn.Module]:
+        """The innermost modules by name, as they run in training: a layer's twin, or the layer itself."""
+        modules = self._modules[True].named_modules()
+        return {name: module for name, module in modules if next(module.children(), None) is None}
+
     def paths(self) -> list[tuple[str, str, str]]:
         """(name, layer, path) of each layer: a twin it was exchanged for, or its own code under vmap."""
         plain = dict(_made(self._factory).named_modules())
         found = []
-        for name, twin in self._modules[True].named_modules():
-            if next(twin.children(), None) is None and name in plain:
+        for name, twin in self.twins().items():
+            if name in plain:
                 path = "its own code, under vmap"
                 if type(twin) is not type(plain[name]):
                     path = PATHS[type(twin).__name__]
                 found.append((name, type(plain[name]).__name__, path))
         return found
+
+    def a_key(self) -> Tensor:
+        """Some key for random numbers.  []"""
+        return torch.zeros((), dtype=torch.int64, device=self.device)
 
     def new_row(self, seed: int) -> Tensor:
         """The weights of a fresh network, initialised from a seed.  [size]"""

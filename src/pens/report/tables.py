@@ -34,12 +34,15 @@ def results_table(rows: Sequence[Summary], title: str) -> Table:
 
 
 def layers_table(result: BenchResult) -> Table:
-    """Which path each layer of a network took."""
+    """Which path each layer of a network took, and its share of all layers' time in a training step."""
     table = Table(title=f"{result.network}, {result.num_parameters:,} numbers", title_justify="left")
-    for heading in ("layer", "kind", "path"):
-        table.add_column(heading)
+    for heading in ("layer", "kind", "path", "ms", "share"):
+        table.add_column(heading, justify="right" if heading in ("ms", "share") else "left")
+    total = sum(result.costs.values())
     for name, kind, path in result.layers:
-        table.add_row(escape(name or "(all)"), kind, path)
+        cost = result.costs.get(name)
+        told = ("", "") if cost is None else (f"{1000 * cost:.3f}", f"{100 * cost / total:.0f} %")
+        table.add_row(escape(name or "(all)"), kind, path, *told)
     return table
 
 
