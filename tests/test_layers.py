@@ -37,6 +37,8 @@ LAYERS = [
     "links",
     "scheduler",
     "metrics",
+    "jobs",
+    "curves",
     "learners",
     "simulator",
     "results",
