@@ -13,7 +13,7 @@ from torch import Tensor
 from pens.config import Method, Settings
 from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
-from pens.engine.batches import SampleStack
+from pens.engine.batches import SampleStack, Subset
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Evaluation, Trained
@@ -42,7 +42,14 @@ class FakeEngine:
         noise = torch.tensor([key % 1_000_003 for key in keys]) / 1_000_003
         return Trained(torch.stack([self._kinds[list(slots)], noise], 1), np.ones(len(slots)))
 
-    def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
+    def evaluate(
+        self,
+        models: ModelStack,
+        rows: Sequence[int],
+        data: SampleStack,
+        slots: Sequence[int],
+        subset: Subset | None = None,
+    ) -> Evaluation:
         self.evaluations.append(len(rows))
         kind, noise = models.read(rows).double().t()
         noise = (noise * 7919 + torch.tensor(slots) * 0.613) % 1

@@ -30,6 +30,7 @@ scenarios = st.fixed_dictionaries(
         "n_sampled": st.integers(2, 4),
         "step1_rounds": st.integers(1, 3),
         "step1_samplings": st.integers(1, 3),
+        "score_samples": st.sampled_from([None, 1, 4]),
         "rounds": st.integers(1, 5),
         "patience": st.integers(1, 4),
         "jitter": st.sampled_from([0.0, 0.3]),
@@ -256,6 +257,16 @@ def test_step_one_counts_every_sampling_and_merges_the_last() -> None:
     assert {r.merged for r in searching} == {2}
     assert len(searching) == 18
     assert set(simulator.selections) == set(range(6))
+
+
+@pytest.mark.parametrize("schedule", ["rounds", "async"])
+def test_scoring_on_as_many_samples_as_there_are_is_scoring_on_all(schedule: str) -> None:
+    every, many, few = (
+        run(simulation(tiny(schedule=schedule, patience=50, score_samples=count), "pens")) for count in (None, 9, 2)
+    )
+    assert decisions(many) == decisions(every)
+    assert torch.equal(final_models(many), final_models(every))
+    assert not torch.equal(final_models(few), final_models(every))
 
 
 def test_models_are_let_go_when_nobody_needs_them() -> None:

@@ -320,6 +320,7 @@ def build_simulator(
         stopping=_stopping(settings, method),
         own_in_merge=settings.gossip.own_in_merge,
         seed=seed,
+        score_samples=settings.pens.score_samples,
         max_batch=settings.engine.max_batch,
     )
     learners = Learners(engine, data, first_models(engine, settings, seed, len(data)).to(device), rules)

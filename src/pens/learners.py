@@ -28,7 +28,7 @@ from pens import rng
 from pens.config import StoppingSettings
 from pens.curves import Curves, UpdateRecord
 from pens.data.scenarios import PeerData
-from pens.engine.batches import SampleStack
+from pens.engine.batches import SampleStack, Subset
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Engine
@@ -45,6 +45,8 @@ class LearningRules:
     stopping: StoppingSettings
     own_in_merge: bool
     seed: int
+    score_samples: int | None = None
+    """Models are compared on so many of the receiver's training samples; None: all."""
     max_batch: int = 0
     """At most so many updates, or comparisons, at once; 0: all that are ready."""
 
@@ -140,16 +142,25 @@ class Learners:
 
     def _score(self, jobs: list[Scoring]) -> None:
         """Score the models of each job on its peer's own training data, and choose the top m."""
-        pairs = list(dict.fromkeys((ref, job.peer) for job in jobs for ref in job.models))
-        rows, slots = [self._rows[ref] for ref, _ in pairs], [peer for _, peer in pairs]
-        evaluation = self.engine.evaluate(self.models, rows, self._train, slots)
+        drawn = [(job, self._draw(job)) for job in jobs]
+        pairs = list(dict.fromkeys((ref, job.peer, draw) for job, draw in drawn for ref in job.models))
+        rows, slots = [self._rows[ref] for ref, _, _ in pairs], [peer for _, peer, _ in pairs]
+        size = self.rules.score_samples
+        subset = None if size is None else Subset(size, [draw for _, _, draw in pairs])
+        evaluation = self.engine.evaluate(self.models, rows, self._train, slots, subset)
         losses = dict(zip(pairs, evaluation.loss.tolist(), strict=True))
-        for job in jobs:
-            chosen = self._top_m(job, [losses[ref, job.peer] for ref in job.models])
+        for job, draw in drawn:
+            chosen = self._top_m(job, [losses[ref, job.peer, draw] for ref in job.models])
             self.jobs.scored(job, chosen)
             for ref in job.models:
                 if not job.update or ref not in chosen:
                     self.release(ref)
+
+    def _draw(self, job: Scoring) -> int:
+        """The key by which the samples of a comparison are drawn; always the same where all are taken."""
+        if self.rules.score_samples is None:
+            return 0
+        return rng.key(self.rules.seed, "score", job.peer, job.number)
 
     def _top_m(self, job: Scoring, losses: list[float]) -> tuple[ModelRef, ...]:
         senders = [ref.owner for ref in job.models]

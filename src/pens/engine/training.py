@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pens.data.samples import Array
-from pens.engine.batches import SampleStack, plan_visits
+from pens.engine.batches import SampleStack, Subset, plan_visits
 from pens.engine.devices import DOTS, lowering_levels, memory_bytes, prepare_device
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
@@ -66,8 +66,15 @@ class Engine(Protocol):
     ) -> Trained:
         """Train model i on the samples of slot i, in the order of key i.  rows [model, size]"""
 
-    def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
-        """Run model rows[i] over all samples of slots[i]."""
+    def evaluate(
+        self,
+        models: ModelStack,
+        rows: Sequence[int],
+        data: SampleStack,
+        slots: Sequence[int],
+        subset: Subset | None = None,
+    ) -> Evaluation:
+        """Run model rows[i] over all samples of slots[i], or over a subset of them."""
 
 
 class StackEngine:
@@ -126,27 +133,38 @@ class StackEngine:
         return self._recorded[shape]
 
     @torch.no_grad()
-    def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
+    def evaluate(
+        self,
+        models: ModelStack,
+        rows: Sequence[int],
+        data: SampleStack,
+        slots: Sequence[int],
+        subset: Subset | None = None,
+    ) -> Evaluation:
         if self._evaluator:
-            return self._evaluator.evaluate(models, rows, data, slots)
-        longest = max(data.counts[s] for s in slots)
+            return self._evaluator.evaluate(models, rows, data, slots, subset)
+        counts = _counts(data, slots, subset)
+        longest = subset.count(data.longest) if subset else data.longest  # whoever is in this call
         samples = min(longest, _SAMPLES_AT_ONCE)
         parts = []
         for chunk in _chunks(len(rows), self.memory_bytes // (self.network.bytes_per_sample * samples)):
             pick = [*chunk] if len(chunk) > 1 else [*chunk, *chunk]
             tensors = self.network.tensors(models.read([rows[i] for i in pick]))
             slot = torch.tensor([slots[i] for i in pick], device=models.device)
-            runs = [self._run(tensors, data, slot, slice(c.start, c.stop)) for c in _chunks(longest, samples)]
+            positions = subset.positions(data, slots, pick) if subset else None
+            runs = [self._run(tensors, data, slot, positions, c) for c in _chunks(longest, samples)]
             losses, hits = (torch.cat(column, 1)[: len(chunk)].cpu().numpy() for column in zip(*runs, strict=True))
-            parts.append(_summed(losses, hits, [data.counts[slots[i]] for i in chunk]))
+            parts.append(_summed(losses, hits, [counts[i] for i in chunk]))
         return Evaluation(np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts]))
 
     def _run(
-        self, tensors: dict[str, Tensor], data: SampleStack, slot: Tensor, samples: slice
+        self, tensors: dict[str, Tensor], data: SampleStack, slot: Tensor, positions: Tensor | None, samples: range
     ) -> tuple[Tensor, Tensor]:
-        """Loss and correctness of each sample.  → [model, sample] each"""
-        y = data.y[slot, samples]
-        logits = self.network.logits(tensors, data.x[slot, samples], torch.zeros_like(slot), train=False)
+        """Loss and correctness of each sample, or of those at `positions` [model, sample].  → [model, sample] each"""
+        at = slice(samples.start, samples.stop)
+        where = (slot, at) if positions is None else (slot[:, None], positions[:, at])
+        y = data.y[where]
+        logits = self.network.logits(tensors, data.x[where], torch.zeros_like(slot), train=False)
         return sample_losses(logits, y), logits.argmax(-1) == y
 
 
@@ -196,17 +214,26 @@ class LoopEngine:
         return row, total if np.isfinite(health) and bool(row.isfinite().all()) else float("nan")
 
     @torch.no_grad()
-    def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
-        losses = np.zeros((len(rows), data.longest), np.float32)
-        hits = np.zeros((len(rows), data.longest), bool)
+    def evaluate(
+        self,
+        models: ModelStack,
+        rows: Sequence[int],
+        data: SampleStack,
+        slots: Sequence[int],
+        subset: Subset | None = None,
+    ) -> Evaluation:
+        counts = _counts(data, slots, subset)
+        losses = np.zeros((len(rows), max(counts)), np.float32)
+        hits = np.zeros(losses.shape, bool)
         for i, (row, slot) in enumerate(zip(rows, slots, strict=True)):
-            count, tensors = data.counts[slot], self.network.tensors(models.read([row])[0])
-            for c in (slice(c.start, c.stop) for c in _chunks(count, 1000)):
-                y = data.y[slot, c]
-                logits = self.network.single(tensors, data.x[slot, c], torch.zeros_like(y[0]), train=False)
+            tensors = self.network.tensors(models.read([row])[0])
+            positions = subset.positions(data, slots, [i])[0] if subset else torch.arange(counts[i], device=data.device)
+            for c in (slice(c.start, c.stop) for c in _chunks(counts[i], 1000)):
+                x, y = data.x[slot, positions[: counts[i]][c]], data.y[slot, positions[: counts[i]][c]]
+                logits = self.network.single(tensors, x, torch.zeros_like(y[0]), train=False)
                 losses[i, c] = F.cross_entropy(logits, y, reduction="none").cpu().numpy()
                 hits[i, c] = (logits.argmax(-1) == y).cpu().numpy()
-        return _summed(losses, hits, [data.counts[s] for s in slots])
+        return _summed(losses, hits, counts)
 
 
 def new_engine(
@@ -223,6 +250,11 @@ def new_engine(
         alone = LoopEngine(StackedNetwork(factory, example, num_classes, stacked=False))
         evaluator = alone if alone.network.bytes_per_sample > _LARGE_SAMPLE_BYTES else None
     return StackEngine(network, memory_bytes(device, memory_mb), evaluator)
+
+
+def _counts(data: SampleStack, slots: Sequence[int], subset: Subset | None) -> list[int]:
+    """How many samples each pair is run over."""
+    return [subset.count(data.counts[s]) if subset else data.counts[s] for s in slots]
 
 
 def _summed(losses: Array, hits: Array, counts: list[int]) -> Evaluation:
