@@ -28,6 +28,10 @@ class Log:
     def __call__(self, time: float, peer: PeerId, event: Event, actions: list[Action]) -> None:
         self.entries.append((time, peer, event, actions))
 
+    def until(self, end: float) -> list[tuple[float, PeerId, Event, list[Action]]]:
+        """Events run ahead of a run's end; this is what belongs to it."""
+        return [entry for entry in self.entries if entry[0] <= end]
+
 
 def engine_for(federation: Federation, memory_bytes: int = 1 << 28, stacked: bool = True) -> Engine:
     example = SampleStack([federation.peers[0].train], CPU).x[0, :3]
@@ -51,11 +55,11 @@ def simulation(
     return build_simulator(settings, method, seed, federation, engine, CPU, log)
 
 
-def run(simulator: Simulator, windows: int | None = None) -> Simulator:
-    """To the end, or for some windows."""
+def run(simulator: Simulator, batches: int | None = None) -> Simulator:
+    """To the end, or for some batches."""
     done = 0
-    while not simulator.is_over() and done != windows:
-        simulator.run_window()
+    while not simulator.is_over() and done != batches:
+        simulator.advance()
         done += 1
     return simulator
 
@@ -70,10 +74,10 @@ def decisions(simulator: Simulator) -> dict[str, object]:
     return {
         "selections": simulator.selections,
         "fallbacks": simulator.fallbacks,
-        "traffic": simulator.traffic.state(),
+        "traffic": (simulator.traffic.sent, simulator.traffic.received, simulator.traffic.refused),
         "merges": learners.merges,
         "tallies": [(t.selected, t.sampled, t.samplings) for t in learners.tallies],
         "stops": learners.stop_times,
         "now": simulator.now,
-        "updates": [(r.time, r.peer, r.version, r.merged) for r in learners.sorted_history()],
+        "updates": [(r.time, r.peer, r.version, r.merged) for r in learners.history.sorted()],
     }

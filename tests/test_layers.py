@@ -47,6 +47,8 @@ LAYERS = [
     "links",
     "scheduler",
     "metrics",
+    "jobs",
+    "curves",
     "learners",
     "simulator",
     "results",

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pens.messages import PeerId
-from pens.metrics import interval, neighbour_agreement, worst_tenth
+from pens.metrics import Traffic, interval, neighbour_agreement, worst_tenth
 
 
 def test_precision_and_recall_are_the_papers() -> None:
@@ -33,3 +35,15 @@ def test_the_worst_tenth_is_the_mean_of_the_lowest(values: list[float]) -> None:
     assert min(values) - 1e-12 <= worst <= np.mean(values) + 1e-12
     if len(values) <= 10:
         assert worst == min(values)
+
+
+def test_traffic_after_the_end_is_not_counted() -> None:
+    traffic = Traffic(2)
+    for time, peer in ((1.0, 0), (2.0, 1), (2.0, 0), (2.5, 1)):
+        traffic.count("sent", PeerId(peer), time)
+    traffic.settle(1.5)
+    assert traffic.sent == [1, 0]
+    other = Traffic(2)
+    other.restore(json.loads(json.dumps(traffic.state())))
+    other.settle(2.0)
+    assert other.sent == [2, 1]

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from pens.config import Method, Settings
 from pens.data.scenarios import Federation, PeerData, rotated_federation
-from pens.messages import Received, Request, Score, Update
+from pens.messages import ModelRef, PeerId, Received, Request, Score, Update
 from tests.conftest import TINY, tiny_dataset
+from tests.fakes import fake_simulation
 from tests.simulations import Log, decisions, final_models, run, simulation
 
 GOSSIP: tuple[Method, ...] = ("pens", "random", "oracle")
@@ -29,6 +30,7 @@ scenarios = st.fixed_dictionaries(
         "n_sampled": st.integers(2, 4),
         "step1_rounds": st.integers(1, 3),
         "step1_samplings": st.integers(1, 3),
+        "score_samples": st.sampled_from([None, 1, 4]),
         "rounds": st.integers(1, 5),
         "patience": st.integers(1, 4),
         "jitter": st.sampled_from([0.0, 0.3]),
@@ -59,7 +61,7 @@ def test_batched_simulation_equals_one_update_at_a_time(
     for batch in (0, 1, max_batch):
         log = Log()
         simulators.append(run(simulation(tiny(**values, max_batch=batch), method, log=log)))
-        logs.append(log.entries)
+        logs.append(log.until(simulators[-1].now))
     assert logs[0] == logs[1] == logs[2]
     assert decisions(simulators[0]) == decisions(simulators[1]) == decisions(simulators[2])
     assert torch.equal(final_models(simulators[0]), final_models(simulators[1]))
@@ -68,9 +70,57 @@ def test_batched_simulation_equals_one_update_at_a_time(
 
 
 def test_batching_does_batch() -> None:
-    for schedule, least in (("rounds", 5.0), ("async", 1.5)):
+    for schedule, least in (("rounds", 5.0), ("async", 3.0)):
         learners = run(simulation(tiny(schedule=schedule, patience=50), "random")).learners
         assert learners.num_updates / learners.num_batches >= least
+
+
+@given(scenarios, methods, st.integers(1, 9))
+def test_nothing_depends_on_how_far_events_run_ahead(
+    values: dict[str, object], method: Method, updates_ahead: int
+) -> None:
+    """Not even what is counted at the end: messages, and virtual time."""
+    settings_ = tiny(**{**values, "schedule": "async"}).replace({"rounds": 12, "peers": 12})
+    reference, engine = fake_simulation(settings_, method)
+    other, other_engine = fake_simulation(settings_, method)
+    other._schedule = replace(other._schedule, updates_ahead=updates_ahead)
+    assert decisions(run(other)) == decisions(run(reference))
+    assert torch.equal(final_models(other), final_models(reference))
+    assert sum(n for n, _ in engine.batches) == sum(n for n, _ in other_engine.batches)
+
+
+def test_async_needs_no_more_batches_than_the_longest_chain_of_updates() -> None:
+    """Nothing but a model's own ancestors holds it back: no cut of time, and no peer that selects its neighbours."""
+    log = Log()
+    settings_ = tiny(schedule="async", rounds=20, patience=100, peers=20, n_peers=4)
+    for method in ("random", "oracle", "local"):
+        simulator, engine = fake_simulation(settings_, method)
+        simulator._trace, log.entries = log, []
+        run(simulator)
+        depth = longest_chain(log)
+        assert depth <= len(engine.batches) <= 1.05 * depth
+
+
+def longest_chain(log: Log) -> int:
+    """Updates that had to be computed one after the other."""
+    depth: dict[ModelRef, int] = {}
+    latest: dict[PeerId, ModelRef] = {}
+    for _, peer, _, actions in log.entries:
+        for action in actions:
+            if isinstance(action, Update):
+                own = latest.get(peer, ModelRef(peer, 0))
+                latest[peer] = ModelRef(peer, own.version + 1)
+                depth[latest[peer]] = 1 + max(depth.get(ref, 0) for ref in (own, *action.models))
+    return max(depth.values())
+
+
+def test_to_select_neighbours_a_peer_waits_for_comparisons_alone() -> None:
+    simulator, engine = fake_simulation(tiny(patience=50), "pens")
+    while not simulator.selections:
+        trained = len(engine.batches)
+        simulator.advance()
+    assert len(simulator.selections) == 6
+    assert len(engine.batches) == trained + 1  # of the round in which all of them selected
 
 
 # --- law 3 ------------------------------------------------------------------------------------------------------------
@@ -109,8 +159,8 @@ def test_stopped_anywhere_and_resumed_equals_never_stopped(
     unbroken_log, broken_log = Log(), Log()
     unbroken = run(simulation(settings_, method, log=unbroken_log))
     broken = simulation(settings_, method, log=broken_log)
-    for windows in stops:
-        run(broken, windows)
+    for batches in stops:
+        run(broken, batches)
         data, tensors = broken.state()
         data, tensors = json.loads(json.dumps(data)), {name: t.clone() for name, t in tensors.items()}
         broken = simulation(settings_, method, log=broken_log)
@@ -119,7 +169,7 @@ def test_stopped_anywhere_and_resumed_equals_never_stopped(
     assert broken_log.entries == unbroken_log.entries
     assert decisions(broken) == decisions(unbroken)
     assert torch.equal(final_models(broken), final_models(unbroken))
-    assert broken.learners.history == unbroken.learners.history
+    assert list(broken.learners.history) == list(unbroken.learners.history)
     assert broken.learners.models.num_alive == unbroken.learners.models.num_alive
 
 
@@ -209,6 +259,16 @@ def test_step_one_counts_every_sampling_and_merges_the_last() -> None:
     assert set(simulator.selections) == set(range(6))
 
 
+@pytest.mark.parametrize("schedule", ["rounds", "async"])
+def test_scoring_on_as_many_samples_as_there_are_is_scoring_on_all(schedule: str) -> None:
+    every, many, few = (
+        run(simulation(tiny(schedule=schedule, patience=50, score_samples=count), "pens")) for count in (None, 9, 2)
+    )
+    assert decisions(many) == decisions(every)
+    assert torch.equal(final_models(many), final_models(every))
+    assert not torch.equal(final_models(few), final_models(every))
+
+
 def test_models_are_let_go_when_nobody_needs_them() -> None:
     for schedule in ("rounds", "async"):
         simulator = run(simulation(tiny(schedule=schedule, rounds=10, patience=50), "pens"))
@@ -221,7 +281,7 @@ def test_a_peer_that_stopped_early_works_no_more_and_serves_its_best_model() -> 
     learners = simulator.learners
     assert all(np.isfinite(learners.stop_times))
     assert learners.num_updates < 6 * 41
-    last = {r.peer: r for r in learners.sorted_history()}
+    last = {r.peer: r for r in learners.history.sorted()}
     for peer, record in last.items():
         assert record.time == learners.stop_times[peer]
         best = learners._best[peer]
@@ -234,13 +294,13 @@ def test_the_tested_model_is_the_best_on_validation_or_the_last() -> None:
     best = run(simulation(tiny(patience=50, tested="best"), "local")).learners
     last = run(simulation(tiny(patience=50, tested="last"), "local")).learners
     for peer in range(6):
-        history = [r for r in best.sorted_history() if r.peer == peer and not r.searching]
+        history = [r for r in best.history.sorted() if r.peer == peer and not r.searching]
         means = [np.mean([r.val_accuracy for r in history[max(0, i - 4) : i + 1]]) for i in range(len(history))]
         first = next(i for i, mean in enumerate(means) if mean > max(means) - 1e-9)
         kept = best._best[peer]
         assert kept is not None
         assert kept.version == history[first].version
-    assert last.history == best.history
+    assert list(last.history) == list(best.history)
 
 
 def test_a_loss_that_is_not_a_number_keeps_the_last_good_model() -> None:

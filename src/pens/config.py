@@ -104,6 +104,8 @@ class PensSettings(Section):
     step1_rounds: Count = 20
     step1_samplings: Count = 10
     """Samplings per round: each one's top m is counted, the last one's is merged. 200 × 1 is the paper's letter."""
+    score_samples: Count | None = None
+    """Models are compared on so many random training samples of the receiver, drawn anew each time; None: on all."""
     step1_epochs: Count | Literal["auto"] = "auto"
     """auto: 1250 // train_per_peer + 1 where a round has several samplings (the authors' rule), else `epochs`."""
     expected: Literal["auto", "uniform", "received"] = "auto"

@@ -10,7 +10,7 @@ import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from pens.config import (
     parse_methods,
     parse_settings,
 )
-from pens.data.samples import Array, Dataset
+from pens.data.samples import Dataset
 from pens.data.scenarios import Federation, PeerData, pooled, rotated_federation
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
@@ -248,7 +248,7 @@ class Experiment:
         warned = _Warnings(simulator, lambda message: observer.warned(method, seed, message))
         try:
             while not simulator.is_over():
-                simulator.run_window()
+                simulator.advance()
                 warned.look()
                 observer.progressed(method, seed, simulator.progress())
                 if run_dir and clock.is_time_to_save(self.record.settings.engine.checkpoint_every_s):
@@ -321,6 +321,7 @@ def build_simulator(
         stopping=_stopping(settings, method),
         own_in_merge=settings.gossip.own_in_merge,
         seed=seed,
+        score_samples=settings.pens.score_samples,
         max_batch=settings.engine.max_batch,
     )
     learners = Learners(engine, data, first_models(engine, settings, seed, len(data)).to(device), rules)
@@ -381,10 +382,7 @@ def _stopping(settings: Settings, method: Method) -> StoppingSettings:
 def _schedule(settings: Settings, plan: Plan) -> Schedule:
     timing = settings.timing
     links = Links(timing.latency, timing.training_time, plan.epochs)
-    if settings.gossip.schedule == "rounds":
-        return Schedule(metronome=True, window=1.0, links=links)
-    waited_for = max(plan.n_peers, plan.search.n_sampled if plan.search else 0)
-    return Schedule(metronome=False, window=timing.interval * waited_for, links=links)
+    return Schedule(metronome=settings.gossip.schedule == "rounds", links=links)
 
 
 def _selection_rule(settings: Settings, method: Method, num_peers: int) -> SelectionRule | None:
@@ -467,18 +465,7 @@ def _pairs(learners: Learners) -> Pairs:
 
 
 def _history(learners: Learners) -> History:
-    records = learners.sorted_history()
-
-    def column(name: str, kind: type) -> Array:
-        return np.array([getattr(r, name) for r in records], kind)
-
-    return History(
-        time=column("time", np.float64),
-        peer=column("peer", np.int64),
-        version=column("version", np.int64),
-        searching=column("searching", np.bool_),
-        merged=column("merged", np.int64),
-        train_loss=column("train_loss", np.float64),
-        val_loss=column("val_loss", np.float64),
-        val_accuracy=column("val_accuracy", np.float64),
-    )
+    curves = learners.history.sorted()
+    kinds = {"peer": np.int64, "version": np.int64, "searching": np.bool_, "merged": np.int64}
+    names = (f.name for f in fields(History))
+    return History(**{name: curves.column(name).astype(kinds.get(name, np.float64)) for name in names})

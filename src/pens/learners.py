@@ -2,9 +2,9 @@
 
 Theory of operation. A driver does not compute an update when it begins. It records it (which models go in, which comes
 out, when) and goes on; who sends what to whom does not depend on any model's values until a peer selects its
-neighbours. `compute` then works off all that is recorded, in batches: everything whose inputs are known, then
-everything that became known by that, and so on. A model's name (`ModelRef`) exists from the moment its update is
-recorded, its values from the moment that it is computed.
+neighbours. `compute_batch` then works off one batch of what is recorded (`pens.jobs`): everything whose inputs are
+known. A model's name (`ModelRef`) exists from the moment its update is recorded, its values from the moment that it is
+computed.
 
 Each update reads the peer's own samples and the models named in it, and nothing else, so any order of computation that
 respects the names gives the same result. What depends on a peer's own past (early stopping, its best model) depends on
@@ -26,61 +26,15 @@ from torch import Tensor
 
 from pens import rng
 from pens.config import StoppingSettings
+from pens.curves import Curves, UpdateRecord
 from pens.data.scenarios import PeerData
-from pens.engine.batches import SampleStack
+from pens.engine.batches import SampleStack, Subset
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Engine
+from pens.jobs import JobGraph, Scoring, Updating
 from pens.messages import ModelRef, PeerId, Score, Update
 from pens.policies import EarlyStopping, Tally, select_top_m
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """A recorded piece of work: compare models."""
-
-    peer: PeerId
-    time: float
-    models: tuple[ModelRef, ...]
-    top_m: int | None
-    """How many of the models are chosen, by their scores; None: all, without scores."""
-
-    @property
-    def needs(self) -> tuple[ModelRef, ...]:
-        return self.models
-
-
-@dataclass(frozen=True)
-class Updating(Scoring):
-    """A recorded piece of work: compare, merge and train."""
-
-    epochs: int
-    may_stop: bool
-    own: ModelRef
-    """The peer's own model before."""
-    out: ModelRef
-    """The one that comes out."""
-
-    @property
-    def needs(self) -> tuple[ModelRef, ...]:
-        return (self.own, *self.models)
-
-
-Job = Scoring | Updating
-
-
-@dataclass(frozen=True)
-class UpdateRecord:
-    """One update that was computed, for the learning curves."""
-
-    time: float
-    peer: PeerId
-    version: int
-    searching: bool
-    merged: int
-    train_loss: float
-    val_loss: float
-    val_accuracy: float
 
 
 @dataclass(frozen=True)
@@ -91,8 +45,10 @@ class LearningRules:
     stopping: StoppingSettings
     own_in_merge: bool
     seed: int
+    score_samples: int | None = None
+    """Models are compared on so many of the receiver's training samples; None: all."""
     max_batch: int = 0
-    """At most so many jobs at once; 0: all that are ready."""
+    """At most so many updates, or comparisons, at once; 0: all that are ready."""
 
 
 class Learners:
@@ -118,11 +74,12 @@ class Learners:
         self.merges: list[Counter[PeerId]] = [Counter() for _ in data]
         """How often each peer merged a model of each other."""
         self.scored = [0] * len(data)
-        self.history: list[UpdateRecord] = []
+        self._scorings = [0] * len(data)
+        self.history = Curves()
         self.setbacks: Counter[PeerId] = Counter()
         """Updates undone because the loss was not finite."""
         self.num_updates = self.num_batches = 0
-        self._pending: list[Job] = []
+        self.jobs = JobGraph()
         for ref, row in zip(self._latest, self.models.add(first_models), strict=True):
             self._rows[ref], self._uses[ref] = row, 1
 
@@ -146,112 +103,119 @@ class Learners:
 
     # --- recording ----------------------------------------------------------------------------------------------------
 
-    def record_score(self, peer: PeerId, action: Score, time: float) -> None:
+    def record_score(self, peer: PeerId, action: Score) -> None:
         """The models were retained for the peer; they are released when the job is done."""
-        self._pending.append(Scoring(peer, time, action.models, action.m))
+        self._record_scoring(peer, action.models, action.m, None)
 
     def record_update(self, peer: PeerId, own: ModelRef, action: Update, time: float) -> ModelRef:
         """Likewise. Returns the name of the model that will come out, retained once for the caller."""
         self._versions[peer] += 1
         out = self.retain(ModelRef(peer, self._versions[peer]))
-        job = Updating(peer, time, action.models, action.top_m, action.epochs, action.may_stop, self.retain(own), out)
-        self._pending.append(job)
+        job = Updating(peer, time, action.models, action.epochs, action.may_stop, self.retain(own), out)
+        self.jobs.add_update(job, self._rows, compares=action.top_m is not None)
+        if action.top_m is not None:
+            self._record_scoring(peer, action.models, action.top_m, job)
+        if self.has_stopped(peer):
+            self._answer_with_best(peer)
         return out
+
+    def _record_scoring(self, peer: PeerId, models: tuple[ModelRef, ...], m: int, update: Updating | None) -> None:
+        self._scorings[peer] += 1
+        self.jobs.add_scoring(Scoring(peer, self._scorings[peer], models, m, update), self._rows)
 
     # --- computing ----------------------------------------------------------------------------------------------------
 
-    def compute(self) -> None:
-        """Work off all that is recorded, in as few batches as the dependencies allow."""
-        while self._pending:
-            ready = [job for job in self._pending if self._is_ready(job)]
-            ready = ready[: self.rules.max_batch or None]
-            self._compute_batch(ready)
-            done = {id(job) for job in ready}
-            self._pending = [job for job in self._pending if id(job) not in done]
-
-    def _is_ready(self, job: Job) -> bool:
-        return all(ref in self._rows for ref in job.needs)
-
-    def _compute_batch(self, jobs: list[Job]) -> None:
-        for job in jobs:
-            if isinstance(job, Updating) and job.may_stop and not self._may_stop[job.peer]:
+    def compute_batch(self) -> None:
+        """Work off what is ready: all comparisons, then all updates, those that became ready by them included."""
+        self.compare()
+        updates = self.jobs.take_updates(self.rules.max_batch)
+        for job in updates:
+            if job.may_stop and not self._may_stop[job.peer]:
                 self._begin_stopping(job.peer)
-        idle = [job for job in jobs if isinstance(job, Updating) and self.has_stopped(job.peer)]
-        busy = [job for job in jobs if not (isinstance(job, Updating) and self.has_stopped(job.peer))]
-        chosen = self._choose(busy)
-        updates = [(job, models) for job, models in zip(busy, chosen, strict=True) if isinstance(job, Updating)]
-        for epochs in sorted({job.epochs for job, _ in updates}):
-            alike = [(job, models) for job, models in updates if job.epochs == epochs]
-            self._update([job for job, _ in alike], [models for _, models in alike], epochs)
-        for job in idle:
-            self._set(job, self._rows[self._best[job.peer] or job.own])
-        for job in jobs:
-            for ref in job.needs:
-                self.release(ref)
+        for epochs in sorted({job.epochs for job in updates}):
+            self._update([job for job in updates if job.epochs == epochs], epochs)
 
-    def _choose(self, jobs: list[Job]) -> list[tuple[ModelRef, ...]]:
-        """The models that each job merges: all of them, or the top m by loss on the peer's own training data."""
-        pairs = list(dict.fromkeys((ref, job.peer) for job in jobs if job.top_m is not None for ref in job.models))
-        losses: dict[tuple[ModelRef, PeerId], float] = {}
-        if pairs:
-            rows, slots = [self._rows[ref] for ref, _ in pairs], [peer for _, peer in pairs]
-            evaluation = self.engine.evaluate(self.models, rows, self._train, slots)
-            losses = dict(zip(pairs, evaluation.loss.tolist(), strict=True))
-        return [self._top_m(job, losses) if job.top_m is not None else job.models for job in jobs]
+    def compare(self) -> None:
+        """Work off the comparisons that are ready."""
+        while scorings := self.jobs.take_scorings(self.rules.max_batch):
+            self._score(scorings)
 
-    def _top_m(self, job: Job, losses: dict[tuple[ModelRef, PeerId], float]) -> tuple[ModelRef, ...]:
-        assert job.top_m is not None
+    def _score(self, jobs: list[Scoring]) -> None:
+        """Score the models of each job on its peer's own training data, and choose the top m."""
+        drawn = [(job, self._draw(job)) for job in jobs]
+        pairs = list(dict.fromkeys((ref, job.peer, draw) for job, draw in drawn for ref in job.models))
+        rows, slots = [self._rows[ref] for ref, _, _ in pairs], [peer for _, peer, _ in pairs]
+        size = self.rules.score_samples
+        subset = None if size is None else Subset(size, [draw for _, _, draw in pairs])
+        evaluation = self.engine.evaluate(self.models, rows, self._train, slots, subset)
+        losses = dict(zip(pairs, evaluation.loss.tolist(), strict=True))
+        for job, draw in drawn:
+            chosen = self._top_m(job, [losses[ref, job.peer, draw] for ref in job.models])
+            self.jobs.scored(job, chosen)
+            for ref in job.models:
+                if not job.update or ref not in chosen:
+                    self.release(ref)
+
+    def _draw(self, job: Scoring) -> int:
+        """The key by which the samples of a comparison are drawn; always the same where all are taken."""
+        if self.rules.score_samples is None:
+            return 0
+        return rng.key(self.rules.seed, "score", job.peer, job.number)
+
+    def _top_m(self, job: Scoring, losses: list[float]) -> tuple[ModelRef, ...]:
         senders = [ref.owner for ref in job.models]
-        best = select_top_m(senders, [losses[ref, job.peer] for ref in job.models], job.top_m)
+        best = select_top_m(senders, losses, job.top_m)
         self.tallies[job.peer].add(senders, [senders[i] for i in best])
         self.scored[job.peer] += len(senders)
         return tuple(job.models[i] for i in best)
 
-    def _update(self, jobs: list[Updating], chosen: list[tuple[ModelRef, ...]], epochs: int) -> None:
+    def _update(self, jobs: list[Updating], epochs: int) -> None:
         """Merge, train, validate, keep the best, as one batch."""
         slots: list[int] = [job.peer for job in jobs]
-        mixed = self.models.mix([self._merge_group(job, refs) for job, refs in zip(jobs, chosen, strict=True)])
+        mixed = self.models.mix([self._merge_group(job) for job in jobs])
         keys = [rng.key(self.rules.seed, "update", job.peer, job.out.version) for job in jobs]
         trained = self.engine.train(mixed, self._train, slots, keys, epochs, self.rules.recipe)
         self.num_updates += len(jobs)
         self.num_batches += 1
         new_rows = self.models.add(trained.rows)
+        finite = np.isfinite(trained.loss).tolist()
         for i, job in enumerate(jobs):
-            if not np.isfinite(trained.loss[i]):
+            if not finite[i]:
                 self.models.release(new_rows[i])
                 new_rows[i] = self.models.retain(self._rows[job.own])
                 self.setbacks[job.peer] += 1
         validation = self.engine.evaluate(self.models, new_rows, self._val, slots)
-        for i, (job, refs) in enumerate(zip(jobs, chosen, strict=True)):
-            self._set(job, new_rows[i])
+        numbers = zip(trained.loss.tolist(), validation.loss.tolist(), validation.accuracy.tolist(), strict=True)
+        self.history.add([_record(job, *them) for job, them in zip(jobs, numbers, strict=True)])
+        for i, job in enumerate(jobs):
+            if finite[i]:
+                self.merges[job.peer].update(ref.owner for ref in job.models)
+            self._finish(job, new_rows[i])
             self.models.release(new_rows[i])
-            if np.isfinite(trained.loss[i]):
-                self.merges[job.peer].update(ref.owner for ref in refs)
-            numbers = (float(trained.loss[i]), float(validation.loss[i]), float(validation.accuracy[i]))
-            self._observe(job, len(refs), *numbers)
+            self._observe(job, float(validation.loss[i]), float(validation.accuracy[i]))
 
-    def _merge_group(self, job: Updating, chosen: tuple[ModelRef, ...]) -> list[int]:
+    def _merge_group(self, job: Updating) -> list[int]:
         """Algorithm 1, MERGE_SAVED_MODELS: the received models and, unless configured otherwise, the peer's own."""
-        refs = (job.own, *chosen) if self.rules.own_in_merge or not chosen else chosen
+        refs = (job.own, *job.models) if self.rules.own_in_merge or not job.models else job.models
         return [self._rows[ref] for ref in refs]
 
-    def _set(self, job: Updating, row: int) -> None:
+    def _finish(self, job: Updating, row: int) -> None:
         """Give the job's model its values."""
+        self.jobs.updated(job)
         self._latest[job.peer] = job.out
         self._rows[job.out] = self.models.retain(row)
+        self.jobs.know(job.out)
+        for ref in (job.own, *job.models):
+            self.release(ref)
 
-    def _observe(self, job: Updating, merged: int, train_loss: float, val_loss: float, val_accuracy: float) -> None:
-        """Early stopping, the best model, and the learning curve."""
-        record = UpdateRecord(
-            job.time, job.peer, job.out.version, not job.may_stop, merged, train_loss, val_loss, val_accuracy
-        )
-        self.history.append(record)
-        stopping = self._stopping[job.peer]
-        if stopping.observe(val_loss, val_accuracy):
+    def _observe(self, job: Updating, val_loss: float, val_accuracy: float) -> None:
+        """Early stopping, and the best model."""
+        if self._stopping[job.peer].observe(val_loss, val_accuracy):
             self._keep_as_best(job.peer, job.out)
         if self.has_stopped(job.peer):
             self.stop_times[job.peer] = job.time
             self._serve_best(job.peer, job.out)
+            self._answer_with_best(job.peer)
 
     def _keep_as_best(self, peer: PeerId, ref: ModelRef) -> None:
         older, self._best[peer] = self._best[peer], self.retain(ref)
@@ -264,6 +228,13 @@ class Learners:
         assert best
         self.models.release(self._rows[ref])
         self._rows[ref] = self.models.retain(self._rows[best])
+
+    def _answer_with_best(self, peer: PeerId) -> None:
+        """All that is recorded for a peer that has stopped: no work, and no need to wait for the received models."""
+        best = self._best[peer]
+        assert best
+        while job := self.jobs.next_update(peer):
+            self._finish(job, self._rows[best])
 
     # --- early stopping -----------------------------------------------------------------------------------------------
 
@@ -282,30 +253,24 @@ class Learners:
 
     # --- results ------------------------------------------------------------------------------------------------------
 
+    def num_computed(self, peer: PeerId) -> int:
+        """Updates of a peer that are computed, its first training included."""
+        return self._latest[peer].version
+
     def tested_rows(self) -> list[int]:
         """The row of each peer's model that is to be tested: the best on validation data, or the last."""
         refs = self._latest if self.rules.stopping.tested == "last" else self._best
         return [self._rows[ref or latest] for ref, latest in zip(refs, self._latest, strict=True)]
 
-    def sorted_history(self) -> list[UpdateRecord]:
-        """All updates in virtual time, whatever order they were computed in."""
-        return sorted(self.history, key=lambda r: (r.time, r.peer, r.version))
-
     # --- state on disk ------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Everything that changes, as plain data and tensors. Only between computations."""
-        assert not self._pending, "compute before saving"
-        refs = sorted(self._rows, key=lambda ref: (ref.owner, ref.version))
+        """Everything that changes, as plain data and tensors. Only between batches."""
         rows = sorted(set(self._rows.values()))
         place = {row: i for i, row in enumerate(rows)}
-        history = np.array(
-            [[r.time, r.peer, r.version, r.searching, r.merged, r.train_loss, r.val_loss, r.val_accuracy]
-             for r in self.history],
-            np.float64,
-        ).reshape(-1, 8)  # fmt: skip
+        places = {ref: place[row] for ref, row in self._rows.items()}
         data = {
-            "refs": [[ref.owner, ref.version, place[self._rows[ref]], self._uses[ref]] for ref in refs],
+            "refs": [[*ref, uses, places.get(ref)] for ref, uses in sorted(self._uses.items())],
             "versions": self._versions,
             "latest": [ref.version for ref in self._latest],
             "best": [ref.version if ref else None for ref in self._best],
@@ -315,11 +280,13 @@ class Learners:
             "tallies": [[_pairs(t.selected), _pairs(t.sampled), t.samplings] for t in self.tallies],
             "merges": [_pairs(m) for m in self.merges],
             "scored": self.scored,
+            "scorings": self._scorings,
+            "jobs": self.jobs.state(),
             "setbacks": _pairs(self.setbacks),
             "num_updates": self.num_updates,
             "num_batches": self.num_batches,
         }
-        return data, {"models": self.models.read(rows), "history": torch.from_numpy(history)}
+        return data, {"models": self.models.read(rows), "history": torch.tensor(self.history.table())}
 
     def restore(self, data: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become what `state` described."""
@@ -327,9 +294,11 @@ class Learners:
         self.models = ModelStack(self.engine.network.size, device)
         rows = self.models.add(tensors["models"].to(device))
         self._rows, self._uses = {}, Counter()
-        for owner, version, place, uses in data["refs"]:
+        for owner, version, uses, place in data["refs"]:
             ref = ModelRef(PeerId(owner), version)
-            self._rows[ref], self._uses[ref] = self.models.retain(rows[place]), uses
+            self._uses[ref] = uses
+            if place is not None:
+                self._rows[ref] = self.models.retain(rows[place])
         for row in rows:
             self.models.release(row)
         self._versions = list(data["versions"])
@@ -341,10 +310,15 @@ class Learners:
         self.merges = [_counter(m) for m in data["merges"]]
         self.scored, self.setbacks = list(data["scored"]), _counter(data["setbacks"])
         self.num_updates, self.num_batches = data["num_updates"], data["num_batches"]
-        self.history = [
-            UpdateRecord(t, PeerId(int(p)), int(v), bool(s), int(m), *losses)
-            for t, p, v, s, m, *losses in tensors["history"].tolist()
-        ]
+        self._scorings = list(data["scorings"])
+        self.history = Curves(tensors["history"].numpy())
+        self.jobs = JobGraph()
+        self.jobs.restore(data["jobs"], self._rows)
+
+
+def _record(job: Updating, train_loss: float, val_loss: float, val_accuracy: float) -> UpdateRecord:
+    numbers = (train_loss, val_loss, val_accuracy)
+    return UpdateRecord(job.time, job.peer, job.out.version, not job.may_stop, len(job.models), *numbers)
 
 
 def _pairs(counter: Counter[PeerId]) -> list[list[int]]:

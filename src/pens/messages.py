@@ -9,13 +9,12 @@ A driver turns actions into events: the simulator in virtual time and in batches
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NewType
+from typing import Literal, NamedTuple, NewType
 
 PeerId = NewType("PeerId", int)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRef:
+class ModelRef(NamedTuple):
     """A name for one version of one peer's model. What it stands for is the driver's business."""
 
     owner: PeerId

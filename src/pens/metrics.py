@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
@@ -14,18 +14,36 @@ from scipy import stats
 from pens.data.samples import Array
 from pens.messages import PeerId
 
+Kind = Literal["sent", "received", "refused"]
+
 
 class Traffic:
-    """Models that each peer sent, received, and refused because the sender was no neighbour of its."""
+    """Models that each peer sent, received, and refused because the sender was no neighbour of its.
+
+    A simulation runs ahead of its own end: what is not certain to lie before it is kept apart, with its time.
+    """
 
     def __init__(self, num_peers: int) -> None:
         self.sent, self.received, self.refused = ([0] * num_peers for _ in range(3))
+        self._uncertain: deque[tuple[float, Kind, PeerId]] = deque()
 
-    def state(self) -> dict[str, list[int]]:
-        return {"sent": self.sent, "received": self.received, "refused": self.refused}
+    def count(self, kind: Kind, peer: PeerId, time: float) -> None:
+        """One more model. Times never decrease."""
+        self._uncertain.append((time, kind, peer))
+
+    def settle(self, until: float) -> None:
+        """All up to that time did happen."""
+        while self._uncertain and self._uncertain[0][0] <= until:
+            _, kind, peer = self._uncertain.popleft()
+            getattr(self, kind)[peer] += 1
+
+    def state(self) -> dict[str, list[Any]]:
+        counts = {"sent": self.sent, "received": self.received, "refused": self.refused}
+        return {**counts, "uncertain": [list(entry) for entry in self._uncertain]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.sent, self.received, self.refused = (list(state[k]) for k in ("sent", "received", "refused"))
+        self._uncertain = deque((time, kind, PeerId(peer)) for time, kind, peer in state["uncertain"])
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Entries are (time, counter, peer, event): events at the same time come out in th
 from __future__ import annotations
 
 import heapq
+import math
 from typing import Any
 
 from pens.messages import Event, ModelRef, PeerId, Received, Start, Updated, Wake
@@ -28,9 +29,10 @@ class EventQueue:
         self._counter += 1
 
     def next_before(self, end: float) -> tuple[PeerId, Event] | None:
-        """The next event before `end`, with the clock moved to it; None, with the clock at `end`, if there is none."""
+        """The next event before `end`, with the clock moved to it. None if there is none, with the clock moved to `end`
+        where that is a time to come."""
         if not self._heap or self._heap[0][0] >= end:
-            self.now = end
+            self.now = end if self.now < end < math.inf else self.now
             return None
         self.now, _, peer, event = heapq.heappop(self._heap)
         return peer, event

@@ -6,15 +6,19 @@ Theory of operation. There is one event loop for both schedules.
 `rounds`: a metronome wakes every active peer at times 1, 2, 3, …; requests are answered at once, from the models as
 they are at that moment; updates complete half a unit later. All peers of a round thus pull from one snapshot.
 
-Virtual time is cut into windows: a round, or a few waits. Within a window events run ahead of the numbers: updates are
-only recorded. At the end of each window everything recorded is computed, in batches, and only there does the simulator
-look at numbers (who has stopped early), save its state or stop. Windows are a property of the settings, so neither the
-batch size nor an interruption can change what happens. The one exception is a peer that selects its neighbours: for it,
-all that is recorded is computed at once.
+Events run ahead of the numbers: updates are only recorded. In `rounds` they run to the end of the round; in `async`
+until a few updates per peer are recorded, since the more are known, the more of them can be computed together. Then
+one batch is computed: all updates whose inputs are known. Numbers come back to the events at one place, a peer that
+selects its neighbours: no event after that is looked at until its comparisons are computed, and not more than those.
+
+A run is over when every peer has finished its updates or stopped early. Events ran ahead of that moment, too, but what
+happened after it is not counted. So nothing depends on how far they ran: neither batches nor an interruption, which can
+come between any two of them, change what happens.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,10 +60,10 @@ class Schedule:
     """What drives virtual time."""
 
     metronome: bool
-    """`rounds`: the simulator wakes the peers, once per window."""
-    window: float
-    """Virtual time between two looks at the numbers."""
+    """`rounds`: the simulator wakes the peers, at times 1, 2, 3, …"""
     links: Links
+    updates_ahead: int = 2
+    """`async`: how many updates per peer are recorded before some are computed."""
 
 
 class Simulator:
@@ -76,9 +80,12 @@ class Simulator:
         self.peers, self.learners = peers, learners
         self._schedule, self._selection, self._trace = schedule, selection, trace
         self._queue = EventQueue()
-        self._windows = 0
+        self._rounds = 0
         self.current = [learners.first_model(p.me) for p in peers]
         self._coming: list[ModelRef | None] = [None] * len(peers)
+        self._selecting: PeerId | None = None
+        self._num_going = len(peers)
+        self._finish_times = [math.inf] * len(peers)
         self.traffic = Traffic(len(peers))
         self.fallbacks: list[PeerId] = []
         """Peers that selected nobody more than expected."""
@@ -89,35 +96,84 @@ class Simulator:
 
     @property
     def now(self) -> float:
-        return self._queue.now
+        """Virtual time; once the run is over, that of its end."""
+        return self._queue.now if self._schedule.metronome else min(self._queue.now, self._end())
 
     def is_over(self) -> bool:
-        """Whether every peer has finished its updates or stopped early."""
-        return all(self._is_done(peer) for peer in self.peers)
+        """Whether every peer has finished its updates or stopped early, and all events until then are handled."""
+        return self._end() < self._queue.now
 
-    def _is_done(self, peer: Peer) -> bool:
-        return peer.phase == "finished" or self.learners.stop_times[peer.me] <= self.now
+    def _end(self) -> float:
+        """When the last peer was done; infinite as long as one is not."""
+        return max(self._done_time(peer) for peer in self.peers)
 
-    def run_window(self) -> None:
-        """Let one window of virtual time pass, and compute what happened in it."""
-        if self._schedule.metronome and self._windows:
+    def _done_time(self, peer: Peer) -> float:
+        """When a peer stopped early or finished its updates, all of them computed; infinite before."""
+        stopped = self.learners.stop_times[peer.me]
+        if stopped < math.inf or self.learners.jobs.next_update(peer.me):
+            return stopped
+        return self._finish_times[peer.me]
+
+    # --- running ahead, and computing ---------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Let events run ahead, and compute one batch of updates."""
+        if self._schedule.metronome and not self.learners.jobs.num_updates:
+            self._begin_round()
+        self._run_ahead(self._rounds if self._schedule.metronome else math.nextafter(self._end(), math.inf))
+        self.learners.compute_batch()
+        self.traffic.settle(self._certain_until())
+
+    def _begin_round(self) -> None:
+        if self._rounds:
             for peer in self.peers:
-                if not self._is_done(peer):
+                if self._done_time(peer) > self.now:
                     self._queue.put(0.0, peer.me, Wake())
-        self._windows += 1
-        end = self._windows * self._schedule.window
-        while upcoming := self._queue.next_before(end):
+        self._rounds += 1
+
+    def _run_ahead(self, end: float) -> None:
+        """Handle all events before `end`, or until enough updates are recorded where it is not known; but no further
+        than to a peer that selects its neighbours and has to wait for numbers."""
+        self._num_going = sum(self._is_going(peer.me) for peer in self.peers)
+        while self._answer_selection() and (end < math.inf or not self._has_recorded_enough()):
+            upcoming = self._queue.next_before(end)
+            if not upcoming:
+                return
             self._handle(*upcoming)
-        self.learners.compute()
+
+    def _has_recorded_enough(self) -> bool:
+        return self.learners.jobs.num_updates >= self._schedule.updates_ahead * self._num_going
+
+    def _is_going(self, me: PeerId) -> bool:
+        """Whether a peer will record more updates that are work."""
+        return self._finish_times[me] == self.learners.stop_times[me] == math.inf
+
+    def _answer_selection(self) -> bool:
+        """Tell a peer that selects its neighbours whom it found. False while its comparisons are not computed."""
+        if self._selecting is None:
+            return True
+        self.learners.compare()
+        if not self.learners.jobs.is_scored(self._selecting):
+            return False
+        me, self._selecting = self._selecting, None
+        self._handle(me, Selected(self._select(me)))
+        return True
+
+    def _certain_until(self) -> float:
+        """A time before which the run cannot have ended."""
+        if self._schedule.metronome:
+            return self.now
+        jobs = (self.learners.jobs.next_update(p.me) for p in self.peers if self._done_time(p) == math.inf)
+        return max((job.time if job else self._queue.now for job in jobs), default=self._end())
 
     def _handle(self, me: PeerId, event: Event) -> None:
         if isinstance(event, Updated):
             self._exchange_model(me)
         if isinstance(event, Received):
-            self.traffic.received[me] += 1
+            self.traffic.count("received", me, self._queue.now)
         actions = self.peers[me].handle(event)
         if self._trace:
-            self._trace(self.now, me, event, actions)
+            self._trace(self._queue.now, me, event, actions)
         for action in actions:
             self._act(me, action)
 
@@ -131,24 +187,26 @@ class Simulator:
             case WakeAfter(delay):
                 self._queue.put(delay, me, Wake())
             case Score():
-                self.learners.record_score(me, action, self.now)
+                self.learners.record_score(me, action)
             case Update():
                 delay = self._schedule.links.training_delay(action.epochs)
                 delay = 0.5 if self._schedule.metronome else delay
-                self._coming[me] = self.learners.record_update(me, self.current[me], action, self.now + delay)
+                self._coming[me] = self.learners.record_update(me, self.current[me], action, self._queue.now + delay)
                 self._queue.put(delay, me, Updated())
             case Select():
-                self._handle(me, Selected(self._select(me)))
+                self._selecting = me
             case Drop(model, why):
                 self.learners.release(model)
-                self.traffic.refused[me] += why == "refused"
+                if why == "refused":
+                    self.traffic.count("refused", me, self._queue.now)
             case Finish():
-                pass
+                self._num_going -= self._is_going(me)
+                self._finish_times[me] = self._queue.now
 
     def _deliver(self, sender: PeerId, receiver: PeerId, delay: float) -> None:
         """Put the sender's model, as it is now, on its way."""
         model = self.learners.retain(self.current[sender])
-        self.traffic.sent[sender] += 1
+        self.traffic.count("sent", sender, self._queue.now)
         self._queue.put(delay, receiver, Received(model))
 
     def _exchange_model(self, me: PeerId) -> None:
@@ -159,7 +217,6 @@ class Simulator:
 
     def _select(self, me: PeerId) -> tuple[PeerId, ...]:
         assert self._selection, "a peer that searches needs a selection rule"
-        self.learners.compute()
         selection = choose_neighbours(self.learners.tallies[me], self._selection)
         self.selections[me] = selection.neighbours
         if selection.fallback:
@@ -168,17 +225,24 @@ class Simulator:
 
     def progress(self) -> float:
         """The share of all updates that is done, with early stops counted as done.  0 … 1"""
-        return float(np.mean([1.0 if self._is_done(p) else _share_done(p) for p in self.peers]))
+        return float(np.mean([1.0 if self._done_time(p) < math.inf else self._share_done(p) for p in self.peers]))
+
+    def _share_done(self, peer: Peer) -> float:
+        """Of a peer that goes on."""
+        searching = peer.plan.search.rounds if peer.plan.search else 0
+        return min(1.0, self.learners.num_computed(peer.me) / (1 + searching + peer.plan.rounds))
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Everything that changes, messages in flight included. Only between windows."""
+        """Everything that changes, messages in flight and recorded updates included. Only between batches."""
         learners, tensors = self.learners.state()
         data = {
             "learners": learners,
             "queue": self._queue.state(),
-            "windows": self._windows,
+            "rounds": self._rounds,
+            "selecting": self._selecting,
+            "finish_times": self._finish_times,
             "peers": [peer.state() for peer in self.peers],
             "current": [ref.version for ref in self.current],
             "coming": [ref.version if ref else None for ref in self._coming],
@@ -192,7 +256,8 @@ class Simulator:
         """Become what `state` described."""
         self.learners.restore(data["learners"], tensors)
         self._queue.restore(data["queue"])
-        self._windows = data["windows"]
+        self._rounds, self._selecting = data["rounds"], data["selecting"]
+        self._finish_times = list(data["finish_times"])
         for peer, state in zip(self.peers, data["peers"], strict=True):
             peer.restore(state)
         self.current = [ModelRef(PeerId(p), v) for p, v in enumerate(data["current"])]
@@ -200,9 +265,3 @@ class Simulator:
         self.traffic.restore(data["traffic"])
         self.fallbacks = [PeerId(p) for p in data["fallbacks"]]
         self.selections = {PeerId(p): tuple(PeerId(n) for n in neighbours) for p, neighbours in data["selections"]}
-
-
-def _share_done(peer: Peer) -> float:
-    searching = peer.plan.search.rounds if peer.plan.search else 0
-    before = searching if peer.phase in ("gossiping", "selecting") else 0
-    return (before + peer.updates) / (searching + peer.plan.rounds)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pens.data.samples import Samples
-from pens.engine.batches import SampleStack, plan_visits
+from pens.engine.batches import SampleStack, Subset, plan_visits
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
@@ -191,6 +191,48 @@ def test_an_update_visits_each_sample_once_per_epoch(counts: list[int], batch: i
         assert len(visited[slot]) == epochs * count
         for epoch in range(epochs):
             assert sorted(visited[slot][epoch * count : (epoch + 1) * count]) == list(range(count))
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=5), st.integers(1, 14), st.integers(0, 2**62))
+def test_a_subset_is_drawn_by_its_key_from_the_slots_own_samples(counts: list[int], size: int, key: int) -> None:
+    data, slots = holders(counts, (1,)), list(range(len(counts)))
+    subset = Subset(size, [key + s for s in slots])
+    together = subset.positions(data, slots, slots)
+    for slot, count in enumerate(counts):
+        drawn = together[slot, : subset.count(count)].tolist()
+        assert drawn == sorted(set(drawn))
+        assert all(0 <= position < count for position in drawn)
+        assert torch.equal(subset.positions(data, slots, [slot])[0], together[slot])
+    assert not together[:, size:].any()
+
+
+def test_subsets_are_drawn_afresh() -> None:
+    data = holders((30,), (1,))
+    draws = Subset(10, list(range(500))).positions(data, [0] * 500, range(500))
+    assert len({tuple(draw) for draw in draws.tolist()}) == 500
+    assert torch.bincount(draws.flatten(), minlength=30).min() > 100  # of 167 expected
+
+
+@pytest.mark.parametrize("size", [1, 4, 7, 99])
+def test_stack_and_loop_score_the_same_subsets(size: int) -> None:
+    data = holders((10, 3, 7))
+    stack, loop = engines(IMAGE_NETWORKS["digits"], data)
+    models = ModelStack(stack.network.size, CPU)
+    rows = models.add(first_rows(stack.network, 3))
+    pairs = [(row, slot, 5 + slot % 2) for row in rows for slot in range(3)]
+    chosen, slots, keys = (list(column) for column in zip(*pairs, strict=True))
+    subset = Subset(size, keys)
+    a = stack.evaluate(models, chosen, data, slots, subset)
+    b = loop.evaluate(models, chosen, data, slots, subset)
+    np.testing.assert_allclose(a.loss, b.loss, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(a.accuracy, b.accuracy)
+    whole = stack.evaluate(models, chosen, data, slots)
+    assert np.array_equal(a.loss, whole.loss) == (size == 99)
+    for i in range(len(pairs)):  # alone as in company
+        alone = stack.evaluate(models, chosen[i : i + 1], data, slots[i : i + 1], Subset(size, keys[i : i + 1]))
+        assert alone.loss[0] == a.loss[i]
+    positions = subset.positions(data, slots, range(9))
+    assert torch.equal(positions[0], positions[3])  # the same samples for all models of one comparison
 
 
 def test_epochs_are_shuffled_anew() -> None:

@@ -132,6 +132,29 @@ def _order(keys: Tensor, counts: Tensor, longest: int, length: int) -> Tensor:
     return torch.nn.functional.pad(torch.where(order < counts, order, 0), (0, length - longest))
 
 
+@dataclass(frozen=True)
+class Subset:
+    """Some of each slot's samples, drawn at random by a key: pairs of the same slot and key see the same ones."""
+
+    size: int
+    """At most so many."""
+    keys: Sequence[int]
+    """One per pair."""
+
+    def count(self, available: int) -> int:
+        return min(self.size, available)
+
+    def positions(self, data: SampleStack, slots: Sequence[int], pick: Sequence[int]) -> Tensor:
+        """Of the picked pairs, in ascending order, padded with 0.  → [pair, at most size]"""
+        keys = torch.tensor([self.keys[i] for i in pick], device=data.device)
+        counts = data.counts_of([slots[i] for i in pick])
+        size = self.count(data.longest)
+        order = _order(keys[:, None], counts, data.longest, data.longest)[:, 0, :size]
+        drawn = torch.arange(size, device=data.device) < counts[:, None]
+        ascending = torch.where(drawn, order, data.longest).sort(-1).values
+        return torch.where(drawn, ascending, 0)
+
+
 def _tensor(samples: Samples) -> Tensor:
     """Real numbers as float32, whole numbers (tokens) as int64."""
     kind = np.int64 if np.issubdtype(samples.x.dtype, np.integer) else np.float32

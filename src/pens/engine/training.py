@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from pens.config import EngineSettings
 from pens.data.samples import Array
-from pens.engine.batches import SampleStack, plan_visits
+from pens.engine.batches import SampleStack, Subset, plan_visits
 from pens.engine.cores import Cores
 from pens.engine.devices import DOTS, lowering_levels, memory_bytes, prepare_device
 from pens.engine.native import can_compile
@@ -70,8 +70,15 @@ class Engine(Protocol):
     ) -> Trained:
         """Train model i on the samples of slot i, in the order of key i.  rows [model, size]"""
 
-    def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
-        """Run model rows[i] over all samples of slots[i]."""
+    def evaluate(
+        self,
+        models: ModelStack,
+        rows: Sequence[int],
+        data: SampleStack,
+        slots: Sequence[int],
+        subset: Subset | None = None,
+    ) -> Evaluation:
+        """Run model rows[i] over all samples of slots[i], or over a subset of them."""
 
 
 class StackEngine:
@@ -139,10 +146,18 @@ class StackEngine:
             self._recorded[shape] = update
         return self._recorded[shape]
 
-    def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
+    def evaluate(
+        self,
+        models: ModelStack,
+        rows: Sequence[int],
+        data: SampleStack,
+        slots: Sequence[int],
+        subset: Subset | None = None,
+    ) -> Evaluation:
         if self._evaluator:
-            return self._evaluator.evaluate(models, rows, data, slots)
-        longest = max(data.counts[s] for s in slots)
+            return self._evaluator.evaluate(models, rows, data, slots, subset)
+        counts = _counts(data, slots, subset)
+        longest = subset.count(data.longest) if subset else data.longest  # whoever is in this call
         samples = min(longest, _SAMPLES_AT_ONCE)
 
         @torch.no_grad()
@@ -150,9 +165,10 @@ class StackEngine:
             pick = [*chunk] if len(chunk) > 1 else [*chunk, *chunk]
             tensors = network.in_work.tensors(network.to_work(models.read([rows[i] for i in pick])))
             slot = torch.tensor([slots[i] for i in pick], device=models.device)
-            runs = [_run(network, tensors, data, slot, slice(c.start, c.stop)) for c in _chunks(longest, samples)]
+            positions = subset.positions(data, slots, pick) if subset else None
+            runs = [_run(network, tensors, data, slot, positions, c) for c in _chunks(longest, samples)]
             losses, hits = (torch.cat(column, 1)[: len(chunk)].cpu().numpy() for column in zip(*runs, strict=True))
-            return _summed(losses, hits, [data.counts[slots[i]] for i in chunk])
+            return _summed(losses, hits, [counts[i] for i in chunk])
 
         parts = self._cores.map(work, self._cut(len(rows), self.network.bytes_per_sample * samples, len(rows)))
         return Evaluation(np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts]))
@@ -204,17 +220,26 @@ class LoopEngine:
         return row, total if np.isfinite(health) and bool(row.isfinite().all()) else float("nan")
 
     @torch.no_grad()
-    def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
-        losses = np.zeros((len(rows), data.longest), np.float32)
-        hits = np.zeros((len(rows), data.longest), bool)
+    def evaluate(
+        self,
+        models: ModelStack,
+        rows: Sequence[int],
+        data: SampleStack,
+        slots: Sequence[int],
+        subset: Subset | None = None,
+    ) -> Evaluation:
+        counts = _counts(data, slots, subset)
+        losses = np.zeros((len(rows), max(counts)), np.float32)
+        hits = np.zeros(losses.shape, bool)
         for i, (row, slot) in enumerate(zip(rows, slots, strict=True)):
-            count, tensors = data.counts[slot], self.network.tensors(models.read([row])[0])
-            for c in (slice(c.start, c.stop) for c in _chunks(count, 1000)):
-                y = data.y[slot, c]
-                logits = self.network.single(tensors, data.x[slot, c], torch.zeros_like(y[0]), train=False)
+            tensors = self.network.tensors(models.read([row])[0])
+            positions = subset.positions(data, slots, [i])[0] if subset else torch.arange(counts[i], device=data.device)
+            for c in (slice(c.start, c.stop) for c in _chunks(counts[i], 1000)):
+                x, y = data.x[slot, positions[: counts[i]][c]], data.y[slot, positions[: counts[i]][c]]
+                logits = self.network.single(tensors, x, torch.zeros_like(y[0]), train=False)
                 losses[i, c] = F.cross_entropy(logits, y, reduction="none").cpu().numpy()
                 hits[i, c] = (logits.argmax(-1) == y).cpu().numpy()
-        return _summed(losses, hits, [data.counts[s] for s in slots])
+        return _summed(losses, hits, counts)
 
 
 def new_engine(
@@ -239,12 +264,24 @@ def new_engine(
 
 
 def _run(
-    network: StackedNetwork, tensors: dict[str, Tensor], data: SampleStack, slot: Tensor, samples: slice
+    network: StackedNetwork,
+    tensors: dict[str, Tensor],
+    data: SampleStack,
+    slot: Tensor,
+    positions: Tensor | None,
+    samples: range,
 ) -> tuple[Tensor, Tensor]:
-    """Loss and correctness of each sample.  → [model, sample] each"""
-    y = data.y[slot, samples]
-    logits = network.logits(tensors, data.x[slot, samples], torch.zeros_like(slot), train=False)
+    """Loss and correctness of each sample, or of those at `positions` [model, sample].  → [model, sample] each"""
+    at = slice(samples.start, samples.stop)
+    where = (slot, at) if positions is None else (slot[:, None], positions[:, at])
+    y = data.y[where]
+    logits = network.logits(tensors, data.x[where], torch.zeros_like(slot), train=False)
     return sample_losses(logits, y), logits.argmax(-1) == y
+
+
+def _counts(data: SampleStack, slots: Sequence[int], subset: Subset | None) -> list[int]:
+    """How many samples each pair is run over."""
+    return [subset.count(data.counts[s]) if subset else data.counts[s] for s in slots]
 
 
 def _summed(losses: Array, hits: Array, counts: list[int]) -> Evaluation:

@@ -1,0 +1,40 @@
+"""How large the batches of `schedule=async` are, and what that costs on a GPU, without any training.
+
+    PYTHONPATH=. python benchmarks/async_batches.py cifar-10 40
+
+The first argument is a preset, the second a number of rounds; nobody stops early. A step of K peers is taken to cost
+a + b · K; the ratio compares client-steps a second with those of `rounds`, where all peers are one batch.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from tests.fakes import fake_simulation
+
+from pens.config import Method
+from pens.presets import preset
+
+FIXED_MS, PER_PEER_MS = 0.1, 0.008  # of a step of the CIFAR-10 network on an H200
+
+
+def measure(name: str, rounds: int, method: Method) -> None:
+    base = preset(name).settings
+    values = {"schedule": "async", "rounds": rounds, "patience": 10**6, "step1_epochs": base.step1_epochs}
+    simulator, engine = fake_simulation(base.replace(values), method)
+    while not simulator.is_over():
+        simulator.advance()
+    peers, epochs = np.array(engine.batches).T
+    everybody = len(simulator.peers)
+    best = (peers * epochs).sum() * (FIXED_MS / everybody + PER_PEER_MS)
+    ratio = best / (epochs * (FIXED_MS + PER_PEER_MS * peers)).sum()
+    spread = " ".join(f"{q:3.0f}" for q in np.percentile(peers, [5, 25, 50, 75, 95]))
+    print(
+        f"{method:7s} {peers.sum():6d} updates, mean batch {peers.mean():5.1f}, 5-25-50-75-95 %: {spread}, {ratio:.2f}"
+    )
+
+
+if __name__ == "__main__":
+    for method in ("random", "oracle", "pens"):
+        measure(sys.argv[1], int(sys.argv[2]), method)  # type: ignore[arg-type]

@@ -1,0 +1,71 @@
+"""An engine that computes next to nothing: for what is to be said about the host's side, at any number of peers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pens.config import Method, Settings
+from pens.data.samples import Samples
+from pens.data.scenarios import Federation, PeerData
+from pens.engine.batches import SampleStack, Subset
+from pens.engine.optimizers import Recipe
+from pens.engine.stack import ModelStack
+from pens.engine.training import Evaluation, Trained
+from pens.experiment import build_simulator
+from pens.simulator import Simulator
+
+CPU = torch.device("cpu")
+
+
+class FakeEngine:
+    """Models are two numbers: the kind of the peer that trained it, and noise. A model of the own kind scores better,
+    and validation never gets better or worse than noise."""
+
+    def __init__(self, kinds: Sequence[int]) -> None:
+        self._kinds = torch.tensor(kinds, dtype=torch.float32)
+        self.network: Any = SimpleNamespace(size=2, new_row=lambda seed: torch.tensor([0.5, seed % 1000 / 1000]))
+        self.batches: list[tuple[int, int]] = []
+        """(peers, epochs) of each call of `train`."""
+        self.evaluations: list[int] = []
+        """Pairs of each call of `evaluate`."""
+
+    def train(
+        self, rows: Tensor, data: SampleStack, slots: Sequence[int], keys: Sequence[int], epochs: int, recipe: Recipe
+    ) -> Trained:
+        self.batches.append((len(slots), epochs))
+        noise = torch.tensor([key % 1_000_003 for key in keys]) / 1_000_003
+        return Trained(torch.stack([self._kinds[list(slots)], noise], 1), np.ones(len(slots)))
+
+    def evaluate(
+        self,
+        models: ModelStack,
+        rows: Sequence[int],
+        data: SampleStack,
+        slots: Sequence[int],
+        subset: Subset | None = None,
+    ) -> Evaluation:
+        self.evaluations.append(len(rows))
+        kind, noise = models.read(rows).double().t()
+        noise = (noise * 7919 + torch.tensor(slots) * 0.613) % 1
+        return Evaluation(((kind - self._kinds[list(slots)]).abs() + noise / 2).numpy(), (0.3 + noise / 3).numpy())
+
+
+def fake_federation(peers: int) -> Federation:
+    """Two kinds of peers, all of which hold the same two samples."""
+    samples = Samples(np.zeros((1, 1), np.float32), np.zeros(1, np.int64))
+    holder = PeerData(samples, samples)
+    kinds = tuple(2 * p // peers for p in range(peers))
+    return Federation((holder,) * peers, kinds, (samples, samples), ("a", "b"))
+
+
+def fake_simulation(settings: Settings, method: Method, seed: int = 0) -> tuple[Simulator, FakeEngine]:
+    """A simulation of so many peers as the settings say, without training."""
+    federation = fake_federation(settings.scenario.peers)
+    engine = FakeEngine(federation.kinds)
+    return build_simulator(settings, method, seed, federation, engine, CPU), engine
