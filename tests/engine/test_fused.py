@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
+from pens.engine import optimizers, update
 from pens.engine.batches import Batch, plan_visits
 from pens.engine.fused import FusedConv2d, _Stacked, fuse
 from pens.engine.fused_adam import adam_step
@@ -23,6 +25,7 @@ from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe, corrections
 from pens.engine.training import LoopEngine, StackEngine
 from pens.nets import NetFactory
+from tests.engine.networks import IMAGE_NETWORKS
 from tests.engine.test_training import first_rows, holders
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -123,13 +126,31 @@ def test_a_stack_with_fused_blocks_trains_like_its_models_one_by_one(factory: Ne
     torch.testing.assert_close(together.rows, one_by_one.rows, rtol=1e-3, atol=2e-4)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs them anyway: tests/engine/test_cuda.py")
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("name", list(IMAGE_NETWORKS))
+def test_with_all_kernels_a_stack_trains_like_its_models_one_by_one(
+    name: str, optimizer: Literal["adam", "sgd"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (update, optimizers):
+        monkeypatch.setattr(module, "has_kernels", lambda _: True)
+    data, factory = holders((5, 3), (1, 8, 8)), IMAGE_NETWORKS[name]
+    network = StackedNetwork(factory, data.x[0, :3], 10, levels=("fused",), precision="tf32x3")
+    loop = LoopEngine(StackedNetwork(factory, data.x[0, :3], 10, stacked=False))
+    rows, recipe = first_rows(network, 2), Recipe(optimizer, 1e-3, 0.9, 1e-3, 4)
+    together = StackEngine(network, 1 << 30).train(rows, data, [0, 1], [7, 8], 1, recipe)
+    one_by_one = loop.train(rows, data, [0, 1], [7, 8], 1, recipe)
+    torch.testing.assert_close(together.rows, one_by_one.rows, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(together.loss, one_by_one.loss, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 def test_the_fused_step_is_adams(decay: float) -> None:
     """Three steps of two rows that lie apart, the second of which sits one step out."""
     generator = torch.Generator().manual_seed(0)
     wide = torch.randn(2, 1500, generator=generator).to(DEVICE)
     rows, expected = wide[:, :1300], [wide[k, :1300].clone().requires_grad_() for k in range(2)]
-    optimizers = [torch.optim.Adam([row], lr=0.01, weight_decay=decay) for row in expected]
+    plain = [torch.optim.Adam([row], lr=0.01, weight_decay=decay) for row in expected]
     mean, square = torch.zeros(2, 1300, device=DEVICE), torch.zeros(2, 1300, device=DEVICE)
     table, taken = corrections(0.01, 3).to(DEVICE), [0, 0]
     for step in range(3):
@@ -139,7 +160,7 @@ def test_the_fused_step_is_adams(decay: float) -> None:
             if active[k]:
                 taken[k] += 1
                 expected[k].grad = gradients[k]
-                optimizers[k].step()
+                plain[k].step()
         count = torch.tensor(taken, device=DEVICE)
         adam_step(rows, gradients, mean, square, count, table, active, decay, (0.9, 0.999), 1e-8)
     torch.testing.assert_close(rows, torch.stack(expected).detach(), rtol=1e-5, atol=1e-6)

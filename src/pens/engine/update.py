@@ -117,7 +117,8 @@ class StackUpdate:
         """Forward and backward: leaves each peer's gradient in `gradients`."""
         layout = self.network.in_work
         tensors = layout.tensors(self.rows)
-        leaves = [tensors[p.name].detach().requires_grad_() for p in layout.trained]
+        # .data, not detach: the network may write to its buffers, which share the rows' memory but no weight's
+        leaves = [tensors[p.name].data.requires_grad_() for p in layout.trained]
         tensors |= {p.name: leaf for p, leaf in zip(layout.trained, leaves, strict=True)}
         self.network.homes.offer(layout.homes(self.gradients))
         scores = self.network.logits(tensors, batch.x, batch.keys, train=True)
