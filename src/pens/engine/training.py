@@ -30,6 +30,7 @@ from pens.engine.update import StackUpdate, rounded_up, sample_losses
 from pens.nets import NetFactory
 
 _LARGE_SAMPLE_BYTES = 64 << 10  # activations of one sample: the digits network has 17 kB, the paper's over 300
+_RECORDED_BYTES = 2 << 30  # models and optimizer state of one recorded step; some thirty sizes of it may be kept
 _SAMPLES_AT_ONCE = 64  # per model in an evaluation; fixed, so that no bit depends on the memory given
 
 
@@ -95,17 +96,20 @@ class StackEngine:
     ) -> Trained:
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         per_model = self.network.bytes_per_sample * recipe.batch_size + 5 * 4 * self.network.size
-        parts = []
-        for chunk in _chunks(len(rows), self.memory_bytes // per_model):
+        new_rows, loss = torch.empty_like(rows), torch.empty(len(rows), device=rows.device)
+        at_once = min(self.memory_bytes // per_model, _RECORDED_BYTES // (3 * 4 * self.network.size))
+        for chunk in _chunks(len(rows), at_once):
             pick = self._filled_up(chunk, len(data.counts))
             some_slots, some_keys = [slots[i] for i in pick], [keys[i] for i in pick]
             visits = plan_visits(
                 data, some_slots, torch.tensor(some_keys, device=rows.device), epochs, recipe.batch_size
             )
             update = self._update(data, recipe, len(pick), len(visits))
-            new_rows, loss = update.run(rows[pick], some_slots, visits)
-            parts.append((new_rows[: len(chunk)], loss[: len(chunk)]))
-        return Trained(torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]).cpu().numpy())
+            some_rows, some_loss = update.run(rows[pick], some_slots, visits)
+            new_rows[chunk.start : chunk.stop], loss[chunk.start : chunk.stop] = (
+                part[: len(chunk)] for part in (some_rows, some_loss)
+            )
+        return Trained(new_rows, loss.cpu().numpy())
 
     def _filled_up(self, chunk: range, everybody: int) -> list[int]:
         """The chunk's models, and on a GPU some of them again, up to a size for which a step may be recorded."""
@@ -147,7 +151,8 @@ class StackEngine:
         longest = subset.count(data.longest) if subset else data.longest  # whoever is in this call
         samples = min(longest, _SAMPLES_AT_ONCE)
         parts = []
-        for chunk in _chunks(len(rows), self.memory_bytes // (self.network.bytes_per_sample * samples)):
+        per_model = self.network.bytes_per_sample * samples + 2 * 4 * self.network.size
+        for chunk in _chunks(len(rows), self.memory_bytes // per_model):
             pick = [*chunk] if len(chunk) > 1 else [*chunk, *chunk]
             tensors = self.network.tensors(models.read([rows[i] for i in pick]))
             slot = torch.tensor([slots[i] for i in pick], device=models.device)
