@@ -10,8 +10,9 @@ import resource
 import sys
 import time
 
-from pens.presets import preset
 from tests.fakes import fake_simulation
+
+from pens.presets import preset
 
 
 def measure(method: str, schedule: str, peers: int) -> None:
