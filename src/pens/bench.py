@@ -23,7 +23,7 @@ from pens.config import EngineSettings
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack
 from pens.engine.costs import layer_costs
-from pens.engine.devices import device_name, resolve_device
+from pens.engine.devices import device_name, peak_memory_bytes, resolve_device
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import new_engine
@@ -73,6 +73,7 @@ class BenchResult:
     """Seconds in a training step of all peers, by a layer's name."""
     peak_tflops: float
     rows: list[Row]
+    peak_memory_bytes: int
 
 
 def run_bench(settings: BenchSettings) -> BenchResult:
@@ -122,6 +123,7 @@ def run_bench(settings: BenchSettings) -> BenchResult:
             Row("evaluation", "samples", tested[0], tested[1], tested[1] * forward / 1e12),
             Row(f"merging {_MERGED} models", "merges", merged[0], merged[1], None),
         ],
+        peak_memory_bytes=peak_memory_bytes(device),
     )
 
 

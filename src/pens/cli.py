@@ -34,7 +34,7 @@ from pens.data.sources import survey
 from pens.errors import Interrupted, PensError, SettingsError
 from pens.presets import PRESETS
 from pens.presets import preset as find_preset
-from pens.report.tables import LEGEND, duration, results_table
+from pens.report.tables import LEGEND, duration, results_table, size
 from pens.results import ExperimentResult, RunResult
 from pens.runlog import ExperimentDir
 
@@ -157,7 +157,7 @@ def bench_command(
     console.print(bench_table(result, peers, batch_size))
     console.print(
         f"TFLOP/s count the network's own operations; a large matrix product reaches {result.peak_tflops:.2f} on this "
-        "device. Compare ratios between machines, not rates.",
+        f"device. Compare ratios between machines, not rates. Peak memory: {size(result.peak_memory_bytes)}.",
         style="dim",
     )
 
@@ -269,6 +269,10 @@ def _print_table(console: Console, result: ExperimentResult, name: str) -> None:
     title = f"{name}: {peers} peers, kinds {kinds}, {seeds} seed{'s' if seeds > 1 else ''}"
     console.print(results_table(result.table, escape(title)))
     console.print(LEGEND, style="dim")
+    peak = max(result.runs, key=lambda run: run.peak_memory_bytes)
+    console.print(
+        f"peak memory: {size(peak.peak_memory_bytes)} ({peak.method} seed {peak.seed}, {peak.device})", style="dim"
+    )
     for run in result.runs:
         for message in run.warnings[:3]:
             console.print(f"[yellow]note[/yellow] {run.method} seed {run.seed}: {message}", soft_wrap=True)

@@ -6,11 +6,13 @@ who is like them, and to measure. Nothing below is handed it.
 
 from __future__ import annotations
 
+import gc
 import operator
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ from pens.data.samples import Dataset
 from pens.data.scenarios import Federation, PeerData, pooled, rotated_federation
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
-from pens.engine.devices import device_name, resolve_device
+from pens.engine.devices import device_name, forget_peak_memory, peak_memory_bytes, resolve_device
 from pens.engine.optimizers import Recipe
 from pens.engine.training import Engine, new_engine
 from pens.errors import Interrupted, RunDirError, SettingsError
@@ -233,6 +235,7 @@ class Experiment:
         self, method: Method, seed: int, federation: Federation, run_dir: RunDir | None, observer: Observer
     ) -> RunResult:
         observer.started(method, seed)
+        forget_peak_memory(self._torch_device)
         simulator = build_simulator(self.record.settings, method, seed, federation, self._engine, self._torch_device)
         clock = _Clock()
         saved = run_dir.load_checkpoint() if run_dir else None
@@ -248,7 +251,8 @@ class Experiment:
         warned = _Warnings(simulator, lambda message: observer.warned(method, seed, message))
         try:
             while not simulator.is_over():
-                simulator.advance()
+                with _collector_paused():
+                    simulator.advance()
                 warned.look()
                 observer.progressed(method, seed, simulator.progress())
                 if run_dir and clock.is_time_to_save(self.record.settings.engine.checkpoint_every_s):
@@ -258,9 +262,10 @@ class Experiment:
                 _save(run_dir, simulator, clock)
             raise
         result = self._measure(method, seed, federation, simulator, clock)
-        if run_dir:
-            run_dir.save(result)
-        return result
+        if not run_dir:
+            return result
+        run_dir.save(result)
+        return replace(result, models=run_dir.models())
 
     def _measure(
         self, method: Method, seed: int, federation: Federation, simulator: Simulator, clock: _Clock
@@ -299,6 +304,7 @@ class Experiment:
             seconds=clock.total(),
             warnings=tuple(_all_warnings(simulator)),
             device=device_name(self._torch_device),
+            peak_memory_bytes=peak_memory_bytes(self._torch_device),
         )
 
 
@@ -396,6 +402,18 @@ def _per_kind(settings: Settings) -> int:
 
 
 # --- bookkeeping ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Events, names and jobs come and go by the million and hold no cycles: looking for some can double the cost."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Clock:

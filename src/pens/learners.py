@@ -36,6 +36,9 @@ from pens.jobs import JobGraph, Scoring, Updating
 from pens.messages import ModelRef, PeerId, Score, Update
 from pens.policies import EarlyStopping, Tally, select_top_m
 
+_MODELS_PER_PEER = 3  # its last, its next and its best: what rounds need, and what is reserved
+_COMPARISONS_AT_ONCE = 20_000  # so that lists of what is compared stay small at any number of peers
+
 
 @dataclass(frozen=True)
 class LearningRules:
@@ -58,7 +61,7 @@ class Learners:
         """`first_models` [peer, size]: each peer's untrained model."""
         device = first_models.device
         self.engine, self.rules = engine, rules
-        self.models = ModelStack(engine.network.size, device)
+        self.models = ModelStack(engine.network.size, device, _MODELS_PER_PEER * len(data))
         self._train = SampleStack([d.train for d in data], device)
         self._val = SampleStack([d.val for d in data], device)
         self._rows: dict[ModelRef, int] = {}
@@ -137,7 +140,7 @@ class Learners:
 
     def compare(self) -> None:
         """Work off the comparisons that are ready."""
-        while scorings := self.jobs.take_scorings(self.rules.max_batch):
+        while scorings := self.jobs.take_scorings(self.rules.max_batch or _COMPARISONS_AT_ONCE):
             self._score(scorings)
 
     def _score(self, jobs: list[Scoring]) -> None:

@@ -23,16 +23,21 @@ class Traffic:
     A simulation runs ahead of its own end: what is not certain to lie before it is kept apart, with its time.
     """
 
-    def __init__(self, num_peers: int) -> None:
+    def __init__(self, num_peers: int, certain_until: float = 0.0) -> None:
         self.sent, self.received, self.refused = ([0] * num_peers for _ in range(3))
+        self._certain_until = certain_until
         self._uncertain: deque[tuple[float, Kind, PeerId]] = deque()
 
     def count(self, kind: Kind, peer: PeerId, time: float) -> None:
         """One more model. Times never decrease."""
-        self._uncertain.append((time, kind, peer))
+        if time <= self._certain_until:
+            getattr(self, kind)[peer] += 1
+        else:
+            self._uncertain.append((time, kind, peer))
 
     def settle(self, until: float) -> None:
         """All up to that time did happen."""
+        self._certain_until = max(self._certain_until, until)
         while self._uncertain and self._uncertain[0][0] <= until:
             _, kind, peer = self._uncertain.popleft()
             getattr(self, kind)[peer] += 1

@@ -90,7 +90,7 @@ class RunResult:
     pairs: Pairs
     history: History
     models: Mapping[str, torch.Tensor]
-    """The tested model of each peer.  {name: [peer, *shape]}"""
+    """The tested model of each peer.  {name: [peer, *shape]}; of a run that is on disk, read when asked for"""
     rounds: float
     """Virtual time at the end."""
     mean_batch: float
@@ -99,6 +99,8 @@ class RunResult:
     """Wall-clock time, interruptions not counted."""
     warnings: tuple[str, ...]
     device: str
+    peak_memory_bytes: int
+    """Of the tensors on a GPU during the run; on a CPU of the whole process until its end."""
 
     @property
     def mean_accuracy(self) -> float:

@@ -17,7 +17,8 @@ import json
 import os
 import platform
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,10 @@ class RunDir:
         _write_json(self.folder / "result.json", _result_json(result))
         self._checkpoint.unlink(missing_ok=True)
 
+    def models(self) -> StoredTensors:
+        """The tested models of a complete run."""
+        return StoredTensors(self.folder / "models.safetensors")
+
     def read(self) -> RunResult:
         """A complete run."""
         data = _read_json(self.folder / "result.json")
@@ -185,18 +190,41 @@ class RunDir:
                 communication=_communication(data["communication"]),
                 pairs=Pairs(**_read_table(self.folder / "pairs.parquet")),
                 history=History(**_read_table(self.folder / "history.parquet")),
-                models=_read_tensors(self.folder / "models.safetensors")[0],
+                models=self.models(),
                 rounds=data["rounds"],
                 mean_batch=data["mean_batch"],
                 seconds=data["seconds"],
                 warnings=tuple(data["warnings"]),
                 device=data["device"],
+                peak_memory_bytes=data["peak_memory_bytes"],
             )
         except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
             raise RunDirError(
                 f"{self.folder}: not a run of this version of pens ({error!r}): "
                 "delete that folder and resume, and this run starts anew"
             ) from None
+
+
+class StoredTensors(Mapping[str, Tensor]):
+    """Tensors in a file, each read when it is asked for: a table of ten runs needs no model of theirs in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with _opened(path) as file:
+            self._names = list(file.keys())
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._names:
+            raise KeyError(name)
+        with _opened(self._path) as file:
+            tensor: Tensor = file.get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _result_json(result: RunResult) -> dict[str, Any]:
@@ -220,6 +248,7 @@ def _result_json(result: RunResult) -> dict[str, Any]:
         "seconds": result.seconds,
         "warnings": list(result.warnings),
         "device": result.device,
+        "peak_memory_bytes": result.peak_memory_bytes,
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -284,8 +313,14 @@ def _read_table(path: Path) -> dict[str, Any]:
 
 
 def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+            yield file
     except (OSError, safetensors.SafetensorError) as error:
         raise RunDirError(f"{path}: cannot be read: {error}{_anew(path)}") from None

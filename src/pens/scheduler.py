@@ -1,16 +1,20 @@
 """Event heap and virtual clock.
 
-Entries are (time, counter, peer, event): events at the same time come out in the order in which they went in.
+Entries are (time, counter, peer, event): events at the same time come out in the order in which they went in. What
+happens at once (in `rounds`, every message) goes through a plain queue beside the heap, at a cost that does not grow
+with the number of events.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from typing import Any
 
 from pens.messages import Event, ModelRef, PeerId, Received, Start, Updated, Wake
 
+Entry = tuple[float, int, PeerId, Event]
 _BARE: dict[str, Event] = {"start": Start(), "wake": Wake(), "updated": Updated()}
 _NAME = {type(event): name for name, event in _BARE.items()}
 
@@ -20,31 +24,47 @@ class EventQueue:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._heap: list[tuple[float, int, PeerId, Event]] = []
+        self._heap: list[Entry] = []
+        self._at_once: deque[Entry] = deque()  # of the current time, so that all else of that time came before
         self._counter = 0
 
     def put(self, delay: float, peer: PeerId, event: Event) -> None:
         """Let an event happen `delay` from now."""
-        heapq.heappush(self._heap, (self.now + delay, self._counter, peer, event))
+        entry = (self.now + delay, self._counter, peer, event)
         self._counter += 1
+        if delay:
+            heapq.heappush(self._heap, entry)
+        else:
+            self._at_once.append(entry)
 
     def next_before(self, end: float) -> tuple[PeerId, Event] | None:
         """The next event before `end`, with the clock moved to it. None if there is none, with the clock moved to `end`
         where that is a time to come."""
-        if not self._heap or self._heap[0][0] >= end:
+        upcoming = self._first()
+        if upcoming is None or upcoming[0][0] >= end:
             self.now = end if self.now < end < math.inf else self.now
             return None
-        self.now, _, peer, event = heapq.heappop(self._heap)
+        self.now, _, peer, event = heapq.heappop(self._heap) if upcoming is self._heap else self._at_once.popleft()
         return peer, event
 
+    def _first(self) -> list[Entry] | deque[Entry] | None:
+        """Where the next event waits."""
+        if self._heap and self._at_once:
+            return self._heap if self._heap[0][:2] < self._at_once[0][:2] else self._at_once
+        return self._heap or self._at_once or None
+
     def state(self) -> dict[str, Any]:
-        entries = [[t, c, p, *_encode(e)] for t, c, p, e in sorted(self._heap, key=lambda entry: entry[:2])]
+        entries = [[t, c, p, *_encode(e)] for t, c, p, e in self._entries()]
         return {"now": self.now, "counter": self._counter, "entries": entries}
+
+    def _entries(self) -> list[Entry]:
+        return sorted([*self._heap, *self._at_once], key=lambda entry: entry[:2])
 
     def restore(self, state: dict[str, Any]) -> None:
         self.now, self._counter = state["now"], state["counter"]
         self._heap = [(t, c, PeerId(p), _decode(*event)) for t, c, p, *event in state["entries"]]
         heapq.heapify(self._heap)
+        self._at_once = deque()
 
 
 def _encode(event: Event) -> list[Any]:

@@ -86,7 +86,7 @@ class Simulator:
         self._selecting: PeerId | None = None
         self._num_going = len(peers)
         self._finish_times = [math.inf] * len(peers)
-        self.traffic = Traffic(len(peers))
+        self.traffic = Traffic(len(peers), math.inf if schedule.metronome else 0.0)
         self.fallbacks: list[PeerId] = []
         """Peers that selected nobody more than expected."""
         self.selections: dict[PeerId, tuple[PeerId, ...]] = {}
@@ -161,8 +161,6 @@ class Simulator:
 
     def _certain_until(self) -> float:
         """A time before which the run cannot have ended."""
-        if self._schedule.metronome:
-            return self.now
         jobs = (self.learners.jobs.next_update(p.me) for p in self.peers if self._done_time(p) == math.inf)
         return max((job.time if job else self._queue.now for job in jobs), default=self._end())
 

@@ -21,6 +21,7 @@ from pens.engine.bits import random_bits
 
 _PAD = 1 << 32  # sorts behind every random number
 _DROPOUT = 0x5DEECE66D
+_SLOTS_AT_ONCE = 256  # on their way to the device
 
 
 class SampleStack:
@@ -33,9 +34,14 @@ class SampleStack:
         first = _tensor(holders[0])
         self.x = torch.zeros((len(holders), longest, *first.shape[1:]), dtype=first.dtype, device=device)
         self.y = torch.zeros((len(holders), longest), dtype=torch.int64, device=device)
-        for slot, holder in enumerate(holders):
-            self.x[slot, : len(holder)] = _tensor(holder)
-            self.y[slot, : len(holder)] = torch.from_numpy(np.ascontiguousarray(holder.y, dtype=np.int64))
+        for start in range(0, len(holders), _SLOTS_AT_ONCE):
+            some = holders[start : start + _SLOTS_AT_ONCE]
+            x = torch.zeros((len(some), *self.x.shape[1:]), dtype=first.dtype)
+            y = torch.zeros((len(some), longest), dtype=torch.int64)
+            for slot, holder in enumerate(some):
+                x[slot, : len(holder)] = _tensor(holder)
+                y[slot, : len(holder)] = torch.from_numpy(np.ascontiguousarray(holder.y, dtype=np.int64))
+            self.x[start : start + len(some)], self.y[start : start + len(some)] = x, y
 
     @property
     def longest(self) -> int:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 
 import torch
 
 from pens.engine.lowering import Level
 from pens.errors import DeviceError
+
+try:
+    import resource
+except ImportError:  # not a Unix
+    resource = None  # type: ignore[assignment]
 
 DOTS = {"fp32": "tf32x3", "tf32": "tf32", "bf16": "bf16"}
 """Precision of a fused block's products, by setting, as Triton calls it. fp32 is three products of the numbers' leading
@@ -72,3 +78,19 @@ def memory_bytes(device: torch.device, megabytes: int) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0] * _CUDA_SHARE)
     return _CPU_CHUNK_MB << 20
+
+
+def forget_peak_memory(device: torch.device) -> None:
+    """Let `peak_memory_bytes` begin anew, where a device can: a GPU, not a process."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """The most that was ever in use: tensors on a GPU, or on a CPU all of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if resource is None:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak << 10

@@ -15,10 +15,12 @@ from torch import Tensor
 class ModelStack:
     """Rows of models on one device."""
 
-    def __init__(self, size: int, device: torch.device) -> None:
+    def __init__(self, size: int, device: torch.device, reserve: int = 0) -> None:
+        """`reserve`: rows to begin with. When they run out, all are copied to a larger place."""
         self._rows = torch.empty((0, size), device=device)
         self._references: list[int] = []
         self._free: list[int] = []
+        self._grow(reserve)
 
     @property
     def device(self) -> torch.device:
@@ -70,7 +72,7 @@ class ModelStack:
 
     def _grow(self, needed: int) -> None:
         old = len(self._rows)
-        new = max(old + needed, old + old // 2)
+        new = old + max(needed, old // 4)
         rows = torch.empty((new, self._rows.shape[1]), device=self.device)
         rows[:old] = self._rows
         self._rows = rows

@@ -33,7 +33,7 @@ from pens.engine.update import StackUpdate, rounded_up, sample_losses
 from pens.nets import NetFactory
 
 _LARGE_SAMPLE_BYTES = 64 << 10  # activations of one sample: the digits network has 17 kB, the paper's over 300
-_MODELS_AT_ONCE = 512  # in training; more bring no speed, and each size that is recorded keeps its memory
+_RECORDED_BYTES = 1 << 30  # models, gradients and optimizer state of one recorded step; some thirty may be kept
 _SAMPLES_AT_ONCE = 64  # per model in an evaluation; fixed, so that no bit depends on the memory given
 
 
@@ -100,19 +100,22 @@ class StackEngine:
     ) -> Trained:
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         per_model = self.network.bytes_per_sample * recipe.batch_size + 5 * 4 * self.network.size
+        at_once = _RECORDED_BYTES // (4 * 4 * self.network.size)
+        new_rows, loss = torch.empty_like(rows), torch.empty(len(rows), device=rows.device)
 
-        def work(network: StackedNetwork, chunk: range) -> tuple[Tensor, Tensor]:
+        def work(network: StackedNetwork, chunk: range) -> None:
             pick = self._filled_up(chunk, len(data.counts))
             some_slots, some_keys = [slots[i] for i in pick], [keys[i] for i in pick]
             visits = plan_visits(
                 data, some_slots, torch.tensor(some_keys, device=rows.device), epochs, recipe.batch_size
             )
             update = self._update(network, data, recipe, len(pick), len(visits))
-            new_rows, loss = update.run(rows[pick], some_slots, visits)
-            return new_rows[: len(chunk)], loss[: len(chunk)]
+            some_rows, some_loss = update.run(rows[pick], some_slots, visits)
+            new_rows[chunk.start : chunk.stop] = some_rows[: len(chunk)]
+            loss[chunk.start : chunk.stop] = some_loss[: len(chunk)]
 
-        parts = self._cores.map(work, self._cut(len(rows), per_model, _MODELS_AT_ONCE))
-        return Trained(torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]).cpu().numpy())
+        self._cores.map(work, self._cut(len(rows), per_model, at_once))
+        return Trained(new_rows, loss.cpu().numpy())
 
     def _cut(self, total: int, bytes_each: int, most: int) -> list[range]:
         """Chunks that fit the memory while all cores work, one for each core if there are enough models."""
@@ -159,6 +162,7 @@ class StackEngine:
         counts = _counts(data, slots, subset)
         longest = subset.count(data.longest) if subset else data.longest  # whoever is in this call
         samples = min(longest, _SAMPLES_AT_ONCE)
+        per_model = self.network.bytes_per_sample * samples + 2 * 4 * self.network.size
 
         @torch.no_grad()
         def work(network: StackedNetwork, chunk: range) -> Evaluation:
@@ -170,7 +174,7 @@ class StackEngine:
             losses, hits = (torch.cat(column, 1)[: len(chunk)].cpu().numpy() for column in zip(*runs, strict=True))
             return _summed(losses, hits, [counts[i] for i in chunk])
 
-        parts = self._cores.map(work, self._cut(len(rows), self.network.bytes_per_sample * samples, len(rows)))
+        parts = self._cores.map(work, self._cut(len(rows), per_model, len(rows)))
         return Evaluation(np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts]))
 
 

@@ -14,6 +14,7 @@ from pens.config import Method
 from pens.data.samples import Array
 from pens.results import ExperimentResult, RunResult
 
+_CELLS = 1000  # of a heatmap, along each side
 COLOURS: dict[Method, str] = {
     "local": "#8c8c8c",
     "random": "#d1843c",
@@ -40,10 +41,9 @@ def write_heatmaps(result: ExperimentResult, path: Path) -> bool:
 
 
 def _draw_heatmap(axis: Axes, run: RunResult) -> AxesImage:
-    order = np.argsort(run.kinds, kind="stable")
-    matrix = run.pairs.merge_matrix(len(run.kinds))[np.ix_(order, order)]
+    matrix = _merge_map(run)
     image = axis.imshow(matrix / max(1, matrix.max()), cmap="magma", vmin=0, vmax=1, interpolation="nearest")
-    sizes = np.bincount(run.kinds)
+    sizes = np.bincount(run.kinds) * len(matrix) / len(run.kinds)
     ends = np.cumsum(sizes)
     for end in ends[:-1]:
         axis.axhline(end - 0.5, color="white", linewidth=0.8)
@@ -54,6 +54,16 @@ def _draw_heatmap(axis: Axes, run: RunResult) -> AxesImage:
     axis.set_title(run.method)
     axis.set_xlabel("sending peer")
     return image
+
+
+def _merge_map(run: RunResult) -> Array:
+    """Merge counts with peers of one kind side by side; many peers share a cell.  [receiver, sender]"""
+    peers, cells = len(run.kinds), min(len(run.kinds), _CELLS)
+    place = np.empty(peers, np.int64)
+    place[np.argsort(run.kinds, kind="stable")] = np.arange(peers) * cells // peers
+    matrix = np.zeros((cells, cells), np.int64)
+    np.add.at(matrix, (place[run.pairs.receiver], place[run.pairs.sender]), run.pairs.merged)
+    return matrix
 
 
 def write_curves(result: ExperimentResult, path: Path) -> None:
@@ -83,8 +93,9 @@ def _curves(runs: Sequence[RunResult]) -> tuple[Array, Array]:
     times = np.linspace(0, end, 200) if end > 200 else np.arange(0.5, end + 0.25, 0.5)
     curves = []
     for run in runs:
-        for peer in np.unique(run.history.peer):
-            mine = run.history.peer == peer
+        order = np.argsort(run.history.peer, kind="stable")
+        cuts = np.flatnonzero(np.diff(run.history.peer[order])) + 1
+        for mine in np.split(order, cuts):
             when, what = run.history.time[mine], run.history.val_accuracy[mine]
             curves.append(what[np.clip(np.searchsorted(when, times, side="right") - 1, 0, None)])
     return times, np.stack(curves)

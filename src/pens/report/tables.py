@@ -77,5 +77,10 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def size(num_bytes: int) -> str:
+    """340 MB, 2.9 GB"""
+    return f"{num_bytes / 1e6:.0f} MB" if num_bytes < 1e9 else f"{num_bytes / 1e9:.1f} GB"
+
+
 def _optional(value: Interval | None) -> str:
     return value.percent() if value else "–"
