@@ -14,6 +14,7 @@ LAYERS = [
     "rng",
     "config",
     "data.samples",
+    "ledger",
     "data.formats",
     "data.sources",
     "data.scenarios",

@@ -38,14 +38,15 @@ from pens.engine.optimizers import Recipe
 from pens.engine.training import Engine, new_engine
 from pens.errors import Interrupted, RunDirError, SettingsError
 from pens.learners import Learners, LearningRules
+from pens.ledger import Ledger
 from pens.links import Links
 from pens.messages import PeerId
-from pens.metrics import neighbour_agreement
+from pens.metrics import Traffic, neighbour_agreement
 from pens.nets import NetFactory, net_factory
 from pens.peer import Peer, Plan, Search
 from pens.policies import SelectionRule
 from pens.presets import preset
-from pens.results import Communication, ExperimentResult, History, Pairs, RunResult
+from pens.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
 from pens.runlog import ExperimentDir, ExperimentRecord, RunDir
 from pens.simulator import Schedule, Simulator, Trace
 from pens.topology import Others
@@ -291,13 +292,15 @@ class Experiment:
                 model_bytes=4 * self._engine.network.size,
             ),
             pairs=_pairs(learners),
-            history=_history(learners),
+            history=_history(learners, traffic),
             models=tensors,
             rounds=simulator.now,
             mean_batch=learners.num_updates / max(1, learners.num_batches),
             seconds=clock.total(),
             warnings=tuple(_all_warnings(simulator)),
             device=device_name(self._torch_device),
+            comparisons=_comparisons(learners.comparisons),
+            data_sizes=_data_sizes(federation.peers, pool=method == "central"),
         )
 
 
@@ -465,7 +468,24 @@ def _pairs(learners: Learners) -> Pairs:
     return Pairs(*(np.array(column, np.int64) for column in columns))
 
 
-def _history(learners: Learners) -> History:
+def _comparisons(ledger: Ledger) -> Comparisons | None:
+    """Counts per receiver, round and sender, in that order, whatever order they were computed in."""
+    if not len(ledger):
+        return None
+    columns = tuple(ledger.column(name) for name in ("peer", "round", "sender"))
+    shape = tuple(int(c.max()) + 1 for c in columns)
+    keys, place, sampled = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True, return_counts=True)
+    selected = np.bincount(place, ledger.column("chosen"), len(keys)).astype(np.int64)
+    receiver, round_, sender = np.unravel_index(keys, shape)
+    return Comparisons(receiver, round_, sender, sampled, selected)
+
+
+def _data_sizes(peers: Sequence[PeerData], pool: bool) -> DataSizes:
+    train, val = np.array([len(p.train) for p in peers]), np.array([len(p.val) for p in peers])
+    return DataSizes(train.sum(keepdims=True), val.sum(keepdims=True)) if pool else DataSizes(train, val)
+
+
+def _history(learners: Learners, traffic: Traffic) -> History:
     records = learners.sorted_history()
 
     def column(name: str, kind: type) -> Array:
@@ -480,4 +500,5 @@ def _history(learners: Learners) -> History:
         train_loss=column("train_loss", np.float64),
         val_loss=column("val_loss", np.float64),
         val_accuracy=column("val_accuracy", np.float64),
+        received=traffic.received_at(column("peer", np.int64), column("version", np.int64)),
     )

@@ -31,6 +31,7 @@ from pens.engine.batches import SampleStack
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Engine
+from pens.ledger import Ledger
 from pens.messages import ModelRef, PeerId, Score, Update
 from pens.policies import EarlyStopping, Tally, select_top_m
 
@@ -44,6 +45,8 @@ class Scoring:
     models: tuple[ModelRef, ...]
     top_m: int | None
     """How many of the models are chosen, by their scores; None: all, without scores."""
+    before: int
+    """Updates that the peer had begun before: in step 1, the round."""
 
     @property
     def needs(self) -> tuple[ModelRef, ...]:
@@ -118,6 +121,8 @@ class Learners:
         self.merges: list[Counter[PeerId]] = [Counter() for _ in data]
         """How often each peer merged a model of each other."""
         self.scored = [0] * len(data)
+        self.comparisons = Ledger("peer", "round", "sender", "chosen")
+        """Every comparison of step 1: in which round, whose model, and whether it was among the top m."""
         self.history: list[UpdateRecord] = []
         self.setbacks: Counter[PeerId] = Counter()
         """Updates undone because the loss was not finite."""
@@ -148,13 +153,14 @@ class Learners:
 
     def record_score(self, peer: PeerId, action: Score, time: float) -> None:
         """The models were retained for the peer; they are released when the job is done."""
-        self._pending.append(Scoring(peer, time, action.models, action.m))
+        self._pending.append(Scoring(peer, time, action.models, action.m, self._versions[peer]))
 
     def record_update(self, peer: PeerId, own: ModelRef, action: Update, time: float) -> ModelRef:
         """Likewise. Returns the name of the model that will come out, retained once for the caller."""
         self._versions[peer] += 1
         out = self.retain(ModelRef(peer, self._versions[peer]))
-        job = Updating(peer, time, action.models, action.top_m, action.epochs, action.may_stop, self.retain(own), out)
+        what = (action.models, action.top_m, out.version - 1, action.epochs, action.may_stop)
+        job = Updating(peer, time, *what, self.retain(own), out)
         self._pending.append(job)
         return out
 
@@ -205,6 +211,8 @@ class Learners:
         best = select_top_m(senders, [losses[ref, job.peer] for ref in job.models], job.top_m)
         self.tallies[job.peer].add(senders, [senders[i] for i in best])
         self.scored[job.peer] += len(senders)
+        for i, sender in enumerate(senders):
+            self.comparisons.add(job.peer, job.before, sender, i in best)
         return tuple(job.models[i] for i in best)
 
     def _update(self, jobs: list[Updating], chosen: list[tuple[ModelRef, ...]], epochs: int) -> None:
@@ -319,7 +327,8 @@ class Learners:
             "num_updates": self.num_updates,
             "num_batches": self.num_batches,
         }
-        return data, {"models": self.models.read(rows), "history": torch.from_numpy(history)}
+        tensors = {"models": self.models.read(rows), "history": torch.from_numpy(history)}
+        return data, {**tensors, "comparisons": self.comparisons.state()}
 
     def restore(self, data: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become what `state` described."""
@@ -341,6 +350,7 @@ class Learners:
         self.merges = [_counter(m) for m in data["merges"]]
         self.scored, self.setbacks = list(data["scored"]), _counter(data["setbacks"])
         self.num_updates, self.num_batches = data["num_updates"], data["num_batches"]
+        self.comparisons.restore(tensors["comparisons"])
         self.history = [
             UpdateRecord(t, PeerId(int(p)), int(v), bool(s), int(m), *losses)
             for t, p, v, s, m, *losses in tensors["history"].tolist()

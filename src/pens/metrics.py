@@ -12,6 +12,7 @@ import numpy as np
 from scipy import stats
 
 from pens.data.samples import Array
+from pens.ledger import Ledger
 from pens.messages import PeerId
 
 
@@ -20,6 +21,19 @@ class Traffic:
 
     def __init__(self, num_peers: int) -> None:
         self.sent, self.received, self.refused = ([0] * num_peers for _ in range(3))
+        self.at_update = Ledger("peer", "version", "received")
+        """What each peer had received when it began the update that made this version of its model."""
+
+    def begin_update(self, peer: PeerId, version: int) -> None:
+        self.at_update.add(peer, version, self.received[peer])
+
+    def received_at(self, peer: Array, version: Array) -> Array:
+        """Models that peers had received when they began these updates, refused ones included.  [update]"""
+        peers, versions = self.at_update.column("peer"), self.at_update.column("version")
+        order = np.lexsort((versions, peers))
+        begins = np.searchsorted(peers[order], peer)  # a peer's versions are 1, 2, 3, …
+        counts: Array = self.at_update.column("received")[order][begins + version - 1]
+        return counts
 
     def state(self) -> dict[str, list[int]]:
         return {"sent": self.sent, "received": self.received, "refused": self.refused}

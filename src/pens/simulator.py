@@ -135,7 +135,9 @@ class Simulator:
             case Update():
                 delay = self._schedule.links.training_delay(action.epochs)
                 delay = 0.5 if self._schedule.metronome else delay
-                self._coming[me] = self.learners.record_update(me, self.current[me], action, self.now + delay)
+                coming = self.learners.record_update(me, self.current[me], action, self.now + delay)
+                self._coming[me] = coming
+                self.traffic.begin_update(me, coming.version)
                 self._queue.put(delay, me, Updated())
             case Select():
                 self._handle(me, Selected(self._select(me)))
@@ -186,7 +188,7 @@ class Simulator:
             "fallbacks": self.fallbacks,
             "selections": [[peer, list(neighbours)] for peer, neighbours in self.selections.items()],
         }
-        return data, tensors
+        return data, {**tensors, "traffic": self.traffic.at_update.state()}
 
     def restore(self, data: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become what `state` described."""
@@ -198,6 +200,7 @@ class Simulator:
         self.current = [ModelRef(PeerId(p), v) for p, v in enumerate(data["current"])]
         self._coming = [None if v is None else ModelRef(PeerId(p), v) for p, v in enumerate(data["coming"])]
         self.traffic.restore(data["traffic"])
+        self.traffic.at_update.restore(tensors["traffic"])
         self.fallbacks = [PeerId(p) for p in data["fallbacks"]]
         self.selections = {PeerId(p): tuple(PeerId(n) for n in neighbours) for p, neighbours in data["selections"]}
 
