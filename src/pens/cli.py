@@ -120,6 +120,21 @@ def show_command(folder: Annotated[Path, typer.Argument(help="A run directory.")
     console.print(f"[dim]pictures: {', '.join(map(str, pictures))}[/dim]", soft_wrap=True)
 
 
+@app.command("report")
+def report_command(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="One or several run directories.")],
+    out: Annotated[Path, typer.Option(help="The page; pictures and their numbers go into a folder beside it.")] = Path(
+        "report.html"
+    ),
+) -> None:
+    """Write one page about runs: accuracy, curves, neighbours, who gained, costs, tests, how to repeat."""
+    from pens.report.page import write_report
+
+    page, *files = write_report(folders, out)
+    place = f"{page}; {len(files)} pictures and tables in {files[0].parent}"
+    _console().print(f"report: {place}", style="dim", markup=False, soft_wrap=True)
+
+
 @app.command("bench")
 def bench_command(
     network: Annotated[
