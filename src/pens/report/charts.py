@@ -334,8 +334,8 @@ def differences_chart(found: Sequence[Difference]) -> Chart:
     canvas.line(x(0), 4, x(0), height - 34, "ink", 1)
     for number, d in enumerate(found):
         top = row * number
-        canvas.text(left, top + 17, f"{d.better} − {d.other}", bold=True)
-        canvas.text(right, top + 17, points(d.mean), "ink", "end")
+        canvas.text(left, top + 17, f"{d.better} − {d.other}", bold=True, halo=True)
+        canvas.text(right, top + 17, points(d.mean), "ink", "end", halo=True)
         colour = d.better if d.is_clear else "soft"
         if d.mean.half_width:
             ends_of_bar = (x(100 * (d.mean.mean + s * d.mean.half_width)) for s in (-1, 1))

@@ -15,11 +15,30 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from pens.errors import ReportError
 from pens.report.charts import Chart, Row
-from pens.report.sections import Section, missing, overview, sections, verdict, what_was_run
+from pens.report.headline import missing, overview, verdict, what_was_run
+from pens.report.section import Section
+from pens.report.sections.accuracy import accuracy_section
+from pens.report.sections.costs import costs_section
+from pens.report.sections.curves import curves_section
+from pens.report.sections.luck import luck_section
+from pens.report.sections.merges import merges_section
+from pens.report.sections.neighbours import neighbours_section
+from pens.report.sections.peers import peers_section
+from pens.report.sections.settings import settings_section
 from pens.report.study import Study, read_studies
 from pens.report.svg import DARK, LIGHT, standalone
 
 _GENERATOR = "pens report"
+_SECTIONS = (
+    accuracy_section,
+    curves_section,
+    merges_section,
+    neighbours_section,
+    peers_section,
+    costs_section,
+    luck_section,
+    settings_section,
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +120,7 @@ def _views(studies: Sequence[Study], folder: str) -> list[StudyView]:
                     verdict(study),
                     what_was_run(study),
                     missing(study),
-                    tuple(sections(study)),
+                    tuple(section(study) for section in _SECTIONS),
                 )
             )
         else:
@@ -119,7 +138,15 @@ def _csv(columns: Sequence[str], rows: Sequence[Row]) -> str:
 
 def _template() -> Template:
     text = resources.files("pens.report").joinpath("page.html.j2").read_text(encoding="utf-8")
-    return Environment(autoescape=True, undefined=StrictUndefined).from_string(text)
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment.filters["words"] = _unbroken
+    return environment.from_string(text)
+
+
+def _unbroken(text: str) -> str:
+    """Numbers that keep their ± and their units beside them at the end of a line."""
+    text = text.replace(" ± ", "\u00a0±\u00a0")
+    return re.sub(r"(?<=[0-9]) (?=%|[kMG]?B\b)", "\u00a0", text)
 
 
 def _version() -> str:

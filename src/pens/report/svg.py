@@ -95,13 +95,14 @@ class Canvas:
 
     def text(
         self, x: float, y: float, words: str, fill: str = "ink", anchor: str = "start", size: float = 12.0,
-        bold: bool = False, turned: bool = False,
+        bold: bool = False, turned: bool = False, halo: bool = False,
     ) -> None:  # fmt: skip
         weight = ' font-weight="600"' if bold else ""
+        ring = f' stroke="{colour("paper")}" stroke-width="4" paint-order="stroke"' if halo else ""
         turn = f' transform="rotate(-90 {_n(x)} {_n(y)})"' if turned else ""
         self._shapes.append(
             f'<text x="{_n(x)}" y="{_n(y)}" fill="{colour(fill)}" text-anchor="{anchor}" font-size="{_n(size)}"'
-            f"{weight}{turn}>{escape(words)}</text>"
+            f"{weight}{ring}{turn}>{escape(words)}</text>"
         )
 
     def image(self, x: float, y: float, width: float, height: float, png_base64: str) -> None:
@@ -148,7 +149,8 @@ def scale_over(low: float, high: float, start: float, end: float, about: int = 5
 
 def tick_label(value: float) -> str:
     """0.25, 20, 1,500"""
-    return f"{value:,.0f}" if abs(value) >= 10 or value == round(value) else f"{value:g}"
+    text = f"{value:,.0f}" if abs(value) >= 10 or value == round(value) else f"{value:g}"
+    return text.replace("-", "−")
 
 
 def spread(places: list[float], gap: float) -> list[float]:
