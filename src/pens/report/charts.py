@@ -42,7 +42,7 @@ def accuracy_chart(table: Sequence[Summary], paper: dict[Method, Cell]) -> Chart
     cells = {row.method: [(row.accuracy, False)] for row in table}
     for method, cell in paper.items():
         cells[method].append((cell.value, True))
-    ends = [100 * (value.mean + s * (value.half_width or 0)) for c in cells.values() for value, _ in c for s in (-1, 1)]
+    ends = [end for values in cells.values() for value, _ in values for end in _ends(value)]
     step = 22.0
     height = 40 + sum(step * len(c) + 10 for c in cells.values())
     canvas = Canvas("Test accuracy of each method with its 95 % interval", height)
@@ -67,9 +67,15 @@ def accuracy_chart(table: Sequence[Summary], paper: dict[Method, Cell]) -> Chart
 
 
 def _interval_mark(canvas: Canvas, x: Scale, y: float, value: Interval, colour: str, hollow: bool) -> None:
-    if value.half_width:
-        canvas.line(x(100 * (value.mean - value.half_width)), y, x(100 * (value.mean + value.half_width)), y, colour, 2)
+    low, high = _ends(value)
+    canvas.line(x(low), y, x(high), y, colour, 2)
     (canvas.diamond if hollow else canvas.dot)(x(100 * value.mean), y, colour)
+
+
+def _ends(value: Interval) -> tuple[float, float]:
+    """Of an interval of accuracies, in per cent; with few seeds it may reach beyond what is possible."""
+    half = value.half_width or 0
+    return max(0.0, 100 * (value.mean - half)), min(100.0, 100 * (value.mean + half))
 
 
 # --- learning curves --------------------------------------------------------------------------------------------------
@@ -91,12 +97,12 @@ AXIS_UNITS: dict[Axis, float] = {"rounds": 1, "time": 1, "bytes": 1e6, "forwards
 
 def curves_chart(curves: Sequence[Curve], still: dict[Method, float], axis: Axis) -> Chart:
     """Validation accuracy along an axis. `still`: the final value of methods that do not move along it."""
-    height, bottom, right = 250.0, 206.0, 280.0
+    height, bottom, right = 256.0, 212.0, 280.0
     unit = AXIS_UNITS[axis]
     canvas = Canvas(f"Validation accuracy over {AXIS_TITLES[axis]}", height)
     lows = [100 * float(c.low.min()) for c in curves] + [100 * v for v in still.values()]
     highs = [100 * float(c.high.max()) for c in curves] + [100 * v for v in still.values()]
-    y = scale_over(max(0.0, min(lows)), max(highs), bottom, 18)
+    y = scale_over(max(0.0, min(lows)), max(highs), bottom, 30)
     x = Scale(0, max(float(c.at[-1]) for c in curves) / unit, 34, right)
     _axes(canvas, x, y, AXIS_TITLES[axis], "validation accuracy, %")
     for curve in curves:
@@ -123,7 +129,7 @@ def curves_chart(curves: Sequence[Curve], still: dict[Method, float], axis: Axis
         "high",
     )
     caption = "Line: mean over peers and seeds. Band: the middle half of them."
-    caption += " Dashed: final value of what receives nothing." if still else ""
+    caption += " Dashed: the last value of a method that receives nothing." if still else ""
     return Chart(f"curves-{axis}", caption, canvas.svg(), columns, tuple(rows))
 
 
@@ -147,7 +153,7 @@ def merge_chart(merges: MergeMap, most: float) -> Chart:
         canvas.text(left - 6, top + middle, name, "ink", "middle", turned=True)
     ramp = np.linspace(0, 1, 64)[None]
     canvas.text(left, 372, "0", "soft", "end", size=12)
-    canvas.image(left + 6, 362, side - 60, 11, _png(ramp))
+    canvas.image(left + 6, 362, side - 84, 11, _png(ramp))
     canvas.text(left + side, 372, f"{most:.3g} times", "soft", "end")
     canvas.text(left + 6, 392, "merges of one peer's models by another", "soft")
     rows = tuple(
@@ -190,8 +196,8 @@ def neighbours_chart(found: Sequence[Selecting], paper: tuple[Cell, Cell] | None
         "precision": np.stack([_held(s.precision, len(rounds)) for s in found]),  # [seed, round]
         "recall": np.stack([_held(s.recall, len(rounds)) for s in found]),
     }
-    canvas, right = Canvas("Precision and recall of the neighbours over the rounds of step 1", 250), 268.0
-    y = scale_over(100 * min(float(np.nanmin(each)) for each in lines.values()), 100, 206, 18)
+    canvas, right = Canvas("Precision and recall of the neighbours over the rounds of step 1", 256), 268.0
+    y = scale_over(100 * min(float(np.nanmin(each)) for each in lines.values()), 100, 212, 30)
     x = Scale(0, float(rounds[-1]), 34, right)
     _axes(canvas, x, y, "rounds of step 1", "%")
     rows: list[Row] = []
@@ -236,7 +242,7 @@ def gains_chart(outcomes: Sequence[PeerOutcome]) -> Chart:
     rows = tuple((o.method, o.seed, o.peer, o.kind, o.accuracy, o.gain) for o in paired)
     by_method = _grouped(paired, lambda o: o.gain or 0.0)
     svg = _histograms("What each peer gained over training alone", "points over training alone", by_method, zero=True)
-    caption = "Each row: how many peers gained how many points over `local` with the same seed; left of zero they lost."
+    caption = "Each row: how many peers gained how many points over local with the same seed; left of zero they lost."
     columns = ("method", "seed", "peer", "kind", "accuracy", "gain_over_local")
     return Chart("gains", caption, svg, columns, rows)
 
@@ -310,6 +316,7 @@ def _bars(title: str, axis: str, parts: dict[Method, list[float]], names: Sequen
         top, begin = row * number + 10, 0.0
         canvas.text(0, top + 14, method, method, bold=True)
         for amount, shade in zip(amounts, shades, strict=True):
+            canvas.rect(x(begin), top, x(begin + amount) - x(begin), 18, "paper")  # no grid behind pale colours
             canvas.rect(x(begin), top, x(begin + amount) - x(begin), 18, method, shade)
             begin += amount
         canvas.text(x(begin) + 5, top + 14, _short(begin))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 
@@ -53,7 +54,7 @@ def missing(study: Study) -> str:
     total = len(study.missing) + len(study.runs)
     return (
         f"{len(study.missing)} of {total} runs are missing: {named}{more}. "
-        f"What follows is of those that are complete. Continue with: pens run --resume {study.folder}"
+        f"What follows is of those that are complete. Continue with: pens run --resume {shlex.quote(str(study.folder))}"
     )
 
 
@@ -87,13 +88,14 @@ def _beside(study: Study, best: Method, reference: Method, what: str) -> str:
 
 
 def _price(study: Study, best: Method, second: Method) -> str:
-    """How much more the best method spends than the next; empty where that cannot be said in a ratio."""
+    """How much more or less the best method spends than the next; empty where it is the same or cannot be said."""
     found = {cost.method: cost for cost in costs(study)}
     one, two = found[best], found[second]
-    ratios = [f"{one.bytes_received / two.bytes_received:.1f} times the bytes"] if two.received else []
+    ratios = {"bytes": one.bytes_received / two.bytes_received} if two.received else {}
     if one.forwards and two.forwards:
-        ratios.append(f"{one.forwards / two.forwards:.1f} times the work")
-    return f"{best} spends {' and '.join(ratios)} of {second}." if ratios else ""
+        ratios["work"] = one.forwards / two.forwards
+    words = [f"{ratio:.1f} times the {what}" for what, ratio in ratios.items() if abs(ratio - 1) >= 0.05]
+    return f"{best} spends {' and '.join(words)} of {second}." if words else ""
 
 
 def overview(studies: Sequence[Study]) -> Table:

@@ -20,6 +20,8 @@ class Table:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    narrow: bool = False
+    """Whether it fits on a phone as it is; else its rows become cards there."""
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.config import Method
 from pens.report import charts
 from pens.report.analysis import Cost, costs
-from pens.report.course import Axis, value_at
-from pens.report.section import OLDER, Section, Table, size
+from pens.report.course import Axis, curves, value_at
+from pens.report.section import OLDER, Section, Table, listed, size
 from pens.report.study import Study
 
 
@@ -18,20 +17,20 @@ def costs_section(study: Study) -> Section:
     notes = [
         f"Per peer: means over peers and seeds. One model weighs {size(study.runs[0].communication.model_bytes)}. "
         "A forward pass looks at one sample; training on a sample counts as three, scoring a received model as one for "
-        "each of the receiver's training samples. Seconds are of one seed, all peers, on this machine."
+        "each of the receiver's training samples. Seconds are of one seed, all peers, where it ran."
     ]
     budgets, words = _equal_terms(study, found)
     notes += words
     if "central" in study.methods:
         notes.append("The work of central is divided among the peers; it collects data instead of models.")
-    columns = (
-        "method", "models sent", "received", "merged", "scored", "refused", "MB received", "thousand forward passes",
-        "of which scoring", "seconds", "points per GB", "points over local per GB",
-        *(f"validation accuracy % at {_budget(axis, amount)}" for axis, amount in budgets.items()),
-    )  # fmt: skip
-    rows = tuple((*_cost_row(c), *(_equal(study, c.method, axis, b) for axis, b in budgets.items())) for c in found)
+    rows = [*_cost_rows(found), *_equal_rows(study, found, budgets)]
     shown = [charts.bytes_chart(found)] if any(c.received for c in found) else []
     shown += [charts.work_chart(found)] if any(c.forwards is not None for c in found) else []
+    over_work = [curve for curve in curves(study, "forwards") if curve.method != "central"]
+    shown += [charts.curves_chart(over_work, {}, "forwards")] if over_work else []
+    drawn = {"central", *(curve.method for curve in over_work)}
+    if unknown := [c.method for c in found if c.method not in drawn]:
+        notes.append(f"Over work {listed(unknown)} cannot be shown: {OLDER}.")
     if not any(c.received for c in found):
         notes.append("No method here sends models, so there is no picture of bytes.")
     if not any(c.forwards is not None for c in found):
@@ -39,7 +38,8 @@ def costs_section(study: Study) -> Section:
     answer = (
         f"Received and computed per peer: {'; '.join(_cost_words(c) for c in found)}.{_equal_words(study, budgets)}"
     )
-    return Section("costs", "What does it cost?", answer, tuple(shown), Table(columns, rows), tuple(notes))
+    table = Table(("per peer", *study.methods), tuple(rows), narrow=True)
+    return Section("costs", "What does it cost?", answer, tuple(shown), table, tuple(notes))
 
 
 def _equal_terms(study: Study, found: Sequence[Cost]) -> tuple[dict[Axis, float], list[str]]:
@@ -60,9 +60,12 @@ def _equal_terms(study: Study, found: Sequence[Cost]) -> tuple[dict[Axis, float]
     ]
 
 
-def _equal(study: Study, method: Method, axis: Axis, budget: float) -> str:
-    value = None if method == "central" else value_at(study, method, axis, budget)
-    return "–" if value is None else f"{100 * value:.1f}"
+def _equal_rows(study: Study, found: Sequence[Cost], budgets: dict[Axis, float]) -> list[tuple[str, ...]]:
+    rows = []
+    for axis, budget in budgets.items():
+        values = [None if c.method == "central" else value_at(study, c.method, axis, budget) for c in found]
+        rows.append((f"validation accuracy % at {_budget(axis, budget)}", *map(_percent, values)))
+    return rows
 
 
 def _equal_words(study: Study, budgets: dict[Axis, float]) -> str:
@@ -78,23 +81,30 @@ def _budget(axis: Axis, amount: float) -> str:
     return f"equal {size(amount)}" if axis == "bytes" else f"equal work ({amount / 1e3:,.1f} thousand passes)"
 
 
-def _cost_row(c: Cost) -> tuple[str, ...]:
-    share = "–" if not c.forwards else f"{100 * (c.scoring or 0) / c.forwards:.0f} %"
-    return (
-        c.method,
-        *(f"{n:,.0f}" for n in (c.sent, c.received, c.merged, c.scored, c.refused)),
-        f"{c.bytes_received / 1e6:,.1f}",
-        "–" if c.forwards is None else f"{c.forwards / 1e3:,.1f}",
-        share,
-        f"{c.seconds:,.1f}",
-        _per_gb(c, c.accuracy),
-        _per_gb(c, c.gain),
-    )
+def _cost_rows(found: Sequence[Cost]) -> list[tuple[str, ...]]:
+    """What it costs line by line, methods side by side."""
+    scoring = [c.scoring / c.forwards if c.forwards and c.scoring is not None else None for c in found]
+    return [
+        ("models sent", *(f"{c.sent:,.0f}" for c in found)),
+        ("models received", *(f"{c.received:,.0f}" for c in found)),
+        ("… merged", *(f"{c.merged:,.0f}" for c in found)),
+        ("… scored", *(f"{c.scored:,.0f}" for c in found)),
+        ("… refused", *(f"{c.refused:,.0f}" for c in found)),
+        ("MB received", *(f"{c.bytes_received / 1e6:,.1f}" for c in found)),
+        ("thousand forward passes", *("–" if c.forwards is None else f"{c.forwards / 1e3:,.1f}" for c in found)),
+        ("… % for scoring", *(_percent(share, digits=0) for share in scoring)),
+        ("seconds of a seed", *(f"{c.seconds:,.1f}" for c in found)),
+        ("accuracy, points per GB", *(_percent(c.per_gb(c.accuracy), digits=0) for c in found)),
+        ("… gained over local", *(_percent(c.per_gb(c.gain), digits=0) for c in found)),
+    ]
 
 
-def _per_gb(c: Cost, what: float | None) -> str:
-    value = c.per_gb(what)
-    return "–" if value is None else f"{100 * value:,.1f}".replace("-", "−")
+def _percent(fraction: float | None, digits: int = 1) -> str:
+    if fraction is None:
+        return "–"
+    percent = 100 * fraction
+    text = f"{percent:,.{digits}f}" if abs(percent) < 1e5 else f"{percent / 1e3:,.0f}k"
+    return text.replace("-", "−")
 
 
 def _cost_words(c: Cost) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pens.report import charts
 from pens.report.course import curves
-from pens.report.section import OLDER, Section
+from pens.report.section import OLDER, Section, listed
 from pens.report.study import Study
 
 
@@ -23,16 +23,17 @@ def curves_section(study: Study) -> Section:
             "A round of central is so many epochs over everybody's data; it cannot be compared with the others'."
         )
     moving = curves(study, "bytes")
+    talking = [runs[0].method for runs in study.by_method() if any(r.communication.received.any() for r in runs)]
     if moving:
-        still = {c.method: float(c.mean[-1]) for c in over_rounds if c.method not in {m.method for m in moving}}
+        still = {c.method: float(c.mean[-1]) for c in over_rounds if c.method not in talking}
         shown.append(charts.curves_chart(moving, still, "bytes"))
         notes.append(
             "Bytes are models received times the size of one, counted when the update began; refused models count."
         )
-    elif any(run.communication.received.any() for run in study.runs):
-        notes.append(f"Over bytes there is no picture: {OLDER}.")
-    else:
+    if not talking:
         notes.append("Over bytes there is no picture: no method here receives anything.")
+    elif unknown := [method for method in talking if method not in {curve.method for curve in moving}]:
+        notes.append(f"Over bytes {listed(unknown)} cannot be shown: {OLDER}.")
     return Section(
         "curves", "How fast does each method learn?", _curves_answer(study), tuple(shown), notes=tuple(notes)
     )

@@ -15,7 +15,8 @@ def merges_section(study: Study) -> Section:
     question = "Whose models does a peer merge?"
     maps = [found for runs in study.by_method() if (found := merge_map(runs[0]))]
     if not maps:
-        return Section("merges", question, f"Nobody's: {listed(study.methods)} merge no models, so there is no map.")
+        answer = f"Nobody's: no models are merged with {listed(study.methods)}, so there is no map."
+        return Section("merges", question, answer)
     shares = ", ".join(f"{100 * m.within:.1f} % with {m.method}" for m in maps)
     sizes = Counter(study.runs[0].kinds)
     by_chance = sum(n * (n - 1) for n in sizes.values()) / max(1, study.num_peers * (study.num_peers - 1))
@@ -32,11 +33,12 @@ def merges_section(study: Study) -> Section:
     if quiet:
         notes.append(f"{listed(quiet)} merged nothing and {'has' if len(quiet) == 1 else 'have'} no map.")
     most = max(float(found.mean.max()) for found in maps)
+    answer = f"Of all models merged, {shares} came from a peer of the receiver's own kind; "
+    answer += f"by chance it would be {100 * by_chance:.1f} %." if by_chance else "nobody has another of its kind."
     return Section(
         "merges",
         question,
-        f"Of all models merged, {shares} came from a peer of the receiver's own kind; by chance it would be "
-        f"{100 * by_chance:.1f} %.",
+        answer,
         tuple(charts.merge_chart(found, most) for found in maps),
         notes=tuple(notes),
     )

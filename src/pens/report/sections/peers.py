@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pens.report import charts
 from pens.report.analysis import Gains, gains, outcomes
-from pens.report.section import Section, Table, low_to_high
+from pens.report.section import Section, Table, listed, low_to_high
 from pens.report.study import Study
 
 
@@ -21,7 +23,6 @@ def peers_section(study: Study) -> Section:
         )
         answer = f"That cannot be said ({why}), only how far peers are apart: {spread}."
         return Section("peers", question, answer, tuple(shown))
-    answer = "; ".join(_gain_words(g) for g in sorted(gained, key=lambda g: g.share_lost))
     columns = ("method", "mean gain", "peers that lost", "worst-off", "its loss or gain")
     rows = tuple(
         (
@@ -35,11 +36,17 @@ def peers_section(study: Study) -> Section:
     )
     notes = ("A gain is a peer's test accuracy minus its own with local and the same seed, in points.",)
     shown.append(charts.gains_chart(found))
-    return Section("peers", question, f"Against training alone, {answer}.", tuple(shown), Table(columns, rows), notes)
+    answer = f"Against training alone, {_gain_words(gained)}."
+    return Section("peers", question, answer, tuple(shown), Table(columns, rows), notes)
 
 
-def _gain_words(g: Gains) -> str:
-    if not g.lost:
-        return f"with {g.method} none of {len(g.values)} peers loses"
-    worst = f"peer {g.worst.peer} of seed {g.worst.seed} ({g.worst.kind}) by {-100 * (g.worst.gain or 0):.1f} points"
-    return f"with {g.method} {100 * g.share_lost:.1f} % of peers lose, the worst {worst}"
+def _gain_words(gained: Sequence[Gains]) -> str:
+    """Those with whom nobody loses first, in one breath."""
+    happy = [g.method for g in gained if not g.lost]
+    words = [f"no peer loses with {listed(happy)}"] if happy else []
+    for g in sorted(gained, key=lambda g: g.share_lost):
+        if g.lost:
+            worst = f"peer {g.worst.peer} of seed {g.worst.seed} ({g.worst.kind})"
+            loss = f"{-100 * (g.worst.gain or 0):.1f} points"
+            words.append(f"with {g.method} {100 * g.share_lost:.1f} % of peers lose, most of all {worst} with {loss}")
+    return "; ".join(words)
