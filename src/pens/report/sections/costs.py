@@ -36,7 +36,8 @@ def costs_section(study: Study) -> Section:
     if not any(c.forwards is not None for c in found):
         notes.append(f"There is no picture of the work, which depends on how many samples each peer holds: {OLDER}.")
     answer = (
-        f"Received and computed per peer: {'; '.join(_cost_words(c) for c in found)}.{_equal_words(study, budgets)}"
+        f"MB received and thousand forward passes computed per peer: {', '.join(_cost_words(c) for c in found)}."
+        f"{_equal_words(study, budgets)}"
     )
     table = Table(("per peer", *study.methods), tuple(rows), narrow=True)
     return Section("costs", "What does it cost?", answer, tuple(shown), table, tuple(notes))
@@ -108,8 +109,8 @@ def _percent(fraction: float | None, digits: int = 1) -> str:
 
 
 def _cost_words(c: Cost) -> str:
-    received = size(c.bytes_received) if c.received else "nothing"
+    received = f"{c.method} {c.bytes_received / 1e6:,.1f}"
     if c.forwards is None:
-        return f"{c.method} {received}"
-    scoring = f", {100 * (c.scoring or 0) / c.forwards:.0f} % of them to score" if c.scoring else ""
-    return f"{c.method} {received}, {c.forwards / 1e3:,.0f} thousand forward passes{scoring}"
+        return f"{received} and unknown"
+    scoring = f" ({100 * c.scoring / c.forwards:.0f} % of it scoring)" if c.scoring else ""
+    return f"{received} and {c.forwards / 1e3:,.0f}{scoring}"

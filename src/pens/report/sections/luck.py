@@ -23,14 +23,15 @@ def luck_section(study: Study) -> Section:
             "With one seed nobody can know: run at least four (--seeds 4) for intervals and tests.",
             shown,
         )
-    columns = ("pair", "difference in points", "seeds", "paired t: p", "after Holm", "Wilcoxon: p")
+    columns = (
+        "pair",
+        "points",
+        "paired t: p",
+        "after Holm",
+        *(("Wilcoxon: p",) if most >= FEWEST_FOR_WILCOXON else ()),
+    )
     rows = tuple(
-        (
-            f"{d.better} − {d.other}",
-            points(d.mean),
-            str(len(d.seeds)),
-            *(p_value(p) for p in (d.p_t, d.p_holm, d.p_wilcoxon)),
-        )
+        (f"{d.better} − {d.other}", points(d.mean), *map(p_value, (d.p_t, d.p_holm, d.p_wilcoxon)))[: len(columns)]
         for d in found
     )
     clear = [
@@ -42,6 +43,8 @@ def luck_section(study: Study) -> Section:
     )
     answer += f" May be luck: {'; '.join(unclear)}." if unclear else ""
     notes = ["Differences of the mean accuracy over peers with the same seed, which means the same data."]
+    if min(len(d.seeds) for d in found) < most:
+        notes.append("Some pairs have fewer seeds in common than others, because runs are missing.")
     if most < FEWEST_FOR_WILCOXON:
         notes.append(
             f"Wilcoxon's test is left out: with {most} seeds it cannot give less than {2 / 2**most:.3f}, "
@@ -49,4 +52,4 @@ def luck_section(study: Study) -> Section:
         )
     if most < 4:
         notes.append(f"{most} seeds are few: the t test then rests on the assumption of normal differences.")
-    return Section("tests", question, answer, shown, Table(columns, rows), tuple(notes))
+    return Section("tests", question, answer, shown, Table(columns, rows, narrow=True), tuple(notes))
