@@ -299,6 +299,11 @@ def test_foreign_and_damaged_folders_are_refused_in_words(whole: Path, tmp_path:
         path.write_bytes(bytes_[: len(bytes_) // 2])
         refused(RunDirError, name, tmp_path / "damaged")
         path.write_bytes(bytes_)
+    path = tmp_path / "damaged" / "local-seed0" / "result.json"
+    result = json.loads(path.read_text())
+    for key, value in (("accuracy", [0.5]), ("kinds", [0, 0, 0, 1, 1, 7]), ("accuracy", [float("nan")] * 6)):
+        path.write_text(json.dumps({**result, key: value}))
+        refused(RunDirError, "do not belong together", tmp_path / "damaged")
     ExperimentDir(tmp_path / "begun").create(ExperimentRecord(SETTINGS, ("pens",), (0,)))
     refused(RunDirError, "no run is complete yet", tmp_path / "begun")
     (tmp_path / "thesis.html").write_text("precious")

@@ -149,8 +149,9 @@ def merge_chart(merges: MergeMap, most: float) -> Chart:
         if begin:
             canvas.line(left + edge, top, left + edge, top + side, "paper", 1.5)
             canvas.line(left, top + edge, left + side, top + edge, "paper", 1.5)
-        canvas.text(left + middle, top + side + 16, name, "ink", "middle")
-        canvas.text(left - 6, top + middle, name, "ink", "middle", turned=True)
+        label = _cut(name, (end - begin) / len(merges.kinds) * side)
+        canvas.text(left + middle, top + side + 16, label, "ink", "middle")
+        canvas.text(left - 6, top + middle, label, "ink", "middle", turned=True)
     ramp = np.linspace(0, 1, 64)[None]
     canvas.text(left, 372, "0", "soft", "end", size=12)
     canvas.image(left + 6, 362, side - 84, 11, _png(ramp))
@@ -177,6 +178,12 @@ def _runs_of(names: Sequence[str]) -> list[tuple[str, int, int]]:
     """(name, begin, end) of each stretch of equal names."""
     begins = [i for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
     return [(names[b], b, e) for b, e in zip(begins, [*begins[1:], len(names)], strict=True)]
+
+
+def _cut(name: str, room: float) -> str:
+    """A name that fits, with … for what does not; nothing where not even that would."""
+    letters = int(room / 7)
+    return name if len(name) <= letters else f"{name[: letters - 1]}…" if letters > 1 else ""
 
 
 def _span(peers: Sequence[int]) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from pens.config import Method, Settings
 from pens.errors import RunDirError
 from pens.results import RunResult
@@ -59,11 +61,32 @@ def read_studies(folders: Sequence[Path]) -> list[Study]:
             raise RunDirError(f"{folder} is named twice: name each run directory once")
         directory = ExperimentDir(folder)
         record, runs = directory.read(), tuple(directory.results())
+        for run in runs:
+            _check(folder, run, len(runs[0].kinds))
         studies.append(Study(_unique(place.name, studies), folder, record, runs))
     if not any(study.runs for study in studies):
         names = ", ".join(str(folder) for folder in folders)
         raise RunDirError(f"{names}: no run is complete yet, so there is nothing to report: pens run --resume DIR")
     return studies
+
+
+def _check(folder: Path, run: RunResult, num_peers: int) -> None:
+    """Refuse a run whose parts do not belong together: somebody exchanged files or changed numbers."""
+    learners = 1 if run.method == "central" else num_peers
+    peers = (run.history.peer, run.pairs.receiver, run.pairs.sender)
+    fits = (
+        len(run.kinds) == len(run.accuracy) == num_peers
+        and all(0 <= kind < len(run.kind_names) for kind in run.kinds)
+        and len(run.communication.received) == learners
+        and len(np.unique(run.history.peer)) == learners
+        and all(column.min(initial=0) >= 0 and column.max(initial=0) < num_peers for column in peers)
+        and bool(np.isfinite(run.accuracy).all())
+    )
+    if not fits:
+        place = folder / f"{run.method}-seed{run.seed}"
+        raise RunDirError(
+            f"{place}: its files do not belong together: delete that folder and resume, and this run starts anew"
+        )
 
 
 def _unique(name: str, studies: Sequence[Study]) -> str:
