@@ -95,7 +95,8 @@ def run_command(
             raise Interrupted(f"stopped. Continue with: pens run --resume {shlex.quote(str(folder))}") from None
     _print_table(console, result, result.settings.scenario.dataset)
     place = shlex.quote(str(folder))
-    console.print(f"run directory: {place}; pictures: pens show {place}", style="dim", markup=False, soft_wrap=True)
+    ways = f"pictures: pens show {place}; one page: pens report {place}"
+    console.print(f"run directory: {place}; {ways}", style="dim", markup=False, soft_wrap=True)
 
 
 @app.command("show")

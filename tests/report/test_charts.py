@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pens.report.charts import _cut, _span
+from pens.report.charts.merges import _cut, _span
 from pens.report.svg import DARK, LIGHT, Scale, scale_over, spread, tick_label
 
 

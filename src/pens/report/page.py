@@ -14,8 +14,8 @@ from urllib.parse import quote
 from jinja2 import Environment, StrictUndefined, Template
 
 from pens.errors import ReportError
-from pens.report.charts import Chart, Row
 from pens.report.headline import missing, overview, verdict, what_was_run
+from pens.report.panel import Chart, Row
 from pens.report.section import Section
 from pens.report.sections.accuracy import accuracy_section
 from pens.report.sections.costs import costs_section

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pens.metrics import Interval
-from pens.report.charts import Chart
+from pens.report.panel import Chart
 
 OLDER = "these runs are older than that record; run them again to have it"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pens.config import Method
-from pens.report import charts
+from pens.report.charts.accuracy import accuracy_chart
 from pens.report.paper import Cell, departures, paper_accuracy
 from pens.report.section import Section, Table, agreement_words, listed, overlaps
 from pens.report.study import Study
@@ -28,7 +28,7 @@ def accuracy_section(study: Study) -> Section:
         "accuracy",
         "How accurate is each method?",
         f"Mean over peers, {how}: {named}.{_paper_answer(table, cells)}",
-        (charts.accuracy_chart(table, cells),),
+        (accuracy_chart(table, cells),),
         Table(columns, rows) if cells else Table(columns, tuple(row[:3] for row in rows), narrow=True),
         (*notes, *_paper_notes(study, cells)),
     )

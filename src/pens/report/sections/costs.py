@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.report import charts
 from pens.report.analysis import Cost, costs
+from pens.report.charts.costs import bytes_chart, work_chart
+from pens.report.charts.curves import curves_chart
 from pens.report.course import Axis, curves, value_at
 from pens.report.section import OLDER, Section, Table, listed, size
 from pens.report.study import Study
@@ -24,10 +25,10 @@ def costs_section(study: Study) -> Section:
     if "central" in study.methods:
         notes.append("The work of central is divided among the peers; it collects data instead of models.")
     rows = [*_cost_rows(found), *_equal_rows(study, found, budgets)]
-    shown = [charts.bytes_chart(found)] if any(c.received for c in found) else []
-    shown += [charts.work_chart(found)] if any(c.forwards is not None for c in found) else []
+    shown = [bytes_chart(found)] if any(c.received for c in found) else []
+    shown += [work_chart(found)] if any(c.forwards is not None for c in found) else []
     over_work = [curve for curve in curves(study, "forwards") if curve.method != "central"]
-    shown += [charts.curves_chart(over_work, {}, "forwards")] if over_work else []
+    shown += [curves_chart(over_work, {}, "forwards")] if over_work else []
     drawn = {"central", *(curve.method for curve in over_work)}
     if unknown := [c.method for c in found if c.method not in drawn]:
         notes.append(f"Over work {listed(unknown)} cannot be shown: {OLDER}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pens.report import charts
+from pens.report.charts.curves import curves_chart
 from pens.report.course import curves
 from pens.report.section import OLDER, Section, listed
 from pens.report.study import Study
@@ -12,12 +12,12 @@ def curves_section(study: Study) -> Section:
     """Validation accuracy over rounds, virtual time and bytes."""
     in_rounds = study.settings.gossip.schedule == "rounds"
     over_rounds = curves(study, "rounds")
-    shown = [charts.curves_chart(over_rounds, {}, "rounds")] if over_rounds else []
+    shown = [curves_chart(over_rounds, {}, "rounds")] if over_rounds else []
     notes = ["Accuracy is each peer's on its own validation data; once it has stopped, its last value holds."]
     if in_rounds:
         notes.append("In synchronous rounds virtual time counts the rounds, so it has no picture of its own.")
     elif over_time := curves(study, "time"):
-        shown.append(charts.curves_chart(over_time, {}, "time"))
+        shown.append(curves_chart(over_time, {}, "time"))
     if "central" in study.methods:
         notes.append(
             "A round of central is so many epochs over everybody's data; it cannot be compared with the others'."
@@ -26,7 +26,7 @@ def curves_section(study: Study) -> Section:
     talking = [runs[0].method for runs in study.by_method() if any(r.communication.received.any() for r in runs)]
     if moving:
         still = {c.method: float(c.mean[-1]) for c in over_rounds if c.method not in talking}
-        shown.append(charts.curves_chart(moving, still, "bytes"))
+        shown.append(curves_chart(moving, still, "bytes"))
         notes.append(
             "Bytes are models received times the size of one, counted when the update began; refused models count."
         )

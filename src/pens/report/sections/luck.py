@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pens.report import charts
 from pens.report.analysis import FEWEST_FOR_WILCOXON, differences
+from pens.report.charts.differences import differences_chart
 from pens.report.section import Section, Table, p_value, points
 from pens.report.study import Study
 
@@ -15,7 +15,7 @@ def luck_section(study: Study) -> Section:
     if not found:
         return Section("tests", question, "There is one method only, or no seed in common: nothing to compare.")
     most = max(len(d.seeds) for d in found)
-    shown = (charts.differences_chart(found),)
+    shown = (differences_chart(found),)
     if most == 1:
         return Section(
             "tests",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pens.report import charts
+from pens.report.charts.merges import merge_chart
 from pens.report.course import merge_map
 from pens.report.section import Section, listed
 from pens.report.study import Study
@@ -39,6 +39,6 @@ def merges_section(study: Study) -> Section:
         "merges",
         question,
         answer,
-        tuple(charts.merge_chart(found, most) for found in maps),
+        tuple(merge_chart(found, most) for found in maps),
         notes=tuple(notes),
     )

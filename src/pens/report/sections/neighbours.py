@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pens.report import charts
+from pens.report.charts.neighbours import neighbours_chart
 from pens.report.course import Selecting, selecting
 from pens.report.paper import paper_agreement
 from pens.report.section import OLDER, Section, agreement_words, count
@@ -45,7 +45,7 @@ def neighbours_section(study: Study) -> Section:
     last = max(len(s.rounds) for s in found)
     earlier = f"; had it ended after {last // 2}, it would have been {_halfway(found, last // 2)}" if last > 1 else ""
     answer = f"After {count(last, 'round')} step 1 ends with {ended}{earlier}."
-    return Section("neighbours", question, answer, (charts.neighbours_chart(found, paper),), notes=tuple(notes))
+    return Section("neighbours", question, answer, (neighbours_chart(found, paper),), notes=tuple(notes))
 
 
 def _halfway(found: Sequence[Selecting], round_: int) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.report import charts
 from pens.report.analysis import Gains, gains, outcomes
+from pens.report.charts.peers import gains_chart, peers_chart
 from pens.report.section import Section, Table, listed, low_to_high
 from pens.report.study import Study
 
@@ -14,7 +14,7 @@ def peers_section(study: Study) -> Section:
     """Accuracy as a distribution over peers, and who lost."""
     found = outcomes(study)
     gained = gains(study, found)
-    shown = [charts.peers_chart(found)]
+    shown = [peers_chart(found)]
     question = "Does every peer gain?"
     if not gained:
         why = "local was not run with the same seeds" if study.methods != ("local",) else "only local was run"
@@ -35,7 +35,7 @@ def peers_section(study: Study) -> Section:
         for g in gained
     )
     notes = ("A gain is a peer's test accuracy minus its own with local and the same seed, in points.",)
-    shown.append(charts.gains_chart(found))
+    shown.append(gains_chart(found))
     answer = f"Against training alone, {_gain_words(gained)}."
     return Section("peers", question, answer, tuple(shown), Table(columns, rows), notes)
 
