@@ -105,7 +105,7 @@ def overview(studies: Sequence[Study]) -> Table:
     for study in studies:
         cells = [accuracy_of(study, m) if m in study.methods else "–" for m in methods]
         rows.append((study.name, _setting_words(study), *cells))
-    return Table(("experiment", "setting", *methods), tuple(rows))
+    return Table(("experiment", "setting", *methods), tuple(rows), wordy=("setting",))
 
 
 def _setting_words(study: Study) -> str:

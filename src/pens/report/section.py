@@ -22,6 +22,8 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     narrow: bool = False
     """Whether it fits on a phone as it is; else its rows become cards there."""
+    wordy: tuple[str, ...] = ()
+    """Columns of words, which are read from the left."""
 
 
 @dataclass(frozen=True)

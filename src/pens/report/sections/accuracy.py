@@ -29,7 +29,9 @@ def accuracy_section(study: Study) -> Section:
         "How accurate is each method?",
         f"Mean over peers, {how}: {named}.{_paper_answer(table, cells)}",
         (accuracy_chart(table, cells),),
-        Table(columns, rows) if cells else Table(columns, tuple(row[:3] for row in rows), narrow=True),
+        Table(columns, rows, wordy=("in words",))
+        if cells
+        else Table(columns, tuple(row[:3] for row in rows), narrow=True),
         (*notes, *_paper_notes(study, cells)),
     )
 

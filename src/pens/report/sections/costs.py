@@ -92,7 +92,7 @@ def _cost_rows(found: Sequence[Cost]) -> list[tuple[str, ...]]:
         ("… merged", *(f"{c.merged:,.0f}" for c in found)),
         ("… scored", *(f"{c.scored:,.0f}" for c in found)),
         ("… refused", *(f"{c.refused:,.0f}" for c in found)),
-        ("MB received", *(f"{c.bytes_received / 1e6:,.1f}" for c in found)),
+        ("MB received", *(_megabytes(c.bytes_received) for c in found)),
         ("thousand forward passes", *("–" if c.forwards is None else f"{c.forwards / 1e3:,.1f}" for c in found)),
         ("… % for scoring", *(_percent(share, digits=0) for share in scoring)),
         ("seconds of a seed", *(f"{c.seconds:,.1f}" for c in found)),
@@ -109,8 +109,12 @@ def _percent(fraction: float | None, digits: int = 1) -> str:
     return text.replace("-", "−")
 
 
+def _megabytes(amount: float) -> str:
+    return f"{amount / 1e6:,.1f}" if amount >= 1e6 else f"{amount / 1e6:.2g}"
+
+
 def _cost_words(c: Cost) -> str:
-    received = f"{c.method} {c.bytes_received / 1e6:,.1f}"
+    received = f"{c.method} {_megabytes(c.bytes_received)}"
     if c.forwards is None:
         return f"{received} and unknown"
     scoring = f" ({100 * c.scoring / c.forwards:.0f} % of it scoring)" if c.scoring else ""

@@ -37,7 +37,7 @@ def peers_section(study: Study) -> Section:
     notes = ("A gain is a peer's test accuracy minus its own with local and the same seed, in points.",)
     shown.append(gains_chart(found))
     answer = f"Against training alone, {_gain_words(gained)}."
-    return Section("peers", question, answer, tuple(shown), Table(columns, rows), notes)
+    return Section("peers", question, answer, tuple(shown), Table(columns, rows, wordy=("worst-off",)), notes)
 
 
 def _gain_words(gained: Sequence[Gains]) -> str:
