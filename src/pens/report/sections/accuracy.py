@@ -22,16 +22,17 @@ def accuracy_section(study: Study) -> Section:
     seeds = max(row.seeds for row in table)
     how = f"95 % interval over {seeds} seeds" if seeds > 1 else "one seed, so no interval"
     rows = tuple(_accuracy_row(row, cells.get(row.method)) for row in table)
-    columns = ("method", "test accuracy %", "worst tenth of peers %", *(("paper %", "in words") if cells else ()))
+    columns = ("method", "test accuracy %", "worst tenth of peers %")
+    shown = Table(columns, tuple(row[:3] for row in rows), narrow=True)
+    if cells:
+        shown = Table((*columns, "paper %", "in words"), rows, wordy=("in words",))
     notes = ["Each peer is tested on its own distribution; the worst tenth is the mean of the least accurate peers."]
     return Section(
         "accuracy",
         "How accurate is each method?",
         f"Mean over peers, {how}: {named}.{_paper_answer(table, cells)}",
         (accuracy_chart(table, cells),),
-        Table(columns, rows, wordy=("in words",))
-        if cells
-        else Table(columns, tuple(row[:3] for row in rows), narrow=True),
+        shown,
         (*notes, *_paper_notes(study, cells)),
     )
 
