@@ -8,6 +8,7 @@ wrote it, and their share is of the same device's own rate in a large matrix pro
 from __future__ import annotations
 
 import importlib.util
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from pens.config import EngineSettings
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, resolve_device
@@ -42,7 +44,7 @@ class BenchSettings:
     samples: int
     batch_size: int
     device: str
-    precision: str
+    engine: EngineSettings
     seconds: float
     """For each measurement."""
 
@@ -80,7 +82,8 @@ def run_bench(settings: BenchSettings) -> BenchResult:
     tests = _random_data(settings, 1, device)
     example = data.x[0, :3] if settings.samples > 2 else data.x[0, :1].expand(3, *settings.shape)
     stack, loop = (
-        new_engine(settings.factory, example, _CLASSES, backend, settings.precision, 0) for backend in ("stack", "loop")
+        new_engine(settings.factory, example, _CLASSES, settings.engine.model_copy(update={"backend": b}), math.inf)
+        for b in ("stack", "loop")
     )
     network = stack.network
     models = ModelStack(network.size, device)

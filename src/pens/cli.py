@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
@@ -29,7 +29,7 @@ from rich.progress import (
 from rich.table import Table
 
 from pens import experiment
-from pens.config import Method, Settings, parse_assignments
+from pens.config import EngineSettings, Method, Settings, parse_assignments
 from pens.data.sources import survey
 from pens.errors import Interrupted, PensError, SettingsError
 from pens.presets import PRESETS
@@ -150,18 +150,24 @@ def bench_command(
     batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 8,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16, on a GPU.")] = "tf32",
+    compile_: Annotated[
+        str, typer.Option("--compile", help="auto, always or never: kernels for a CPU; auto as in a long run.")
+    ] = "auto",
     seconds: Annotated[float, typer.Option(help="For each measurement.")] = 3.0,
 ) -> None:
     """Measure loop and stack on this device, in one run; and tell which path each layer took."""
     from pens.bench import SHAPES, BenchSettings, builtin_factory, load_factory, run_bench
-    from pens.engine.devices import DOTS
     from pens.report.tables import bench_table, layers_table
 
-    if precision not in DOTS:
-        raise SettingsError(f"--precision {precision}: choose from {', '.join(DOTS)}")
+    engine = {"precision": precision, "compile": compile_}
+    for name, value in engine.items():
+        choices = get_args(EngineSettings.model_fields[name].annotation)
+        if value not in choices:
+            raise SettingsError(f"--{name} {value}: choose from {', '.join(choices)}")
+    how = EngineSettings.model_validate(engine)
     factory = load_factory(model) if model else builtin_factory(network)
     sizes = _parse_shape(shape) if shape else SHAPES.get(network, ())
-    result = run_bench(BenchSettings(factory, sizes, peers, samples, batch_size, device, precision, seconds))
+    result = run_bench(BenchSettings(factory, sizes, peers, samples, batch_size, device, how, seconds))
     console = _console()
     console.print(layers_table(result))
     console.print(bench_table(result, peers, batch_size))

@@ -152,6 +152,8 @@ class EngineSettings(Section):
     """Of matrix products on a GPU; weights are always fp32, and a CPU always computes in fp32."""
     max_batch: Annotated[int, Field(ge=0)] = 0
     """At most so many updates at once; 0: all that are ready."""
+    compile: Literal["auto", "always", "never"] = "auto"
+    """Kernels for a CPU, by its C compiler. auto: where a run is long enough to repay a few seconds."""
     memory_mb: Annotated[int, Field(ge=0)] = 0
     """Bound on a chunk's activations; 0: chosen for the device."""
     checkpoint_every_s: NotNegative = 30.0

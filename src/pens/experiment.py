@@ -211,8 +211,9 @@ class Experiment:
         )
         some = federation.peers[0]
         example = SampleStack([some.train if len(some.train) > 2 else federation.tests[0]], self._torch_device).x[0, :3]
-        engine = settings.engine
-        return new_engine(factory, example, classes, engine.backend, engine.precision, engine.memory_mb)
+        samples = sum(len(peer.train) for peer in federation.peers)
+        num_visits = samples * settings.training.epochs * settings.gossip.rounds
+        return new_engine(factory, example, classes, settings.engine, num_visits)
 
     def run(self, folder: ExperimentDir | None, observer: Observer) -> ExperimentResult:
         """Run what is missing; keep what is complete."""

@@ -42,8 +42,8 @@ def test_the_gpu_trains_a_stack_like_the_cpu_its_models_one_by_one(name: str) ->
     factory, shape = NETWORKS[name]
     recipe, keys, slots = Recipe("sgd", 1e-2, 0.9, 1e-3, 4), [7, 8, 9], [0, 1, 2]
     gpu, cpu = holders(shape, "cuda"), holders(shape, "cpu")
-    levels = lowering_levels(torch.device("cuda"))
-    stack = StackEngine(StackedNetwork(factory, gpu.x[0, :3], 10, True, levels, "ieee"), 1 << 30)
+    levels = lowering_levels(torch.device("cuda"), compiled=False)
+    stack = StackEngine(StackedNetwork(factory, gpu.x[0, :3], 10, True, levels, "tf32x3"), 1 << 30)
     loop = LoopEngine(StackedNetwork(factory, cpu.x[0, :3], 10, stacked=False))
     rows = torch.stack([loop.network.new_row(s) for s in slots])
     for _ in range(2):  # recorded, then replayed

@@ -13,20 +13,32 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
-from pens.engine.fused import FusedConv2d, _Stacked
+from pens.engine.batches import plan_visits
+from pens.engine.fused import FusedConv2d, _Stacked, fuse
 from pens.engine.fused_adam import adam_step
+from pens.engine.fused_linear import _Stacked as linear_stack
+from pens.engine.fused_step import fetch, losses_and_slopes
+from pens.engine.homes import Wanted
 from pens.engine.network import StackedNetwork
-from pens.engine.optimizers import Recipe
+from pens.engine.optimizers import Recipe, corrections
 from pens.engine.training import LoopEngine, StackEngine
 from pens.nets import NetFactory
 from tests.engine.test_training import first_rows, holders
 
+OTHER_TABLES = ("weight", "keys", "active", "share")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.mark.parametrize(
     ("batch", "channels", "side", "out", "kernel", "pad"),
-    [(2, 3, 8, 32, 3, 0), (3, 16, 7, 16, 3, 1), (1, 5, 9, 32, 3, 2), (2, 4, 6, 16, 1, 0), (2, 2, 9, 64, 5, 1)],
+    [
+        (2, 3, 8, 32, 3, 0),
+        (3, 16, 7, 16, 3, 1),
+        (1, 5, 9, 32, 3, 2),
+        (2, 4, 6, 16, 1, 0),
+        (2, 2, 9, 64, 5, 1),
+        (1, 16, 12, 16, 4, 2),
+    ],
 )
 def test_the_kernels_are_convolution_relu_and_pooling(
     batch: int, channels: int, side: int, out: int, kernel: int, pad: int
@@ -38,7 +50,7 @@ def test_the_kernels_are_convolution_relu_and_pooling(
 
     x, w, b = leaf(2, batch, channels, side, side), leaf(2, out, channels, kernel, kernel), leaf(2, out)
     rows = w.permute(0, 3, 4, 2, 1).reshape(2, -1, out)
-    fused = _Stacked.apply(x, rows, b, kernel, pad, "ieee").permute(0, 1, 4, 2, 3)  # type: ignore[no-untyped-call]
+    fused = _Stacked.apply(x, rows, b, kernel, pad, "tf32x3", torch.float32, Wanted()).permute(0, 1, 4, 2, 3)  # type: ignore[no-untyped-call]
     exact = [F.conv2d(x[k].double(), w[k].double(), b[k].double(), padding=pad) for k in range(2)]
     plain = torch.stack([F.max_pool2d(out_.relu(), 2).float() for out_ in exact])
     torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-4)
@@ -47,6 +59,26 @@ def test_the_kernels_are_convolution_relu_and_pooling(
         torch.autograd.grad(fused, (x, w, b), upstream), torch.autograd.grad(plain, (x, w, b), upstream), strict=True
     ):
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_activations_between_fused_blocks_are_bf16_if_that_is_the_precision() -> None:
+    sequence = nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(32, 10),
+    )  # fmt: skip
+    fuse(sequence, "bf16")
+    assert [m.dtype for m in sequence if isinstance(m, FusedConv2d)] == [torch.bfloat16, torch.float32]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="Triton's interpreter multiplies no bf16")
+def test_a_step_in_bf16_is_off_by_the_rounding_of_its_products() -> None:
+    data = holders((6, 6), (1, 8, 8), device=DEVICE)
+    example = data.x[0, :3]
+    network = StackedNetwork(small_cnn, example, 10, levels=("fused",), precision="bf16")
+    stack, loop = StackEngine(network, 1 << 30), LoopEngine(StackedNetwork(small_cnn, example, 10, stacked=False))
+    rows, recipe = first_rows(network, 2).to(DEVICE), Recipe("sgd", 0.1, 0.0, 0.0, 6)
+    half, full = (engine.train(rows, data, [0, 1], [7, 8], 1, recipe).rows - rows for engine in (stack, loop))
+    assert 0 < (half - full).norm() < 0.03 * full.norm()
 
 
 def small_cnn() -> nn.Module:
@@ -64,11 +96,26 @@ def not_quite() -> nn.Module:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("factory", "blocks"), [(small_cnn, 2), (not_quite, 0)])
+class Twice(nn.Module):
+    """A linear layer that runs twice, and one whose matrix is another's, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(64, 64), nn.ReLU())
+        self.tied = nn.Linear(64, 64, bias=False)
+        self.tied.weight = self.inner[0].weight  # type: ignore[assignment]
+        self.last = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.last(self.tied(self.inner(self.inner(x.flatten(1)))))
+        return out
+
+
+@pytest.mark.parametrize(("factory", "blocks"), [(small_cnn, 2), (not_quite, 0), (Twice, 0)])
 def test_a_stack_with_fused_blocks_trains_like_its_models_one_by_one(factory: NetFactory, blocks: int) -> None:
     data = holders((6, 3), (1, 8, 8), device=DEVICE)
     example = data.x[0, :3]
-    network = StackedNetwork(factory, example, 10, levels=("fused",), precision="ieee")
+    network = StackedNetwork(factory, example, 10, levels=("fused",), precision="tf32x3")
     assert sum(isinstance(m, FusedConv2d) for m in network._modules[True].modules()) == blocks
     stack, loop = StackEngine(network, 1 << 30), LoopEngine(StackedNetwork(factory, example, 10, stacked=False))
     rows, recipe = first_rows(network, 2).to(DEVICE), Recipe("sgd", 0.05, 0.9, 0.0, 4)
@@ -85,7 +132,7 @@ def test_the_fused_step_is_adams(decay: float) -> None:
     rows, expected = wide[:, :1300], [wide[k, :1300].clone().requires_grad_() for k in range(2)]
     optimizers = [torch.optim.Adam([row], lr=0.01, weight_decay=decay) for row in expected]
     mean, square = torch.zeros(2, 1300, device=DEVICE), torch.zeros(2, 1300, device=DEVICE)
-    taken = [0, 0]
+    table, taken = corrections(0.01, 3).to(DEVICE), [0, 0]
     for step in range(3):
         gradients = torch.randn(2, 1300, generator=generator).to(DEVICE)
         active = torch.tensor([True, step != 1], device=DEVICE)
@@ -94,7 +141,58 @@ def test_the_fused_step_is_adams(decay: float) -> None:
                 taken[k] += 1
                 expected[k].grad = gradients[k]
                 optimizers[k].step()
-        rate = torch.tensor([0.01 / (1 - 0.9**t) for t in taken], device=DEVICE)
-        root = torch.tensor([(1 - 0.999**t) ** 0.5 for t in taken], device=DEVICE)
-        adam_step(rows, gradients, mean, square, rate, root, active, decay, (0.9, 0.999), 1e-8)
+        count = torch.tensor(taken, device=DEVICE)
+        adam_step(rows, gradients, mean, square, count, table, active, decay, (0.9, 0.999), 1e-8)
     torch.testing.assert_close(rows, torch.stack(expected).detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs", "relu"),
+    [(8, 256, 64, True), (3, 7, 10, False), (20, 70, 130, True), (1, 1, 1, False)],
+)
+def test_the_kernels_are_a_linear_layer_and_relu(rows: int, inputs: int, outputs: int, relu: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((2, rows, inputs), (2, outputs, inputs), (2, outputs), (2, rows, outputs))
+    x, w, b, upstream = (torch.randn(*shape, generator=generator).to(DEVICE) for shape in shapes)
+    leaves = [t.requires_grad_() for t in (x, w, b)]
+    fused = linear_stack.apply(x, w, b, relu, "tf32x3", Wanted())  # type: ignore[no-untyped-call]
+    plain = torch.baddbmm(b.double()[:, None], x.double(), w.double().mT)
+    plain = plain.relu() if relu else plain
+    torch.testing.assert_close(fused.double(), plain, rtol=1e-4, atol=1e-4)
+    mine, theirs = (torch.autograd.grad(y, leaves, upstream.to(y.dtype)) for y in (fused, plain))
+    torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_gradients_are_written_where_they_are_wanted() -> None:
+    home = torch.zeros(2, 100, device=DEVICE)
+    x, w, b = (torch.ones(*shape, device=DEVICE).requires_grad_() for shape in ((2, 3, 4), (2, 5, 4), (2, 5)))
+    wanted = Wanted(home[:, 32:52], home[:, 64:69])
+    out = linear_stack.apply(x, w, b, False, "tf32x3", wanted)  # type: ignore[no-untyped-call]
+    gradients = torch.autograd.grad(out, (w, b), torch.ones_like(out))
+    assert gradients[0].data_ptr() == home[:, 32:].data_ptr()
+    assert gradients[1].data_ptr() == home[:, 64:].data_ptr()
+    assert home.sum().item() == 2 * (5 * 4 * 3 + 5 * 3)
+
+
+@pytest.mark.parametrize(("batch", "classes"), [(8, 10), (1, 2), (5, 40)])
+def test_the_loss_and_its_slope_are_cross_entropys(batch: int, classes: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = (10 * torch.randn(3, batch, classes, generator=generator)).to(DEVICE).requires_grad_()
+    y = torch.randint(0, classes, (3, batch), generator=generator).to(DEVICE)
+    weight = torch.rand(3, batch, generator=generator).to(DEVICE)
+    expected = (F.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none").view(3, batch) * weight).sum(1)
+    losses, slopes = losses_and_slopes(scores.detach(), y, weight)
+    torch.testing.assert_close(losses, expected.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(slopes, torch.autograd.grad(expected.sum(), scores)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 30, 30), (5,)])
+def test_a_batch_is_fetched_as_the_tables_say(shape: tuple[int, ...]) -> None:
+    data = holders((7, 4, 6), shape, device=DEVICE)
+    slots = torch.tensor([[2], [0]], device=DEVICE)
+    visits = plan_visits(data, [2, 0], torch.tensor([5, 6], device=DEVICE), 2, 3)
+    for step in (0, len(visits) - 1):
+        fetched = fetch(torch.tensor([step], device=DEVICE), slots, visits, data)
+        index = visits.index[step]
+        expected = (data.x[slots, index], data.y[slots, index], *(getattr(visits, n)[step] for n in OTHER_TABLES))
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(fetched, expected, strict=True))

@@ -125,9 +125,9 @@ def test_a_row_holds_a_whole_model(name: str) -> None:
 
 def test_frozen_and_unused_parameters_travel_but_are_not_trained() -> None:
     network = StackedNetwork(Residual, IMAGES, 10)
-    trained = {place.name for place in network.trained}
+    trained = {place.name for place in network.stored.trained}
     assert trained == {"first.weight", "second.weight", "second.bias", "out.weight", "out.bias"}
-    kept = {place.name for place in network.kept}
+    kept = {place.name for place in network.stored.kept}
     assert kept == {"frozen.weight", "frozen.bias", "unused.weight", "unused.bias", "scale"}
 
 

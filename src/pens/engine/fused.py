@@ -2,17 +2,24 @@
 
 Theory of operation. A convolution as a matrix product needs patches: every input value nine times. Written to memory,
 they are most of what a training step moves. Here they exist only in registers: a program owns one peer and a tile of
-pooled positions, gathers the patches of the four convolution outputs under each pooled one straight from the input,
-multiplies them by the peer's kernel, adds the bias, and keeps the largest of the four if it is positive. What goes to
-memory is the pooled output, and one byte per value that says which of the four it came from (4: none was positive).
+pooled positions, gathers the patches of the four convolution outputs (quarters) under each pooled one straight from
+the input, multiplies them by the peer's kernel, adds the bias, and keeps the largest of the four if it is positive.
+What goes to memory is the pooled output, and one byte per value that says which quarter it came from (4: none was
+positive).
 
 That byte is all the backward pass needs besides the input. The gradient of the convolution's output is zero but where
-the byte points, so it is never written either: both backward kernels make it from the pooled gradient as they go.
+the byte points, so it is never written either: both backward kernels make a quarter of it from the pooled gradient by
+comparing the byte with the quarter's number. Each reads a pooled gradient once and uses it four times:
 
-    input gradient:   a program owns a tile of input positions and adds up, tap by tap, gradient × kernel
-    kernel gradient:  a program owns a tile of (tap, channel) rows and a slice of positions; adds up patch × gradient
+    kernel gradient:  a program owns a tile of (tap, channel) rows and a slice of the pooled positions, and adds up
+                      patch × gradient, quarter by quarter
+    input gradient:   a program owns a tile of cells of 2 × 2 input positions. Which quarter of which neighbouring
+                      pooled position reaches which corner of a cell by which tap is a matter of parity alone, and so
+                      known when the kernel is compiled
 
-Sums run in a fixed order (slices are added up afterwards, no atomics), so a result does not depend on timing.
+Sums run in a fixed order (slices are added up afterwards, no atomics), so a result does not depend on timing. Sizes of
+tiles and numbers of warps are those that were fastest on an H200 for the paper's networks; small tiles win, since a
+product of 64 × 64 waits for its patches, and many small programs wait side by side.
 """
 
 from __future__ import annotations
@@ -24,19 +31,34 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
+from pens.engine.homes import Homes, Wanted
+from pens.engine.patterns import is_halving, is_plain_convolution
 from pens.errors import NetworkError
 
-# ruff: noqa: N803  (Triton's constants are written in capitals)
+# ruff: noqa: N803, N806  (Triton's constants are written in capitals)
+
+_ENOUGH_PROGRAMS = 512  # to keep a GPU busy
+
+
+@triton.jit
+def product(a, b, PRECISION: tl.constexpr):
+    """A matrix product in that precision, summed in fp32."""
+    if PRECISION == "bf16":
+        result = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
+    else:
+        result = tl.dot(a, b, input_precision=PRECISION)
+    return result
 
 
 @triton.jit
 def _forward(
     x_ptr, w_ptr, b_ptr, y_ptr, from_ptr,
-    sk, sb, sc, sh, sw,
-    BATCH, CHANNELS: tl.constexpr, HEIGHT, WIDTH, OUT: tl.constexpr, POOLED_H, POOLED_W,
-    KERNEL: tl.constexpr, PAD: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
-    PRECISION: tl.constexpr,
+    x_peer, x_sample, x_channel: tl.constexpr, x_line: tl.constexpr, x_column: tl.constexpr, w_peer, b_peer,
+    BATCH: tl.constexpr, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT: tl.constexpr,
+    POOLED_H: tl.constexpr, POOLED_W: tl.constexpr, KERNEL: tl.constexpr, PAD: tl.constexpr,
+    PRECISION: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
+    ROWS: tl.constexpr = KERNEL * KERNEL * CHANNELS
     peer = tl.program_id(0).to(tl.int64)
     pooled = tl.program_id(1) * TILE + tl.arange(0, TILE)
     here = pooled < BATCH * POOLED_H * POOLED_W
@@ -44,7 +66,7 @@ def _forward(
     py = pooled // POOLED_W % POOLED_H
     sample = pooled // (POOLED_W * POOLED_H)
     out = tl.arange(0, OUT)
-    base = x_ptr + peer * sk + sample * sb
+    x_ptr += peer * x_peer
     acc0 = tl.zeros((TILE, OUT), tl.float32)
     acc1 = tl.zeros((TILE, OUT), tl.float32)
     acc2 = tl.zeros((TILE, OUT), tl.float32)
@@ -53,26 +75,23 @@ def _forward(
         row = start + tl.arange(0, DEPTH)
         tap = row // CHANNELS
         channel = row % CHANNELS
-        dy = tap // KERNEL - PAD
-        dx = tap % KERNEL - PAD
-        w = tl.load(w_ptr + (peer * ROWS + row[:, None]) * OUT + out[None, :], mask=(row < ROWS)[:, None], other=0.0)
+        w = tl.load(w_ptr + peer * w_peer + row[:, None] * OUT + out[None, :], mask=(row < ROWS)[:, None], other=0.0)
         for quarter in tl.static_range(4):
-            y = (2 * py + quarter // 2)[:, None] + dy[None, :]
-            x = (2 * px + quarter % 2)[:, None] + dx[None, :]
-            inside = here[:, None] & (row < ROWS)[None, :] & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
-            patch = tl.load(base[:, None] + channel[None, :] * sc + y * sh + x * sw, mask=inside, other=0.0)
-            if PRECISION == "bf16":
-                product = tl.dot(patch.to(tl.bfloat16), w.to(tl.bfloat16))
-            else:
-                product = tl.dot(patch, w, input_precision=PRECISION)
+            y = (2 * py + quarter // 2)[:, None] + (tap // KERNEL - PAD)[None, :]
+            x = (2 * px + quarter % 2)[:, None] + (tap % KERNEL - PAD)[None, :]
+            inside = here[:, None] & (row < ROWS)[None, :]
+            if PAD > 0:
+                inside = inside & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
+            place = (sample * x_sample)[:, None] + (channel * x_channel)[None, :] + y * x_line + x * x_column
+            found = product(tl.load(x_ptr + place, mask=inside, other=0.0), w, PRECISION)
             if quarter == 0:
-                acc0 += product
+                acc0 += found
             elif quarter == 1:
-                acc1 += product
+                acc1 += found
             elif quarter == 2:
-                acc2 += product
+                acc2 += found
             else:
-                acc3 += product
+                acc3 += found
     best = acc0
     source = tl.zeros((TILE, OUT), tl.int32)
     source = tl.where(acc1 > best, 1, source)
@@ -81,227 +100,297 @@ def _forward(
     best = tl.maximum(best, acc2)
     source = tl.where(acc3 > best, 3, source)
     best = tl.maximum(best, acc3)
-    best += tl.load(b_ptr + peer * OUT + out)[None, :]
+    best += tl.load(b_ptr + peer * b_peer + out)[None, :]
     source = tl.where(best > 0, source, 4)
     best = tl.where(best > 0, best, best * 0)
-    place = ((peer * BATCH * POOLED_H * POOLED_W + pooled[:, None]) * OUT) + out[None, :]
-    tl.store(y_ptr + place, best, mask=here[:, None])
-    tl.store(from_ptr + place, source.to(tl.int8), mask=here[:, None])
+    target = ((peer * BATCH * POOLED_H * POOLED_W + pooled[:, None]) * OUT) + out[None, :]
+    tl.store(y_ptr + target, best.to(y_ptr.dtype.element_ty), mask=here[:, None])
+    tl.store(from_ptr + target, source.to(tl.int8), mask=here[:, None])
 
 
 @triton.jit
 def _input_gradient(
-    g_ptr, from_ptr, w_ptr, dx_ptr,
-    BATCH, CHANNELS: tl.constexpr, WIDE: tl.constexpr, HEIGHT, WIDTH, OUT: tl.constexpr, POOLED_H, POOLED_W,
-    KERNEL: tl.constexpr, PAD: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
+    g_ptr, from_ptr, w_ptr, dx_ptr, w_peer,
+    BATCH: tl.constexpr, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT: tl.constexpr,
+    POOLED_H: tl.constexpr, POOLED_W: tl.constexpr, KERNEL: tl.constexpr, PAD: tl.constexpr,
+    PRECISION: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
+    CELLS_H: tl.constexpr = (HEIGHT + 1) // 2
+    CELLS_W: tl.constexpr = (WIDTH + 1) // 2
     peer = tl.program_id(0).to(tl.int64)
-    place = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    here = place < BATCH * HEIGHT * WIDTH
-    x = place % WIDTH
-    y = place // WIDTH % HEIGHT
-    sample = place // (WIDTH * HEIGHT)
+    cell = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    here = cell < BATCH * CELLS_H * CELLS_W
+    cx = cell % CELLS_W
+    cy = cell // CELLS_W % CELLS_H
+    sample = cell // (CELLS_W * CELLS_H)
     out = tl.arange(0, OUT)
     channel = tl.arange(0, WIDE)
-    acc = tl.zeros((TILE, WIDE), tl.float32)
-    for tap in range(KERNEL * KERNEL):
-        oy = y + PAD - tap // KERNEL
-        ox = x + PAD - tap % KERNEL
-        inside = here & (oy >= 0) & (oy < 2 * POOLED_H) & (ox >= 0) & (ox < 2 * POOLED_W)
-        pooled = (peer * BATCH + sample) * POOLED_H * POOLED_W + oy // 2 * POOLED_W + ox // 2
-        where = pooled[:, None] * OUT + out[None, :]
-        g = tl.load(g_ptr + where, mask=inside[:, None], other=0.0)
-        source = tl.load(from_ptr + where, mask=inside[:, None], other=4).to(tl.int32)
-        g = tl.where(source == (oy % 2 * 2 + ox % 2)[:, None], g, 0.0)
-        w = tl.load(
-            w_ptr + (peer * KERNEL * KERNEL * CHANNELS + tap * CHANNELS + channel[None, :]) * OUT + out[:, None],
-            mask=(channel < CHANNELS)[None, :],
-            other=0.0,
-        )
-        if PRECISION == "bf16":
-            acc += tl.dot(g.to(tl.bfloat16), w.to(tl.bfloat16))
+    g_ptr += peer * BATCH * POOLED_H * POOLED_W * OUT
+    from_ptr += peer * BATCH * POOLED_H * POOLED_W * OUT
+    w_ptr += peer * w_peer
+    acc0 = tl.zeros((TILE, WIDE), tl.float32)
+    acc1 = tl.zeros((TILE, WIDE), tl.float32)
+    acc2 = tl.zeros((TILE, WIDE), tl.float32)
+    acc3 = tl.zeros((TILE, WIDE), tl.float32)
+    for ny in tl.static_range(FIRST, LAST + 1):
+        for nx in tl.static_range(FIRST, LAST + 1):
+            py = cy + ny
+            px = cx + nx
+            inside = here & (py >= 0) & (py < POOLED_H) & (px >= 0) & (px < POOLED_W)
+            place = ((sample * POOLED_H + py) * POOLED_W + px)[:, None] * OUT + out[None, :]
+            g = tl.load(g_ptr + place, mask=inside[:, None], other=0.0)
+            source = tl.load(from_ptr + place, mask=inside[:, None], other=4).to(tl.int32)
+            for quarter in tl.static_range(4):
+                part = tl.where(source == quarter, g, g * 0)
+                for corner in tl.static_range(4):
+                    ky = corner // 2 + PAD - 2 * ny - quarter // 2
+                    kx = corner % 2 + PAD - 2 * nx - quarter % 2
+                    if (ky >= 0) and (ky < KERNEL) and (kx >= 0) and (kx < KERNEL):
+                        row = (ky * KERNEL + kx) * CHANNELS + channel
+                        w = tl.load(
+                            w_ptr + row[None, :] * OUT + out[:, None], mask=(channel < CHANNELS)[None, :], other=0.0
+                        )
+                        found = product(part, w, PRECISION)
+                        if corner == 0:
+                            acc0 += found
+                        elif corner == 1:
+                            acc1 += found
+                        elif corner == 2:
+                            acc2 += found
+                        else:
+                            acc3 += found
+    for corner in tl.static_range(4):
+        if corner == 0:
+            acc = acc0
+        elif corner == 1:
+            acc = acc1
+        elif corner == 2:
+            acc = acc2
         else:
-            acc += tl.dot(g, w, input_precision=PRECISION)
-    target = (peer * BATCH * HEIGHT * WIDTH + place[:, None]) * CHANNELS + channel[None, :]
-    tl.store(dx_ptr + target, acc, mask=here[:, None] & (channel < CHANNELS)[None, :])
+            acc = acc3
+        y = 2 * cy + corner // 2
+        x = 2 * cx + corner % 2
+        inside = here & (y < HEIGHT) & (x < WIDTH)
+        target = (((peer * BATCH + sample) * HEIGHT + y) * WIDTH + x)[:, None] * CHANNELS + channel[None, :]
+        tl.store(dx_ptr + target, acc.to(dx_ptr.dtype.element_ty), mask=inside[:, None] & (channel < CHANNELS)[None, :])
 
 
 @triton.jit
 def _kernel_gradient(
-    x_ptr, g_ptr, from_ptr, dw_ptr, db_ptr,
-    sk, sb, sc, sh, sw,
-    BATCH, CHANNELS: tl.constexpr, HEIGHT, WIDTH, OUT: tl.constexpr, POOLED_H, POOLED_W,
-    KERNEL: tl.constexpr, PAD: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr, TILE: tl.constexpr,
-    SLICES, TURNS: tl.constexpr, PRECISION: tl.constexpr,
+    x_ptr, g_ptr, from_ptr, dw_ptr, db_ptr, dw_peer, db_peer,
+    x_peer, x_sample, x_channel: tl.constexpr, x_line: tl.constexpr, x_column: tl.constexpr,
+    BATCH: tl.constexpr, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT: tl.constexpr,
+    POOLED_H: tl.constexpr, POOLED_W: tl.constexpr, KERNEL: tl.constexpr, PAD: tl.constexpr,
+    PRECISION: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr, SLICES: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
+    ROWS: tl.constexpr = KERNEL * KERNEL * CHANNELS
     peer = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1) * DEPTH + tl.arange(0, DEPTH)
     part = tl.program_id(2)
     tap = row // CHANNELS
     channel = row % CHANNELS
-    dy = tap // KERNEL - PAD
-    dx = tap % KERNEL - PAD
     out = tl.arange(0, OUT)
+    x_ptr += peer * x_peer
+    g_ptr += peer * BATCH * POOLED_H * POOLED_W * OUT
+    from_ptr += peer * BATCH * POOLED_H * POOLED_W * OUT
     acc = tl.zeros((DEPTH, OUT), tl.float32)
     bias = tl.zeros((OUT,), tl.float32)
-    positions = BATCH * POOLED_H * POOLED_W * 4
     for turn in range(TURNS):
-        place = (turn * SLICES + part) * TILE + tl.arange(0, TILE)
-        here = place < positions
-        ox = place % (2 * POOLED_W)
-        oy = place // (2 * POOLED_W) % (2 * POOLED_H)
-        sample = place // (4 * POOLED_W * POOLED_H)
-        pooled = (peer * BATCH + sample) * POOLED_H * POOLED_W + oy // 2 * POOLED_W + ox // 2
-        where = pooled[:, None] * OUT + out[None, :]
-        g = tl.load(g_ptr + where, mask=here[:, None], other=0.0)
-        source = tl.load(from_ptr + where, mask=here[:, None], other=4).to(tl.int32)
-        g = tl.where(source == (oy % 2 * 2 + ox % 2)[:, None], g, 0.0)
-        y = dy[:, None] + oy[None, :]
-        x = dx[:, None] + ox[None, :]
-        inside = (row < ROWS)[:, None] & here[None, :] & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
-        patch = tl.load(
-            x_ptr + peer * sk + sample[None, :] * sb + channel[:, None] * sc + y * sh + x * sw, mask=inside, other=0.0
-        )
-        if PRECISION == "bf16":
-            acc += tl.dot(patch.to(tl.bfloat16), g.to(tl.bfloat16))
-        else:
-            acc += tl.dot(patch, g, input_precision=PRECISION)
-        bias += tl.sum(g, 0)
-    target = ((peer * SLICES + part) * ROWS + row[:, None]) * OUT + out[None, :]
+        pooled = (turn * SLICES + part) * TILE + tl.arange(0, TILE)
+        here = pooled < BATCH * POOLED_H * POOLED_W
+        px = pooled % POOLED_W
+        py = pooled // POOLED_W % POOLED_H
+        sample = pooled // (POOLED_W * POOLED_H)
+        place = pooled[:, None] * OUT + out[None, :]
+        g = tl.load(g_ptr + place, mask=here[:, None], other=0.0)
+        source = tl.load(from_ptr + place, mask=here[:, None], other=4).to(tl.int32)
+        bias += tl.sum(tl.where(source < 4, g, g * 0).to(tl.float32), 0)
+        for quarter in tl.static_range(4):
+            y = (2 * py + quarter // 2)[None, :] + (tap // KERNEL - PAD)[:, None]
+            x = (2 * px + quarter % 2)[None, :] + (tap % KERNEL - PAD)[:, None]
+            inside = (row < ROWS)[:, None] & here[None, :]
+            if PAD > 0:
+                inside = inside & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
+            where = (sample * x_sample)[None, :] + (channel * x_channel)[:, None] + y * x_line + x * x_column
+            patch = tl.load(x_ptr + where, mask=inside, other=0.0)
+            acc += product(patch, tl.where(source == quarter, g, g * 0), PRECISION)
+    target = peer * dw_peer + (part * ROWS + row[:, None]) * OUT + out[None, :]
     tl.store(dw_ptr + target, acc, mask=(row < ROWS)[:, None])
     if tl.program_id(1) == 0:
-        tl.store(db_ptr + (peer * SLICES + part) * OUT + out, bias)
-
-
-def _stages(precision: str) -> int:
-    """How far loads run ahead of products. Without tensor cores not at all: Triton 3.6 then miscompiled a loop of two
-    turns (found on an H200: a kernel gradient of 64 × 64 was off by its whole size)."""
-    return 1 if precision == "ieee" else 3
+        tl.store(db_ptr + peer * db_peer + part * OUT + out, bias)
 
 
 class _Stacked(torch.autograd.Function):
     """x [peer, batch, channel, height, width] (any strides), w [peer, tap × channel, out], b [peer, out]
-    → [peer, batch, pooled height, pooled width, out]"""
+    → [peer, batch, pooled height, pooled width, out] of type `dtype`"""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor, kernel: int, pad: int, precision: str) -> Tensor:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        w: Tensor,
+        b: Tensor,
+        kernel: int,
+        pad: int,
+        precision: str,
+        dtype: torch.dtype,
+        wanted: Wanted,
+    ) -> Tensor:
         peers, batch, channels, height, width = x.shape
         rows, out = w.shape[1:]
         ph, pw = (height + 2 * pad - kernel + 1) // 2, (width + 2 * pad - kernel + 1) // 2
-        w, b = w.contiguous(), b.contiguous()
-        y = x.new_empty((peers, batch, ph, pw, out))
+        w = w if w.stride()[1:] == (out, 1) else w.contiguous()
+        b = b if b.stride(1) == 1 else b.contiguous()
+        y = x.new_empty((peers, batch, ph, pw, out), dtype=dtype)
         source = torch.empty(y.shape, dtype=torch.int8, device=x.device)
-        tile = 64 if batch * ph * pw > 512 else 32
-        grid = (peers, triton.cdiv(batch * ph * pw, tile))
-        _forward[grid](
-            x, w, b, y, source, *x.stride(),
-            batch, channels, height, width, out, ph, pw,
-            KERNEL=kernel, PAD=pad, ROWS=rows, TILE=tile, DEPTH=32, PRECISION=precision, num_stages=_stages(precision),
+        tile = 64 if precision == "bf16" else 32
+        sizes = (batch, channels, height, width, out, ph, pw, kernel, pad, precision)
+        _forward[(peers, triton.cdiv(batch * ph * pw, tile))](
+            x, w, b, y, source, *x.stride(), w.stride(0), b.stride(0), *sizes,
+            TILE=tile, DEPTH=32, num_warps=max(2, tile * out // 1024), num_stages=stages(rows, 32),
         )  # fmt: skip
         ctx.save_for_backward(x, w, source)
-        ctx.kernel, ctx.pad, ctx.precision = kernel, pad, precision
+        ctx.sizes, ctx.wanted = sizes, wanted
         return y
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, w, source = ctx.saved_tensors
-        peers, batch, channels, height, width = x.shape
-        rows, out = w.shape[1:]
-        ph, pw = g.shape[2:4]
         g = g.contiguous()
-        dx = None
-        if ctx.needs_input_grad[0]:
-            dx = x.new_empty((peers, batch, height, width, channels))
-            tile = 64
-            wide = max(16, triton.next_power_of_2(channels))
-            _input_gradient[(peers, triton.cdiv(batch * height * width, tile))](
-                g, source, w, dx, batch, channels, wide, height, width, out, ph, pw,
-                KERNEL=ctx.kernel, PAD=ctx.pad, TILE=tile, PRECISION=ctx.precision, num_stages=_stages(ctx.precision),
-            )  # fmt: skip
-            dx = dx.permute(0, 1, 4, 2, 3)
-        depth = tile = 32 if rows <= 32 else 64
-        positions = batch * ph * pw * 4
-        slices = max(min(2, positions // tile), min(16, positions // 448), 1)
-        dw = x.new_empty((peers, slices, rows, out))
-        db = x.new_empty((peers, slices, out))
-        _kernel_gradient[(peers, triton.cdiv(rows, depth), slices)](
-            x, g, source, dw, db, *x.stride(),
-            batch, channels, height, width, out, ph, pw,
-            KERNEL=ctx.kernel, PAD=ctx.pad, ROWS=rows, DEPTH=depth, TILE=tile, SLICES=slices,
-            TURNS=triton.cdiv(positions, slices * tile), PRECISION=ctx.precision, num_stages=_stages(ctx.precision),
-        )  # fmt: skip
-        return dx, dw.sum(1), db.sum(1), None, None, None
+        dx = _run_input_gradient(x, g, source, w, ctx.sizes) if ctx.needs_input_grad[0] else None
+        dw, db = _run_kernel_gradient(x, g, source, ctx.sizes, ctx.wanted)
+        return dx, dw, db, None, None, None, None, None
 
 
-class _OneOrMany(torch.autograd.Function):
-    """The seam to vmap: called for one model in the network's forward code, run for the whole stack at once."""
+def _run_input_gradient(x: Tensor, g: Tensor, source: Tensor, w: Tensor, sizes: tuple[Any, ...]) -> Tensor:
+    """→ a gradient of x's shape, channels last in memory"""
+    batch, channels, height, width, _, _, _, kernel, pad, _ = sizes
+    dx = x.new_empty((len(x), batch, height, width, channels))
+    cells = batch * -(-height // 2) * -(-width // 2)
+    tile = 64
+    _input_gradient[(len(x), triton.cdiv(cells, tile))](
+        g, source, w, dx, w.stride(0), *sizes, TILE=tile, WIDE=max(16, triton.next_power_of_2(channels)),
+        FIRST=-((kernel - pad) // 2), LAST=(1 + pad) // 2, num_warps=4, num_stages=1,
+    )  # fmt: skip
+    return dx.permute(0, 1, 4, 2, 3)
 
-    @staticmethod
-    def forward(x: Tensor, w: Tensor, b: Tensor, kernel: int, pad: int, precision: str) -> Tensor:
-        out: Tensor = _Stacked.apply(x[None], w[None], b[None], kernel, pad, precision)
-        return out[0]
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        pass
+def _run_kernel_gradient(
+    x: Tensor, g: Tensor, source: Tensor, sizes: tuple[Any, ...], wanted: Wanted
+) -> tuple[Tensor, Tensor]:
+    """→ gradients [peer, tap × channel, out] and [peer, out]"""
+    batch, channels, _, _, out, ph, pw, kernel, _, precision = sizes
+    peers, rows, positions = len(x), kernel * kernel * channels, batch * ph * pw
+    depth = 32 if rows <= 32 else 64
+    tile, warps = (64, 4) if precision == "bf16" and depth == 64 else (16, depth // 32)
+    tile = min(tile, max(16, triton.next_power_of_2(positions)))
+    blocks = triton.cdiv(rows, depth)
+    slices = _power_of_2(max(positions // 224, min(positions // 32, _ENOUGH_PROGRAMS // (peers * blocks))))
+    dw, db = wanted.memory((peers, rows, out), (peers, out), x.device)
+    parts = Wanted() if slices > 1 else Wanted(dw, db)
+    dw_parts, db_parts = parts.memory((peers, slices * rows, out), (peers, slices * out), x.device)
+    _kernel_gradient[(peers, blocks, slices)](
+        x, g, source, dw_parts, db_parts, dw_parts.stride(0), db_parts.stride(0), *x.stride(), *sizes,
+        TILE=tile, DEPTH=depth, SLICES=slices, TURNS=triton.cdiv(positions, slices * tile),
+        num_warps=warps, num_stages=1 if tile == 64 else stages(positions, slices * tile),
+    )  # fmt: skip
+    if slices > 1:
+        torch.sum(dw_parts.view(peers, slices, rows, out), 1, out=dw)
+        torch.sum(db_parts.view(peers, slices, out), 1, out=db)
+    return dw, db
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> None:
-        raise NetworkError("a fused block was trained outside a stack: this is a fault of pens")
 
-    @staticmethod
-    def vmap(
-        info: Any, dims: tuple[int | None, ...], x: Tensor, w: Tensor, b: Tensor, kernel: int, pad: int, precision: str
-    ) -> tuple[Tensor, int]:
-        stacked = [
-            t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0)
-            for t, d in zip((x, w, b), dims[:3], strict=True)
-        ]
-        return _Stacked.apply(*stacked, kernel, pad, precision), 0
+def stages(length: int, stride: int) -> int:
+    """How many turns ahead a loop loads. A short loop none: Triton 3.6 miscompiled some of two turns (found on an H200:
+    kernel gradients off by their whole size)."""
+    return 3 if triton.cdiv(length, stride) > 3 else 1
+
+
+def _power_of_2(count: int) -> int:
+    """The largest up to a count, at least 1: each number of slices is compiled anew."""
+    return 1 << max(0, count.bit_length() - 1)
+
+
+def one_or_many(stacked: Any) -> Any:
+    """The seam between vmap and a function of stacks: called for one model in the network's forward code, run for the
+    whole stack at once. Its first three arguments are tensors, x, weight and bias."""
+
+    class OneOrMany(torch.autograd.Function):
+        @staticmethod
+        def forward(x: Tensor, w: Tensor, b: Tensor, *how: Any) -> Tensor:
+            out: Tensor = stacked.apply(x[None], w[None], b[None], *how)
+            return out[0]
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+            pass
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> None:
+            raise NetworkError("a fused layer was trained outside a stack: this is a fault of pens")
+
+        @staticmethod
+        def vmap(
+            info: Any, dims: tuple[int | None, ...], x: Tensor, w: Tensor, b: Tensor, *how: Any
+        ) -> tuple[Tensor, int]:
+            stacks = [
+                t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0)
+                for t, d in zip((x, w, b), dims[:3], strict=True)
+            ]
+            return stacked.apply(*stacks, *how), 0
+
+    return OneOrMany
+
+
+_OneOrMany = one_or_many(_Stacked)
 
 
 class FusedConv2d(nn.Conv2d):
     """A convolution that has taken in the ReLU and the max pooling behind it."""
 
     precision = "tf32"
+    dtype = torch.float32
+    """Of the output: bf16 on the way to another such block, if that is the precision."""
+    name: str
+    homes: Homes
 
     def forward(self, x: Tensor) -> Tensor:
         """x [batch, channel, height, width] → [batch, out channel, height / 2, width / 2]"""
         kernel = self.weight.permute(2, 3, 1, 0).reshape(-1, self.out_channels)  # [tap × channel, out channel]
         bias = self.bias if self.bias is not None else kernel.new_zeros(self.out_channels)
-        padding = self.padding[0]
-        out: Tensor = _OneOrMany.apply(x, kernel, bias, self.kernel_size[0], padding, self.precision)
+        wanted = self.homes.take(f"{self.name}.weight", f"{self.name}.bias" if self.bias is not None else None)
+        how = (self.kernel_size[0], self.padding[0], self.precision, self.dtype)
+        out: Tensor = _OneOrMany.apply(x, kernel, bias, *how, wanted)
         return out.permute(0, 3, 1, 2)
 
 
 def can_fuse(conv: nn.Module, activation: nn.Module, pool: nn.Module) -> bool:
     """Whether three layers in a row are what the kernels do."""
-    if type(conv) is not nn.Conv2d or type(activation) is not nn.ReLU or type(pool) is not nn.MaxPool2d:
+    if not (is_plain_convolution(conv) and type(activation) is nn.ReLU and is_halving(pool)):
         return False
-    pairs = (conv.kernel_size, conv.padding, conv.stride, conv.dilation)
-    if any(isinstance(pair, str) or pair[0] != pair[1] for pair in pairs):
+    if any(pair[0] != pair[1] for pair in (conv.kernel_size, conv.padding, conv.stride, conv.dilation)):
         return False
     return (
-        conv.groups == 1
-        and conv.padding_mode == "zeros"
-        and conv.stride[0] == conv.dilation[0] == 1
+        conv.stride[0] == conv.dilation[0] == 1
+        and conv.kernel_size[0] <= 5  # the input gradient is written out tap by tap
         and conv.out_channels in (16, 32, 64, 128)
-        and pool.kernel_size in (2, (2, 2))
-        and pool.stride in (2, (2, 2))
-        and pool.padding in (0, (0, 0))
-        and pool.dilation in (1, (1, 1))
-        and not pool.ceil_mode
-        and not pool.return_indices
     )
 
 
 def fuse(sequence: nn.Sequential, precision: str) -> None:
     """Exchange every convolution, ReLU and pooling in a row for one fused block, in place."""
-    layers = list(sequence)
-    for i in range(len(layers) - 2):
-        conv, activation, pool = layers[i : i + 3]
-        if can_fuse(conv, activation, pool):
-            conv.__class__ = FusedConv2d
-            conv.precision = precision  # type: ignore[assignment]
-            sequence[i + 1], sequence[i + 2] = nn.Identity(), nn.Identity()
-            layers[i + 1 : i + 3] = [nn.Identity(), nn.Identity()]
+    layers, i = list(sequence), 0
+    before: FusedConv2d | None = None
+    while i < len(layers):
+        block = layers[i : i + 3]
+        if len(block) < 3 or not can_fuse(*block):
+            before, i = None, i + 1
+            continue
+        conv = block[0]
+        conv.__class__ = FusedConv2d
+        assert isinstance(conv, FusedConv2d)
+        conv.precision = precision
+        if before is not None and precision == "bf16":
+            before.dtype = torch.bfloat16
+        sequence[i + 1], sequence[i + 2] = nn.Identity(), nn.Identity()
+        before, i = conv, i + 3

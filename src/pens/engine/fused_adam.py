@@ -1,12 +1,11 @@
 """One Adam step over all rows as one Triton kernel: each number is read once and written once.
 
 Written out, the step is some ten passes over [peer, parameter]; it is limited by memory alone, so one pass is what
-counts. The bias corrections differ from peer to peer and come in as one number each.
+counts. The bias corrections depend on how many steps a peer has taken, and are looked up in a table.
 """
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -17,19 +16,24 @@ _BLOCK = 1024
 
 @triton.jit
 def _step(
-    row_ptr, gradient_ptr, mean_ptr, square_ptr, rate_ptr, root_ptr, active_ptr, stride, size, decay,
-    BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, BLOCK: tl.constexpr,
+    row_ptr, gradient_ptr, mean_ptr, square_ptr, count_ptr, table_ptr, active_ptr, stride, size, decay,
+    BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, SOME: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     peer = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    here = (place < size) & (tl.load(active_ptr + peer) != 0)
+    here = place < size
+    if SOME:
+        here = here & (tl.load(active_ptr + peer) != 0)
+    count = tl.load(count_ptr + peer)
+    rate = tl.load(table_ptr + 2 * count)
+    root = tl.load(table_ptr + 2 * count + 1)
     row = tl.load(row_ptr + peer * stride + place, mask=here)
     gradient = tl.load(gradient_ptr + peer * size + place, mask=here) + decay * row
     mean = tl.load(mean_ptr + peer * size + place, mask=here)
     square = tl.load(square_ptr + peer * size + place, mask=here)
     mean += (gradient - mean) * (1 - BETA1)
     square = square * BETA2 + gradient * gradient * (1 - BETA2)
-    row -= mean / (tl.sqrt(square) / tl.load(root_ptr + peer) + EPSILON) * tl.load(rate_ptr + peer)
+    row -= mean / (tl.sqrt(square) / root + EPSILON) * rate
     tl.store(mean_ptr + peer * size + place, mean, mask=here)
     tl.store(square_ptr + peer * size + place, square, mask=here)
     tl.store(row_ptr + peer * stride + place, row, mask=here)
@@ -40,20 +44,20 @@ def adam_step(
     gradients: Tensor,
     mean: Tensor,
     square: Tensor,
-    rate: Tensor,
-    root: Tensor,
+    count: Tensor,
+    corrections: Tensor,
     active: Tensor | None,
     decay: float,
     betas: tuple[float, float],
     epsilon: float,
 ) -> None:
-    """Change rows, mean and square in place.  rows [peer, parameter] (rows may lie apart), rate and root [peer]
+    """Change rows, mean and square in place.  rows [peer, parameter] (rows may lie apart), count [peer]
 
-    `rate` is lr / (1 − β₁ᵗ), `root` is √(1 − β₂ᵗ), t being the peer's steps so far.
+    `corrections` [step, 2]: lr / (1 − β₁ᵗ) and √(1 − β₂ᵗ), t being the peer's count of steps, this one included.
     """
     peers, size = gradients.shape
-    active = torch.ones(peers, dtype=torch.int8, device=rows.device) if active is None else active.to(torch.int8)
     _step[(peers, triton.cdiv(size, _BLOCK))](
-        rows, gradients, mean, square, rate, root, active, rows.stride(0), size, decay,
-        BETA1=betas[0], BETA2=betas[1], EPSILON=epsilon, BLOCK=_BLOCK,
+        rows, gradients, mean, square, count, corrections, count if active is None else active,
+        rows.stride(0), size, decay,
+        BETA1=betas[0], BETA2=betas[1], EPSILON=epsilon, SOME=active is not None, BLOCK=_BLOCK,
     )  # fmt: skip

@@ -10,7 +10,12 @@ batched matrix product. Its output is a channels-first view of channels-last mem
 nothing. Grouped convolutions and padding other than zeros keep their own code.
 
 `Conv2d`, `ReLU`, `MaxPool2d(2)` in a row. On a GPU the three are one kernel, in which patches are never written
-(`pens.engine.fused`).
+(`pens.engine.fused`). `Linear`, with a `ReLU` behind it, likewise (`pens.engine.fused_linear`).
+
+The same on a CPU, with or without ReLU and pooling: a compiled kernel (`pens.engine.native_conv`), where compiling is
+worth it.
+
+`GroupNorm`. Copies its input to channels-first memory before its own code.
 
 `Dropout`. Its random numbers must belong to the peer, not to the batch that the peer happens to be computed in. The
 twin draws them from a key that is handed in with each call, by a hash of the position.
@@ -19,6 +24,7 @@ twin draws them from a key that is handed in with each call, by a hash of the po
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -28,6 +34,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pens.engine.bits import random_bits
+from pens.engine.homes import Homes
+from pens.engine.patterns import is_plain_convolution
 from pens.errors import NetworkError
 
 
@@ -58,6 +66,13 @@ class SlicedConv2d(nn.Conv2d):
         if self.bias is not None:
             out = out + self.bias
         return out.view(x.shape[0], height, width, self.out_channels).permute(0, 3, 1, 2)
+
+
+class ChannelsFirstGroupNorm(nn.GroupNorm):
+    """Group normalisation of what a convolution's twin gives: vmap does not know it in channels-last memory."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.contiguous())
 
 
 @dataclass
@@ -93,19 +108,27 @@ class KeyedDropout(nn.Module):
 
 PATHS = {
     "FusedConv2d": "one kernel with the ReLU and pooling behind it",
+    "FusedLinear": "one kernel for all peers, with a ReLU behind it",
+    "NativeConv2d": "one kernel with the ReLU and pooling behind it",
     "Identity": "part of the kernel before it",
     "SlicedConv2d": "slices and one matrix product",
+    "ChannelsFirstGroupNorm": "its own code, under vmap, after a copy",
     "KeyedDropout": "masks from the peer's key",
 }
 """What a twin does, by its class."""
 
-Level = Literal["fused", "sliced", "plain"]
-"""How far layers are exchanged: fused kernels where they fit and slices elsewhere; slices; dropout alone."""
+Level = Literal["fused", "native", "sliced", "plain"]
+"""How far layers are exchanged: a GPU's fused kernels where they fit and slices elsewhere; a CPU's compiled kernels;
+slices; dropout alone."""
 
 
-def lower(module: nn.Module, noise: Noise, level: Level, precision: str) -> nn.Module:
+def lower(module: nn.Module, noise: Noise, homes: Homes, level: Level, precision: str) -> nn.Module:
     """A copy of a module with its layers exchanged for their twins. Parameter names and values stay."""
-    return _lowered(copy.deepcopy(module), noise, level, precision)
+    lowered = _lowered(copy.deepcopy(module), noise, level, precision)
+    for name, twin in lowered.named_modules():
+        if type(twin).__name__ in ("FusedConv2d", "FusedLinear"):
+            twin.name, twin.homes = name, homes
+    return lowered
 
 
 def _lowered(module: nn.Module, noise: Noise, level: Level, precision: str) -> nn.Module:
@@ -113,11 +136,15 @@ def _lowered(module: nn.Module, noise: Noise, level: Level, precision: str) -> n
         return KeyedDropout(module.p, False, noise)
     if type(module) in (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d):
         return KeyedDropout(module.p, True, noise)  # type: ignore[arg-type]
-    if level == "fused" and isinstance(module, nn.Sequential):
-        from pens.engine.fused import fuse  # needs Triton, which comes with PyTorch's CUDA builds
+    if level == "fused":
+        _fuse(module, precision)
+    if level != "plain" and type(module) is nn.GroupNorm:
+        module.__class__ = ChannelsFirstGroupNorm
+    if level == "native":
+        from pens.engine.native_conv import exchange  # compiles
 
-        fuse(module, precision)
-    if level != "plain" and type(module) is nn.Conv2d and _is_plain(module):
+        exchange(module)
+    elif level != "plain" and is_plain_convolution(module):
         module.__class__ = SlicedConv2d
     for name, child in module._modules.items():  # unlike named_children, with a layer that is used twice
         if child is not None:
@@ -125,8 +152,24 @@ def _lowered(module: nn.Module, noise: Noise, level: Level, precision: str) -> n
     return module
 
 
-def _is_plain(conv: nn.Conv2d) -> bool:
-    return conv.groups == 1 and conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
+def _fuse(module: nn.Module, precision: str) -> None:
+    """Exchange what there are kernels for. They need Triton, which comes with PyTorch's CUDA builds."""
+    from pens.engine.fused import fuse
+    from pens.engine.fused_linear import fuse_linear
+
+    if isinstance(module, nn.Sequential):
+        fuse(module, precision)
+        layers = list(module)
+        for i, (layer, behind) in enumerate(itertools.pairwise(layers)):
+            if type(behind) is nn.ReLU and fuse_linear(layer, precision, relu=True):
+                module[i + 1] = nn.Identity()
+    fuse_linear(module, precision)
+
+
+def kernel_orders(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    """{name: order of dimensions} of the kernels that twins multiply by, each as [tap × channel, out channel]."""
+    twins = ("FusedConv2d", "SlicedConv2d")
+    return {f"{n}.weight".lstrip("."): (2, 3, 1, 0) for n, m in module.named_modules() if type(m).__name__ in twins}
 
 
 def _positions(size: int, kernel: int, stride: int, dilation: int) -> int:

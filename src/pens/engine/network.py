@@ -14,13 +14,14 @@ mixes samples, and peers that merge would mix statistics of different data.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from pens.engine.lowering import PATHS, Level, Noise, lower
+from pens.engine.homes import Homes
+from pens.engine.layout import Layout
+from pens.engine.lowering import PATHS, Level, Noise, kernel_orders, lower
 from pens.errors import NetworkError
 from pens.nets import NetFactory
 
@@ -31,16 +32,6 @@ _MIXING = (
 
 
 _ROUNDING = 0.03  # relative: what bf16 products may cost; a wrong layer is off by its whole size
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one tensor lies in a row."""
-
-    name: str
-    shape: torch.Size
-    start: int
-    stop: int
 
 
 class StackedNetwork:
@@ -65,14 +56,18 @@ class StackedNetwork:
         self.device = example.device
         key = torch.zeros((), dtype=torch.int64, device=example.device)
         self._install(module, "plain", precision)
-        self.trained, self.kept = _layout(module, _try_plain(self, example, key, num_classes))
-        self.num_trained = self.trained[-1].stop
-        self.size = self.kept[-1].stop if self.kept else self.num_trained
+        self.stored = _layout(module, _try_plain(self, example, key, num_classes))
+        """How tensors lie in a row."""
+        self.size = self.stored.size
         self.bytes_per_sample = _saved_bytes(self, example, key)
         if stacked:
             self._choose_level(module, levels, precision, example, key)
         if self.level == "sliced":  # slices are kept for the backward pass
             self.bytes_per_sample = _saved_bytes(self, example, key)
+        self.in_work = self.stored.in_work(kernel_orders(self._modules[True]))
+        """How they lie while an update or an evaluation runs."""
+        self._into_work = self.in_work.columns_of(self.stored).to(self.device)
+        self._out_of_work = self.stored.columns_of(self.in_work).to(self.device)
 
     def _choose_level(
         self, module: nn.Module, levels: Sequence[Level], precision: str, example: Tensor, key: Tensor
@@ -93,8 +88,10 @@ class StackedNetwork:
         """Two copies of the module, one for training and one for evaluation, with layers exchanged for their twins."""
         self.level = level
         self._noise = {mode: Noise() for mode in (True, False)}
+        self.homes = Homes()
+        """Where a step wants its gradients."""
         self._modules = {
-            mode: lower(module, noise, level, precision).train(mode).to(self.device)
+            mode: lower(module, noise, self.homes, level, precision).train(mode).to(self.device)
             for mode, noise in self._noise.items()
         }
 
@@ -120,12 +117,19 @@ class StackedNetwork:
     def row_of(self, module: nn.Module) -> Tensor:
         """A module's tensors as one row.  [size]"""
         tensors = dict(module.named_parameters()) | dict(module.named_buffers())
-        return torch.cat([tensors[p.name].detach().reshape(-1) for p in (*self.trained, *self.kept)])
+        return torch.cat([tensors[p.name].detach().reshape(-1) for p in (*self.stored.trained, *self.stored.kept)])
 
     def tensors(self, rows: Tensor) -> dict[str, Tensor]:
         """Views of the rows' tensors by name.  [peer, size] → {name: [peer, *shape]}, or without the peer axis"""
-        lead = rows.shape[:-1]
-        return {p.name: rows[..., p.start : p.stop].view(*lead, *p.shape) for p in (*self.trained, *self.kept)}
+        return self.stored.tensors(rows)
+
+    def to_work(self, rows: Tensor) -> Tensor:
+        """Copies of rows as they are worked with.  [peer, size] → [peer, in_work.size]"""
+        return rows.index_select(1, self._into_work)
+
+    def from_work(self, rows: Tensor) -> Tensor:
+        """The way back.  [peer, in_work.size] → [peer, size]"""
+        return rows.index_select(1, self._out_of_work)
 
     def state(self, rows: Tensor) -> dict[str, Tensor]:
         """What `load_state_dict` wants: shared parameters by all their names, constants too.  {name: [peer, *shape]}"""
@@ -188,16 +192,12 @@ def _made(factory: NetFactory) -> nn.Module:
     return module.to(device="cpu", dtype=torch.float32)
 
 
-def _layout(module: nn.Module, used: set[str]) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
+def _layout(module: nn.Module, used: set[str]) -> Layout:
     """Trained tensors first, then those that only travel along."""
-    trained: dict[str, Tensor] = {n: p for n, p in module.named_parameters() if n in used}
-    kept: dict[str, Tensor] = {n: p for n, p in module.named_parameters() if n not in used}
-    kept |= {n: b for n, b in module.named_buffers() if b.is_floating_point()}
-    places, start = [], 0
-    for name, tensor in (trained | kept).items():
-        places.append(Place(name, tensor.shape, start, start + tensor.numel()))
-        start += tensor.numel()
-    return tuple(places[: len(trained)]), tuple(places[len(trained) :])
+    parameters = {n: p.shape for n, p in module.named_parameters()}
+    trained = {n: shape for n, shape in parameters.items() if n in used}
+    kept = {n: shape for n, shape in parameters.items() if n not in used}
+    return Layout.stored(trained, kept | {n: b.shape for n, b in module.named_buffers() if b.is_floating_point()})
 
 
 def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classes: int) -> set[str]:
@@ -291,7 +291,7 @@ def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor) -> int:
 
     batch = example[:2]
     tensors = network.tensors(network.new_row(0).to(example.device))
-    for place in network.trained:
+    for place in network.stored.trained:
         tensors[place.name] = tensors[place.name].detach().requires_grad_()
     weights = 4 * network.size
     with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):

@@ -6,12 +6,14 @@ agree with `torch.optim.Adam` and `torch.optim.SGD` (law 1).
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
+
+from pens.engine.devices import has_kernels
+from pens.engine.native import kernels
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 
@@ -35,56 +37,64 @@ class RowOptimizer(Protocol):
         """Change the rows in place. `active` [peer] bool: rows that take part; None: all."""
 
 
-def new_optimizer(recipe: Recipe, rows: Tensor) -> RowOptimizer:
-    return Adam(recipe, rows) if recipe.optimizer == "adam" else SGD(recipe, rows)
+def new_optimizer(recipe: Recipe, rows: Tensor, num_steps: int, compiled: bool) -> RowOptimizer:
+    """For at most so many steps between two resets. `compiled`: on a CPU, by compiled kernels where there are any."""
+    return Adam(recipe, rows, num_steps, compiled) if recipe.optimizer == "adam" else SGD(recipe, rows)
 
 
 class Adam:
     """Adam with L2 weight decay, as torch.optim.Adam. Its count of steps lies on the device, one per peer."""
 
-    def __init__(self, recipe: Recipe, rows: Tensor) -> None:
+    def __init__(self, recipe: Recipe, rows: Tensor, num_steps: int, compiled: bool) -> None:
         self.recipe = recipe
-        self._fused = rows.is_cuda and importlib.util.find_spec("triton") is not None
+        self._native = kernels() if compiled else None
+        self._fused = has_kernels(rows.device)
         self.mean = torch.zeros_like(rows)
         self.square = torch.zeros_like(rows)
-        self.count = torch.zeros((len(rows), 1), device=rows.device, dtype=torch.float64)
+        self.count = torch.zeros(len(rows), device=rows.device, dtype=torch.int64)
+        self.corrections = corrections(recipe.lr, num_steps).to(rows.device)
 
     def reset(self) -> None:
         for state in (self.mean, self.square, self.count):
             state.zero_()
 
     def step(self, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:
+        self.count += 1 if active is None else active
         if self._fused:
             self._step_fused(rows, gradients, active)
+            return
+        rate, root = self.corrections[self.count].t().contiguous()  # [peer] each
+        if self._native:
+            everybody = torch.ones(len(rows), dtype=torch.bool) if active is None else active
+            constants = (self.recipe.weight_decay, _BETA1, _BETA2, _EPSILON)
+            self._native.adam(rows, gradients, (self.mean, self.square), (rate, root), everybody, constants)
             return
         if self.recipe.weight_decay:
             gradients = gradients.add(rows, alpha=self.recipe.weight_decay)
         if active is None:
             self.mean.lerp_(gradients, 1 - _BETA1)
             self.square.mul_(_BETA2).addcmul_(gradients, gradients, value=1 - _BETA2)
-            self.count += 1
         else:
             on = active[:, None]
             self.mean.copy_(torch.where(on, self.mean.lerp(gradients, 1 - _BETA1), self.mean))
             square = (self.square * _BETA2).addcmul_(gradients, gradients, value=1 - _BETA2)
             self.square.copy_(torch.where(on, square, self.square))
-            self.count += on
-        rate, root = self._corrections()
-        denominator = self.square.sqrt().div_(root).add_(_EPSILON)
-        change = (self.mean / denominator).mul_(rate)
+        denominator = self.square.sqrt().div_(root[:, None]).add_(_EPSILON)
+        change = (self.mean / denominator).mul_(rate[:, None])
         rows.sub_(change if active is None else torch.where(active[:, None], change, 0.0))
-
-    def _corrections(self) -> tuple[Tensor, Tensor]:
-        """The learning rate and the root's divisor, corrected for the averages' start at zero.  [peer, 1] each"""
-        count = self.count.clamp(min=1)  # who has not begun is not active either
-        return (self.recipe.lr / (1 - _BETA1**count)).float(), (1 - _BETA2**count).sqrt().float()
 
     def _step_fused(self, rows: Tensor, gradients: Tensor, active: Tensor | None) -> None:
         from pens.engine.fused_adam import adam_step  # needs Triton, which comes with PyTorch's CUDA builds
 
-        self.count += 1 if active is None else active[:, None]
         decay, betas = self.recipe.weight_decay, (_BETA1, _BETA2)
-        adam_step(rows, gradients, self.mean, self.square, *self._corrections(), active, decay, betas, _EPSILON)
+        state = (self.mean, self.square, self.count, self.corrections)
+        adam_step(rows, gradients, *state, active, decay, betas, _EPSILON)
+
+
+def corrections(lr: float, num_steps: int) -> Tensor:
+    """Adam's learning rate and the root's divisor, corrected for the averages' start at zero.  → [step, 2]"""
+    count = torch.arange(num_steps + 1, dtype=torch.float64).clamp(min=1)  # who has not begun is not active either
+    return torch.stack([lr / (1 - _BETA1**count), (1 - _BETA2**count).sqrt()], 1).float()
 
 
 class SGD:

@@ -2,10 +2,10 @@
 
 Peers are independent, so the gradient of the sum of their losses holds each peer's own gradient in its own row: one
 forward and one backward pass serve all. Work is cut into chunks of models (training) or of models and samples
-(evaluation), whose activations fit the memory that is given. On a CPU no bit of a result depends on the cut (law 3):
-every operation treats a peer's row alike however many rows there are, with one exception, matrix products of a single
-matrix, so a stack of one is computed as two. On a GPU the library picks its algorithm by the number of rows, and
-results agree up to rounding.
+(evaluation), whose activations fit the memory that is given, and which a CPU's cores share (`pens.engine.cores`). There
+no bit of a result depends on the cut (law 3): every operation treats a peer's row alike however many rows there are,
+with one exception, matrix products of a single matrix, so a stack of one is computed as two. On a GPU the library picks
+its algorithm by the number of rows, and results agree up to rounding.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from pens.config import EngineSettings
 from pens.data.samples import Array
 from pens.engine.batches import SampleStack, plan_visits
+from pens.engine.cores import Cores
 from pens.engine.devices import DOTS, lowering_levels, memory_bytes, prepare_device
+from pens.engine.native import can_compile
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
@@ -30,6 +33,7 @@ from pens.engine.update import StackUpdate, rounded_up, sample_losses
 from pens.nets import NetFactory
 
 _LARGE_SAMPLE_BYTES = 64 << 10  # activations of one sample: the digits network has 17 kB, the paper's over 300
+_MODELS_AT_ONCE = 512  # in training; more bring no speed, and each size that is recorded keeps its memory
 _SAMPLES_AT_ONCE = 64  # per model in an evaluation; fixed, so that no bit depends on the memory given
 
 
@@ -78,6 +82,7 @@ class StackEngine:
         self.network = network
         self.memory_bytes = memory_bytes
         self._evaluator = evaluator
+        self._cores = Cores(network)
         self._recorded: dict[tuple[int, int, Recipe], StackUpdate] = {}
         self._recorded_for: SampleStack | None = None
         self._pool: Any = None
@@ -88,17 +93,24 @@ class StackEngine:
     ) -> Trained:
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         per_model = self.network.bytes_per_sample * recipe.batch_size + 5 * 4 * self.network.size
-        parts = []
-        for chunk in _chunks(len(rows), self.memory_bytes // per_model):
+
+        def work(network: StackedNetwork, chunk: range) -> tuple[Tensor, Tensor]:
             pick = self._filled_up(chunk, len(data.counts))
             some_slots, some_keys = [slots[i] for i in pick], [keys[i] for i in pick]
             visits = plan_visits(
                 data, some_slots, torch.tensor(some_keys, device=rows.device), epochs, recipe.batch_size
             )
-            update = self._update(data, recipe, len(pick), len(visits))
+            update = self._update(network, data, recipe, len(pick), len(visits))
             new_rows, loss = update.run(rows[pick], some_slots, visits)
-            parts.append((new_rows[: len(chunk)], loss[: len(chunk)]))
+            return new_rows[: len(chunk)], loss[: len(chunk)]
+
+        parts = self._cores.map(work, self._cut(len(rows), per_model, _MODELS_AT_ONCE))
         return Trained(torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]).cpu().numpy())
+
+    def _cut(self, total: int, bytes_each: int, most: int) -> list[range]:
+        """Chunks that fit the memory while all cores work, one for each core if there are enough models."""
+        fitting = self.memory_bytes // self._cores.count // bytes_each
+        return list(_chunks(total, min(fitting, most, -(-total // self._cores.count))))
 
     def _filled_up(self, chunk: range, everybody: int) -> list[int]:
         """The chunk's models, and on a GPU some of them again, up to a size for which a step may be recorded."""
@@ -106,48 +118,44 @@ class StackEngine:
         size = max(size, 2)
         return [*chunk, *[chunk[0]] * (size - len(chunk))]
 
-    def _update(self, data: SampleStack, recipe: Recipe, num_models: int, num_steps: int) -> StackUpdate:
+    def _update(
+        self, network: StackedNetwork, data: SampleStack, recipe: Recipe, num_models: int, num_steps: int
+    ) -> StackUpdate:
         """An update of that shape: recorded once and kept until other data come, or on a CPU a fresh one."""
         if not self._records:
-            return StackUpdate(self.network, data, recipe, num_models, num_steps)
+            return StackUpdate(network, data, recipe, num_models, num_steps)
         if self._recorded_for is not data:
             self._recorded, self._recorded_for = {}, data
             self._pool = torch.cuda.graph_pool_handle()
         shape = (num_models, num_steps, recipe)
         if shape not in self._recorded:
-            update = StackUpdate(self.network, data, recipe, num_models, num_steps)
+            update = StackUpdate(network, data, recipe, num_models, num_steps)
             try:
                 update.record(self._pool)
             except RuntimeError as error:  # the network does something that cannot be recorded: call it step by step
                 self._records = False
                 warnings.warn(f"{self.network.name} cannot be recorded as a CUDA graph: {error}", stacklevel=2)
-                return StackUpdate(self.network, data, recipe, num_models, num_steps)
+                return StackUpdate(network, data, recipe, num_models, num_steps)
             self._recorded[shape] = update
         return self._recorded[shape]
 
-    @torch.no_grad()
     def evaluate(self, models: ModelStack, rows: Sequence[int], data: SampleStack, slots: Sequence[int]) -> Evaluation:
         if self._evaluator:
             return self._evaluator.evaluate(models, rows, data, slots)
         longest = max(data.counts[s] for s in slots)
         samples = min(longest, _SAMPLES_AT_ONCE)
-        parts = []
-        for chunk in _chunks(len(rows), self.memory_bytes // (self.network.bytes_per_sample * samples)):
-            pick = [*chunk] if len(chunk) > 1 else [*chunk, *chunk]
-            tensors = self.network.tensors(models.read([rows[i] for i in pick]))
-            slot = torch.tensor([slots[i] for i in pick], device=models.device)
-            runs = [self._run(tensors, data, slot, slice(c.start, c.stop)) for c in _chunks(longest, samples)]
-            losses, hits = (torch.cat(column, 1)[: len(chunk)].cpu().numpy() for column in zip(*runs, strict=True))
-            parts.append(_summed(losses, hits, [data.counts[slots[i]] for i in chunk]))
-        return Evaluation(np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts]))
 
-    def _run(
-        self, tensors: dict[str, Tensor], data: SampleStack, slot: Tensor, samples: slice
-    ) -> tuple[Tensor, Tensor]:
-        """Loss and correctness of each sample.  → [model, sample] each"""
-        y = data.y[slot, samples]
-        logits = self.network.logits(tensors, data.x[slot, samples], torch.zeros_like(slot), train=False)
-        return sample_losses(logits, y), logits.argmax(-1) == y
+        @torch.no_grad()
+        def work(network: StackedNetwork, chunk: range) -> Evaluation:
+            pick = [*chunk] if len(chunk) > 1 else [*chunk, *chunk]
+            tensors = network.in_work.tensors(network.to_work(models.read([rows[i] for i in pick])))
+            slot = torch.tensor([slots[i] for i in pick], device=models.device)
+            runs = [_run(network, tensors, data, slot, slice(c.start, c.stop)) for c in _chunks(longest, samples)]
+            losses, hits = (torch.cat(column, 1)[: len(chunk)].cpu().numpy() for column in zip(*runs, strict=True))
+            return _summed(losses, hits, [data.counts[slots[i]] for i in chunk])
+
+        parts = self._cores.map(work, self._cut(len(rows), self.network.bytes_per_sample * samples, len(rows)))
+        return Evaluation(np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts]))
 
 
 class LoopEngine:
@@ -177,9 +185,9 @@ class LoopEngine:
     ) -> tuple[Tensor, float]:
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         tensors = self.network.tensors(row)  # views: what changes them changes the row
-        for place in self.network.trained:
+        for place in self.network.stored.trained:
             tensors[place.name].requires_grad_()
-        optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in self.network.trained])
+        optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in self.network.stored.trained])
         total = health = 0.0
         visits = plan_visits(data, [slot], torch.tensor([key], device=row.device), epochs, recipe.batch_size)
         for step in range(len(visits)):
@@ -210,19 +218,33 @@ class LoopEngine:
 
 
 def new_engine(
-    factory: NetFactory, example: Tensor, num_classes: int, backend: str, precision: str, memory_mb: int
+    factory: NetFactory, example: Tensor, num_classes: int, settings: EngineSettings, num_visits: float
 ) -> Engine:
-    """The engine for a network on the device where `example` lies."""
+    """The engine for a network on the device where `example` lies.
+
+    `num_visits`: samples that a run visits in training, each as often as it does.
+    """
     device = example.device
-    prepare_device(device, precision)
-    if backend == "loop":
-        return LoopEngine(StackedNetwork(factory, example, num_classes, stacked=False))
-    network = StackedNetwork(factory, example, num_classes, True, lowering_levels(device), DOTS[precision])
+    prepare_device(device, settings.precision)
+    alone = StackedNetwork(factory, example, num_classes, stacked=False)
+    if settings.backend == "loop":
+        return LoopEngine(alone)
+    compiled = device.type == "cpu" and can_compile(settings.compile, num_visits * alone.bytes_per_sample)
+    levels = lowering_levels(device, compiled)
+    network = StackedNetwork(factory, example, num_classes, True, levels, DOTS[settings.precision])
     evaluator = None
-    if device.type == "cpu":  # without a backward pass a large network runs faster alone, by the library's convolutions
-        alone = LoopEngine(StackedNetwork(factory, example, num_classes, stacked=False))
-        evaluator = alone if alone.network.bytes_per_sample > _LARGE_SAMPLE_BYTES else None
-    return StackEngine(network, memory_bytes(device, memory_mb), evaluator)
+    if device.type == "cpu" and network.level != "native" and alone.bytes_per_sample > _LARGE_SAMPLE_BYTES:
+        evaluator = LoopEngine(alone)  # without a backward pass it is faster alone, by the library's convolutions
+    return StackEngine(network, memory_bytes(device, settings.memory_mb), evaluator)
+
+
+def _run(
+    network: StackedNetwork, tensors: dict[str, Tensor], data: SampleStack, slot: Tensor, samples: slice
+) -> tuple[Tensor, Tensor]:
+    """Loss and correctness of each sample.  → [model, sample] each"""
+    y = data.y[slot, samples]
+    logits = network.logits(tensors, data.x[slot, samples], torch.zeros_like(slot), train=False)
+    return sample_losses(logits, y), logits.argmax(-1) == y
 
 
 def _summed(losses: Array, hits: Array, counts: list[int]) -> Evaluation:

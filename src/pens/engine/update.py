@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pens.engine.batches import SampleStack, Visits
+from pens.engine.devices import has_kernels
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe, new_optimizer
 
@@ -35,8 +36,9 @@ class StackUpdate:
         device = data.device
         self.network, self.data = network, data
         self.ragged = data.is_ragged(recipe.batch_size)
-        self.rows = torch.zeros((num_models, network.size), device=device)
-        self.optimizer = new_optimizer(recipe, self._learned)
+        self.rows = torch.zeros((num_models, network.in_work.size), device=device)
+        self.gradients = torch.zeros_like(self._learned)
+        self.optimizer = new_optimizer(recipe, self._learned, num_steps, network.level == "native")
         self.slots = torch.zeros((num_models, 1), dtype=torch.int64, device=device)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         batch = (num_steps, num_models, recipe.batch_size)
@@ -50,10 +52,11 @@ class StackUpdate:
         self.loss = torch.zeros(num_models, device=device)
         self.health = torch.zeros(num_models, device=device)
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._fused = has_kernels(device)
 
     @property
     def _learned(self) -> Tensor:
-        return self.rows[:, : self.network.num_trained]
+        return self.rows[:, : self.network.in_work.num_trained]
 
     def record(self, pool: Any) -> None:
         """Capture the step as a CUDA graph. What the tensors held is lost."""
@@ -61,11 +64,11 @@ class StackUpdate:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UPS):
-                self.at.zero_()
+                self._rewind()
                 self.step()
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        self.at.zero_()
+        self._rewind()
         with torch.cuda.graph(self._graph, pool=pool):
             self.step()
 
@@ -74,51 +77,69 @@ class StackUpdate:
 
         The loss is not finite where any step's loss or any resulting weight was not.
         """
-        self.rows.copy_(rows)
+        self.rows.copy_(self.network.to_work(rows))
         self.slots.copy_(torch.tensor(slots, device=rows.device)[:, None])
         for name, table in vars(visits).items():
             getattr(self.visits, name).copy_(table)
-        self.optimizer.reset()
-        for counter in (self.at, self.loss, self.health):
-            counter.zero_()
+        self._rewind()
         for _ in range(len(visits)):
             self._graph.replay() if self._graph else self.step()
         healthy = (self.health + self.rows.abs().amax(1)).isfinite()
-        return self.rows.clone(), torch.where(healthy, self.loss, torch.nan)
+        return self.network.from_work(self.rows), torch.where(healthy, self.loss, torch.nan)
+
+    def _rewind(self) -> None:
+        """Go back to before the first step."""
+        self.optimizer.reset()
+        for counter in (self.at, self.loss, self.health):
+            counter.zero_()
 
     def step(self) -> None:
         """One batch per peer: forward, backward, optimizer."""
-        index, weight, keys, active, share = (
-            table.index_select(0, self.at)[0]
-            for table in (
-                self.visits.index,
-                self.visits.weight,
-                self.visits.keys,
-                self.visits.active,
-                self.visits.share,
-            )
-        )
-        kept = self.rows[:, self.network.num_trained :]
+        x, y, weight, keys, active, share = self._batch()
+        kept = self.rows[:, self.network.in_work.num_trained :]
         before = kept.clone() if self.ragged else kept
-        losses, gradients = self._gradients(
-            self.data.x[self.slots, index], self.data.y[self.slots, index], weight, keys
-        )
-        self.optimizer.step(self._learned, gradients, active if self.ragged else None)
+        losses = self._find_gradients(x, y, weight, keys)
+        self.optimizer.step(self._learned, self.gradients, active if self.ragged else None)
         if self.ragged:  # who sits this step out keeps its buffers
             kept.copy_(torch.where(active[:, None], kept, before))
         self.health += losses
-        self.loss += losses * share
+        self.loss.addcmul_(losses, share)
         self.at += 1
 
-    def _gradients(self, x: Tensor, y: Tensor, weight: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Each peer's loss and its gradient.  x [peer, batch, ...] → [peer], [peer, trained]"""
-        tensors = self.network.tensors(self.rows)
-        leaves = [tensors[p.name].detach().requires_grad_() for p in self.network.trained]
-        tensors |= {p.name: leaf for p, leaf in zip(self.network.trained, leaves, strict=True)}
-        logits = self.network.logits(tensors, x, keys, train=True)
-        losses = (sample_losses(logits, y) * weight).sum(1)
-        gradients = torch.autograd.grad(losses.sum(), leaves)
-        return losses.detach(), torch.cat([g.reshape(len(losses), -1) for g in gradients], 1)
+    def _batch(self) -> tuple[Tensor, ...]:
+        """This step's x [peer, batch, ...], y and weight [peer, batch], keys, active and share [peer]."""
+        if self._fused:
+            from pens.engine.fused_step import fetch  # needs Triton, which comes with PyTorch's CUDA builds
+
+            return fetch(self.at, self.slots, self.visits, self.data)
+        tables = (self.visits.index, self.visits.weight, self.visits.keys, self.visits.active, self.visits.share)
+        index, *others = (table.index_select(0, self.at)[0] for table in tables)
+        return self.data.x[self.slots, index], self.data.y[self.slots, index], *others
+
+    def _find_gradients(self, x: Tensor, y: Tensor, weight: Tensor, keys: Tensor) -> Tensor:
+        """Each peer's loss; its gradient is left in `gradients`.  x [peer, batch, ...] → [peer]"""
+        layout = self.network.in_work
+        tensors = layout.tensors(self.rows)
+        leaves = [tensors[p.name].detach().requires_grad_() for p in layout.trained]
+        tensors |= {p.name: leaf for p, leaf in zip(layout.trained, leaves, strict=True)}
+        self.network.homes.offer(layout.homes(self.gradients))
+        scores = self.network.logits(tensors, x, keys, train=True)
+        losses, slopes = self._losses_and_slopes(scores.detach(), y, weight)
+        layout.bring_home(self.gradients, torch.autograd.grad(scores, leaves, slopes))
+        return losses
+
+    def _losses_and_slopes(self, scores: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross-entropy of each peer's batch, and its derivative by the scores.
+        [peer, batch, class], [peer, batch] twice → [peer], [peer, batch, class]"""
+        if self._fused:
+            from pens.engine.fused_step import can_measure, losses_and_slopes
+
+            if can_measure(*scores.shape[1:]):
+                return losses_and_slopes(scores, y, weight)
+        likely = scores.log_softmax(-1)
+        losses = -(likely.gather(-1, y[..., None])[..., 0] * weight).sum(1)
+        slopes = likely.exp().scatter_add_(-1, y[..., None], torch.full_like(likely[..., :1], -1.0))
+        return losses, slopes.mul_(weight[..., None])
 
 
 def sample_losses(logits: Tensor, y: Tensor) -> Tensor:
