@@ -121,6 +121,7 @@ REFUSALS = {
     "run --resume /no/such/folder": "/no/such/folder holds no run",
     "run digits --resume /no/such/folder": "leave out the preset",
     "show /no/such/folder": "/no/such/folder holds no run",
+    "report /no/such/folder": "/no/such/folder holds no run",
     "presets digit": "unknown preset 'digit'",
     "run digits --out /proc/pens": "/proc/pens: cannot be written",
 }

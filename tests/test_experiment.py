@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import nn
@@ -45,7 +46,9 @@ def same_result(a: RunResult, b: RunResult) -> None:
     assert a.neighbours == b.neighbours
     assert (a.rounds, a.mean_batch, a.warnings) == (b.rounds, b.mean_batch, b.warnings)
     np.testing.assert_array_equal(a.accuracy, b.accuracy)
-    for one, two in ((a.communication, b.communication), (a.pairs, b.pairs), (a.history, b.history)):
+    assert (a.comparisons is None) == (b.comparisons is None)
+    tables = [(a.communication, b.communication), (a.pairs, b.pairs), (a.history, b.history)]
+    for one, two in (*tables, (a.data_sizes, b.data_sizes), (a.comparisons or a.pairs, b.comparisons or b.pairs)):
         for name, column in vars(one).items():
             np.testing.assert_array_equal(column, vars(two)[name], err_msg=name)
     for name, tensor in a.models.items():
@@ -113,7 +116,7 @@ def test_the_run_directory_gives_back_what_was_found(tmp_path: Path) -> None:
     for a, b in zip(result.runs, read, strict=True):
         same_result(a, b)
     names = {path.name for path in (tmp_path / "run" / "pens-seed1").iterdir()}
-    assert names == {"history.parquet", "pairs.parquet", "models.safetensors", "result.json"}
+    assert names == {"history.parquet", "pairs.parquet", "comparisons.parquet", "models.safetensors", "result.json"}
     record = json.loads((tmp_path / "run" / "experiment.json").read_text())
     assert record["settings"]["scenario"]["peers"] == 6
 
@@ -326,3 +329,45 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
 def test_seeds_that_are_none_are_refused(seeds: object) -> None:
     with pytest.raises(SettingsError, match="seeds = "):
         tiny_run(seeds=seeds)
+
+
+@pytest.mark.parametrize("schedule", ["rounds", "async"])
+def test_every_comparison_and_every_model_received_is_on_record(schedule: str) -> None:
+    for run in tiny_run(methods=METHODS, overrides={"schedule": schedule, "accept": "anyone"}).runs:
+        assert run.data_sizes
+        assert run.history.received is not None
+        total = run.communication.received
+        for peer in np.unique(run.history.peer):
+            received = run.history.received[run.history.peer == peer]
+            assert received[0] == 0
+            assert (np.diff(received) >= 0).all()
+            assert received[-1] <= total[peer]
+            if schedule == "rounds":
+                assert received[-1] == total[peer]
+        if run.method != "pens":
+            assert run.comparisons is None
+            continue
+        counts = run.comparisons
+        assert counts
+        assert set(counts.round) <= {1, 2, 3}
+        assert (np.bincount(counts.receiver, counts.sampled, 6) == run.communication.scored).all()
+        for column in ("sampled", "selected"):
+            by_pair = np.zeros((6, 6))
+            np.add.at(by_pair, (counts.receiver, counts.sender), getattr(counts, column))
+            at_the_end = np.zeros((6, 6))
+            at_the_end[run.pairs.receiver, run.pairs.sender] = getattr(run.pairs, column)
+            np.testing.assert_array_equal(by_pair, at_the_end)
+
+
+def test_a_run_directory_without_the_later_records_still_reads(tmp_path: Path) -> None:
+    tiny_run(out=tmp_path / "run", methods="pens")
+    folder = tmp_path / "run" / "pens-seed0"
+    (folder / "comparisons.parquet").unlink()
+    result = json.loads((folder / "result.json").read_text())
+    del result["data_sizes"]
+    (folder / "result.json").write_text(json.dumps(result))
+    history = pq.read_table(folder / "history.parquet").drop_columns(["received"])
+    pq.write_table(history, folder / "history.parquet")
+    (run,) = ExperimentDir(tmp_path / "run").results()
+    assert not any((run.comparisons, run.data_sizes, run.history.received))
+    assert run.versions["pens"] == pens.__version__

@@ -28,7 +28,7 @@ class Recorder:
             job = Updating(me, 1.0, models, 3, False, own, out)
             self.graph.add_update(job, self.known, compares)
             if compares:
-                self.graph.add_scoring(Scoring(me, out.version, models, 1, job), self.known)
+                self.graph.add_scoring(Scoring(me, out.version, out.version - 1, models, 1, job), self.known)
             latest[peer] = out
             self.level[out] = 1 + max(self.level[ref] for ref in (own, *models))
 
@@ -80,7 +80,7 @@ def test_a_comparison_does_not_wait_for_the_peers_own_training() -> None:
     second = Updating(PeerId(0), 2.0, (ModelRef(PeerId(1), 0),), 3, False, first.out, ModelRef(PeerId(0), 2))
     graph.add_update(first, known, compares=False)
     graph.add_update(second, known, compares=True)
-    graph.add_scoring(Scoring(PeerId(0), 1, second.models, 1, second), known)
+    graph.add_scoring(Scoring(PeerId(0), 1, 1, second.models, 1, second), known)
     (scoring,) = graph.take_scorings(0)
     assert not graph.is_scored(PeerId(0))
     graph.scored(scoring, scoring.models)

@@ -95,7 +95,8 @@ def run_command(
             raise Interrupted(f"stopped. Continue with: pens run --resume {shlex.quote(str(folder))}") from None
     _print_table(console, result, result.settings.scenario.dataset)
     place = shlex.quote(str(folder))
-    console.print(f"run directory: {place}; pictures: pens show {place}", style="dim", markup=False, soft_wrap=True)
+    ways = f"pictures: pens show {place}; one page: pens report {place}"
+    console.print(f"run directory: {place}; {ways}", style="dim", markup=False, soft_wrap=True)
 
 
 @app.command("show")
@@ -118,6 +119,21 @@ def show_command(folder: Annotated[Path, typer.Argument(help="A run directory.")
     if write_heatmaps(result, folder / "heatmap.png"):
         pictures.append(folder / "heatmap.png")
     console.print(f"[dim]pictures: {', '.join(map(str, pictures))}[/dim]", soft_wrap=True)
+
+
+@app.command("report")
+def report_command(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="One or several run directories.")],
+    out: Annotated[Path, typer.Option(help="The page; pictures and their numbers go into a folder beside it.")] = Path(
+        "report.html"
+    ),
+) -> None:
+    """Write one page about runs: accuracy, curves, neighbours, who gained, costs, tests, how to repeat."""
+    from pens.report.page import write_report
+
+    page, *files = write_report(folders, out)
+    place = f"{page}; {len(files)} pictures and tables in {files[0].parent}"
+    _console().print(f"report: {place}", style="dim", markup=False, soft_wrap=True)
 
 
 @app.command("bench")

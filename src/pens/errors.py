@@ -9,6 +9,7 @@
     ├── NetworkError       an nn.Module that a stack of models cannot run
     ├── DeviceError        a device that this machine does not have
     ├── RunDirError        a run directory that is taken, missing, damaged or of other settings
+    ├── ReportError        a report that cannot be written
     └── Interrupted        the user asked for a stop; the run can be resumed
 
 Each message gives the value, the bound and the remedy, and is written for the person who reads it alone at night.
@@ -52,6 +53,10 @@ class DeviceError(PensError):
 
 class RunDirError(PensError):
     """A run directory that cannot be written, read or resumed."""
+
+
+class ReportError(PensError):
+    """A report that cannot be written where it should be."""
 
 
 class Interrupted(PensError):

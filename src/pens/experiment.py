@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ from pens.config import (
     parse_methods,
     parse_settings,
 )
-from pens.data.samples import Dataset
+from pens.curves import UpdateRecord
+from pens.data.samples import Array, Dataset
 from pens.data.scenarios import Federation, PeerData, pooled, rotated_federation
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
@@ -40,14 +41,15 @@ from pens.engine.optimizers import Recipe
 from pens.engine.training import Engine, new_engine
 from pens.errors import Interrupted, RunDirError, SettingsError
 from pens.learners import Learners, LearningRules
+from pens.ledger import Ledger
 from pens.links import Links
 from pens.messages import PeerId
-from pens.metrics import neighbour_agreement
+from pens.metrics import Traffic, neighbour_agreement
 from pens.nets import NetFactory, net_factory
 from pens.peer import Peer, Plan, Search
 from pens.policies import SelectionRule
 from pens.presets import preset
-from pens.results import Communication, ExperimentResult, History, Pairs, RunResult
+from pens.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
 from pens.runlog import ExperimentDir, ExperimentRecord, RunDir
 from pens.simulator import Schedule, Simulator, Trace
 from pens.topology import Others
@@ -297,7 +299,7 @@ class Experiment:
                 model_bytes=4 * self._engine.network.size,
             ),
             pairs=_pairs(learners),
-            history=_history(learners),
+            history=_history(learners, traffic),
             models=tensors,
             rounds=simulator.now,
             mean_batch=learners.num_updates / max(1, learners.num_batches),
@@ -305,6 +307,8 @@ class Experiment:
             warnings=tuple(_all_warnings(simulator)),
             device=device_name(self._torch_device),
             peak_memory_bytes=peak_memory_bytes(self._torch_device),
+            comparisons=_comparisons(learners.comparisons),
+            data_sizes=_data_sizes(federation.peers, pool=method == "central"),
         )
 
 
@@ -482,8 +486,27 @@ def _pairs(learners: Learners) -> Pairs:
     return Pairs(*(np.array(column, np.int64) for column in columns))
 
 
-def _history(learners: Learners) -> History:
+def _comparisons(ledger: Ledger) -> Comparisons | None:
+    """Counts per receiver, round and sender, in that order, whatever order they were computed in."""
+    if not len(ledger):
+        return None
+    columns = tuple(ledger.column(name) for name in ("peer", "round", "sender"))
+    shape = tuple(int(c.max()) + 1 for c in columns)
+    keys, place, sampled = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True, return_counts=True)
+    selected = np.bincount(place, ledger.column("chosen"), len(keys)).astype(np.int64)
+    receiver, round_, sender = np.unravel_index(keys, shape)
+    return Comparisons(receiver, round_, sender, sampled, selected)
+
+
+def _data_sizes(peers: Sequence[PeerData], pool: bool) -> DataSizes:
+    train, val = np.array([len(p.train) for p in peers]), np.array([len(p.val) for p in peers])
+    return DataSizes(train.sum(keepdims=True), val.sum(keepdims=True)) if pool else DataSizes(train, val)
+
+
+def _history(learners: Learners, traffic: Traffic) -> History:
     curves = learners.history.sorted()
     kinds = {"peer": np.int64, "version": np.int64, "searching": np.bool_, "merged": np.int64}
-    names = (f.name for f in fields(History))
-    return History(**{name: curves.column(name).astype(kinds.get(name, np.float64)) for name in names})
+    columns: dict[str, Array] = {
+        name: curves.column(name).astype(kinds.get(name, np.float64)) for name in UpdateRecord._fields
+    }
+    return History(**columns, received=traffic.received_at(columns["peer"], columns["version"]))

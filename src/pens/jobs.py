@@ -48,6 +48,8 @@ class Scoring:
     peer: PeerId
     number: int
     """Of the peer's comparisons."""
+    round: int
+    """Updates that the peer had begun before: in step 1, the round."""
     models: tuple[ModelRef, ...]
     top_m: int
     update: Updating | None
@@ -171,16 +173,17 @@ class JobGraph:
                 updates[peer, out] = job
                 self.add_update(job, known, (peer, out) in compared)
             else:
-                number, models, top_m, merging = values
+                number, round_, models, top_m, merging = values
                 update = None if merging is None else updates[peer, merging]
-                self.add_scoring(Scoring(PeerId(peer), number, _refs(models), top_m, update), known)
+                self.add_scoring(Scoring(PeerId(peer), number, round_, _refs(models), top_m, update), known)
 
 
 def _encode(job: Job) -> list[Any]:
     models = [[ref.owner, ref.version] for ref in job.models]
     if isinstance(job, Updating):
         return ["update", job.peer, job.time, models, job.epochs, job.may_stop, job.own.version, job.out.version]
-    return ["scoring", job.peer, job.number, models, job.top_m, job.update.out.version if job.update else None]
+    merging = job.update.out.version if job.update else None
+    return ["scoring", job.peer, job.number, job.round, models, job.top_m, merging]
 
 
 def _refs(models: list[list[int]]) -> tuple[ModelRef, ...]:

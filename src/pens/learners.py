@@ -33,6 +33,7 @@ from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Engine
 from pens.jobs import JobGraph, Scoring, Updating
+from pens.ledger import Ledger
 from pens.messages import ModelRef, PeerId, Score, Update
 from pens.policies import EarlyStopping, Tally, select_top_m
 
@@ -78,6 +79,8 @@ class Learners:
         """How often each peer merged a model of each other."""
         self.scored = [0] * len(data)
         self._scorings = [0] * len(data)
+        self.comparisons = Ledger("peer", "round", "sender", "chosen")
+        """Every comparison of step 1: in which round, whose model, and whether it was among the top m."""
         self.history = Curves()
         self.setbacks: Counter[PeerId] = Counter()
         """Updates undone because the loss was not finite."""
@@ -124,7 +127,8 @@ class Learners:
 
     def _record_scoring(self, peer: PeerId, models: tuple[ModelRef, ...], m: int, update: Updating | None) -> None:
         self._scorings[peer] += 1
-        self.jobs.add_scoring(Scoring(peer, self._scorings[peer], models, m, update), self._rows)
+        before = self._versions[peer] - (update is not None)
+        self.jobs.add_scoring(Scoring(peer, self._scorings[peer], before, models, m, update), self._rows)
 
     # --- computing ----------------------------------------------------------------------------------------------------
 
@@ -170,6 +174,8 @@ class Learners:
         best = select_top_m(senders, losses, job.top_m)
         self.tallies[job.peer].add(senders, [senders[i] for i in best])
         self.scored[job.peer] += len(senders)
+        for i, sender in enumerate(senders):
+            self.comparisons.add(job.peer, job.round, sender, i in best)
         return tuple(job.models[i] for i in best)
 
     def _update(self, jobs: list[Updating], epochs: int) -> None:
@@ -289,7 +295,8 @@ class Learners:
             "num_updates": self.num_updates,
             "num_batches": self.num_batches,
         }
-        return data, {"models": self.models.read(rows), "history": torch.tensor(self.history.table())}
+        tensors = {"models": self.models.read(rows), "history": torch.tensor(self.history.table())}
+        return data, {**tensors, "comparisons": self.comparisons.state()}
 
     def restore(self, data: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become what `state` described."""
@@ -313,6 +320,7 @@ class Learners:
         self.merges = [_counter(m) for m in data["merges"]]
         self.scored, self.setbacks = list(data["scored"]), _counter(data["setbacks"])
         self.num_updates, self.num_batches = data["num_updates"], data["num_batches"]
+        self.comparisons.restore(tensors["comparisons"])
         self._scorings = list(data["scorings"])
         self.history = Curves(tensors["history"].numpy())
         self.jobs = JobGraph()

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import stats
 
 from pens.data.samples import Array
+from pens.ledger import Ledger
 from pens.messages import PeerId
 
 Kind = Literal["sent", "received", "refused"]
@@ -27,9 +28,24 @@ class Traffic:
         self.sent, self.received, self.refused = ([0] * num_peers for _ in range(3))
         self._certain_until = certain_until
         self._uncertain: deque[tuple[float, Kind, PeerId]] = deque()
+        self._heard = [0] * num_peers
+        self.at_update = Ledger("peer", "version", "received")
+        """What each peer had received when it began the update that made this version of its model."""
+
+    def begin_update(self, peer: PeerId, version: int) -> None:
+        self.at_update.add(peer, version, self._heard[peer])
+
+    def received_at(self, peer: Array, version: Array) -> Array:
+        """Models that peers had received when they began these updates, refused ones included.  [update]"""
+        peers, versions = self.at_update.column("peer"), self.at_update.column("version")
+        order = np.lexsort((versions, peers))
+        begins = np.searchsorted(peers[order], peer)  # a peer's versions are 1, 2, 3, …
+        counts: Array = self.at_update.column("received")[order][begins + version - 1]
+        return counts
 
     def count(self, kind: Kind, peer: PeerId, time: float) -> None:
         """One more model. Times never decrease."""
+        self._heard[peer] += kind == "received"
         if time <= self._certain_until:
             getattr(self, kind)[peer] += 1
         else:
@@ -44,10 +60,11 @@ class Traffic:
 
     def state(self) -> dict[str, list[Any]]:
         counts = {"sent": self.sent, "received": self.received, "refused": self.refused}
-        return {**counts, "uncertain": [list(entry) for entry in self._uncertain]}
+        return {**counts, "heard": self._heard, "uncertain": [list(entry) for entry in self._uncertain]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.sent, self.received, self.refused = (list(state[k]) for k in ("sent", "received", "refused"))
+        self._heard = list(state["heard"])
         self._uncertain = deque((time, kind, PeerId(peer)) for time, kind, peer in state["uncertain"])
 
 

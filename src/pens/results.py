@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +69,30 @@ class History:
     train_loss: Array
     val_loss: Array
     val_accuracy: Array
+    received: Array | None = None
+    """Models that the peer had received when the update began; None in records that are older than this column."""
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """Step 1 of PENS round by round, as sparse columns: a row for each peer that was compared in a round."""
+
+    receiver: Array
+    round: Array
+    """1, 2, …"""
+    sender: Array
+    sampled: Array
+    """How often the receiver compared a model of the sender in that round."""
+    selected: Array
+    """How often the sender was among the top m."""
+
+
+@dataclass(frozen=True)
+class DataSizes:
+    """Samples that each learner holds: each peer, or `central` alone.  [peer] each"""
+
+    train: Array
+    val: Array
 
 
 @dataclass(frozen=True)
@@ -101,6 +125,11 @@ class RunResult:
     device: str
     peak_memory_bytes: int
     """Of the tensors on a GPU during the run; on a CPU of the whole process until its end."""
+    comparisons: Comparisons | None = None
+    """None where nobody compared, and in records that are older than these."""
+    data_sizes: DataSizes | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of pens and of the libraries that computed the run; empty until it has been read from disk."""
 
     @property
     def mean_accuracy(self) -> float:

@@ -5,6 +5,7 @@
         checkpoint.safetensors      while it runs: the whole state, replaced at once
         history.parquet             every update: time, peer, losses, validation accuracy
         pairs.parquet               who merged, selected and compared whose models, and how often
+        comparisons.parquet         step 1 of PENS round by round; only where peers compare
         models.safetensors          every peer's tested model, {name: [peer, ...]}
         result.json                 everything else; written last, so its presence means that the run is complete
 
@@ -34,7 +35,7 @@ from torch import Tensor
 from pens.config import METHODS, Method, Settings, parse_methods, parse_settings
 from pens.errors import PensError, RunDirError
 from pens.metrics import Agreement
-from pens.results import Communication, History, Pairs, RunResult
+from pens.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 
 FORMAT = 1
 _STATE = "state as JSON"
@@ -132,6 +133,10 @@ class RunDir:
     def _checkpoint(self) -> Path:
         return self.folder / "checkpoint.safetensors"
 
+    @property
+    def _comparisons(self) -> Path:
+        return self.folder / "comparisons.parquet"
+
     def is_complete(self) -> bool:
         return (self.folder / "result.json").is_file()
 
@@ -166,6 +171,8 @@ class RunDir:
         self.folder.mkdir(parents=True, exist_ok=True)
         _write_table(self.folder / "history.parquet", result.history)
         _write_table(self.folder / "pairs.parquet", result.pairs)
+        if result.comparisons:
+            _write_table(self._comparisons, result.comparisons)
         models = {name: t.detach().cpu().contiguous() for name, t in result.models.items()}
         _replace(self.folder / "models.safetensors", lambda path: save_file(models, path))
         _write_json(self.folder / "result.json", _result_json(result))
@@ -197,6 +204,9 @@ class RunDir:
                 warnings=tuple(data["warnings"]),
                 device=data["device"],
                 peak_memory_bytes=data["peak_memory_bytes"],
+                comparisons=Comparisons(**_read_table(self._comparisons)) if self._comparisons.is_file() else None,
+                data_sizes=_data_sizes(data.get("data_sizes")),
+                versions=data.get("versions", {}),
             )
         except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
             raise RunDirError(
@@ -228,6 +238,8 @@ class StoredTensors(Mapping[str, Tensor]):
 
 
 def _result_json(result: RunResult) -> dict[str, Any]:
+    from pens import __version__  # here: the package imports this module first
+
     communication = asdict(result.communication)
     return {
         "format": FORMAT,
@@ -249,7 +261,9 @@ def _result_json(result: RunResult) -> dict[str, Any]:
         "warnings": list(result.warnings),
         "device": result.device,
         "peak_memory_bytes": result.peak_memory_bytes,
+        "data_sizes": {k: v.tolist() for k, v in vars(result.data_sizes).items()} if result.data_sizes else None,
         "versions": {
+            "pens": __version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,
@@ -267,6 +281,10 @@ def _anew(path: Path) -> str:
 def _communication(data: Mapping[str, Any]) -> Communication:
     columns: dict[str, Any] = {k: np.array(v) if isinstance(v, list) else v for k, v in data.items()}
     return Communication(**columns)
+
+
+def _data_sizes(data: Mapping[str, Any] | None) -> DataSizes | None:
+    return DataSizes(np.array(data["train"]), np.array(data["val"])) if data else None
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:
@@ -299,8 +317,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _write_table(path: Path, columns: History | Pairs) -> None:
-    table = pa.table({name: pa.array(values) for name, values in vars(columns).items()})
+def _write_table(path: Path, columns: History | Pairs | Comparisons) -> None:
+    table = pa.table({name: pa.array(values) for name, values in vars(columns).items() if values is not None})
     _replace(path, lambda p: pq.write_table(table, p, compression="zstd"))
 
 

@@ -189,7 +189,9 @@ class Simulator:
             case Update():
                 delay = self._schedule.links.training_delay(action.epochs)
                 delay = 0.5 if self._schedule.metronome else delay
-                self._coming[me] = self.learners.record_update(me, self.current[me], action, self._queue.now + delay)
+                coming = self.learners.record_update(me, self.current[me], action, self._queue.now + delay)
+                self._coming[me] = coming
+                self.traffic.begin_update(me, coming.version)
                 self._queue.put(delay, me, Updated())
             case Select():
                 self._selecting = me
@@ -248,7 +250,7 @@ class Simulator:
             "fallbacks": self.fallbacks,
             "selections": [[peer, list(neighbours)] for peer, neighbours in self.selections.items()],
         }
-        return data, tensors
+        return data, {**tensors, "traffic": self.traffic.at_update.state()}
 
     def restore(self, data: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become what `state` described."""
@@ -261,5 +263,6 @@ class Simulator:
         self.current = [ModelRef(PeerId(p), v) for p, v in enumerate(data["current"])]
         self._coming = [None if v is None else ModelRef(PeerId(p), v) for p, v in enumerate(data["coming"])]
         self.traffic.restore(data["traffic"])
+        self.traffic.at_update.restore(tensors["traffic"])
         self.fallbacks = [PeerId(p) for p in data["fallbacks"]]
         self.selections = {PeerId(p): tuple(PeerId(n) for n in neighbours) for p, neighbours in data["selections"]}

@@ -10,18 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from pens.config import Method
 from pens.data.samples import Array
+from pens.report.svg import COLOURS
 from pens.results import ExperimentResult, RunResult
 
 _CELLS = 1000  # of a heatmap, along each side
-COLOURS: dict[Method, str] = {
-    "local": "#8c8c8c",
-    "random": "#d1843c",
-    "pens": "#1f6fb4",
-    "oracle": "#3a9a5f",
-    "central": "#8256a8",
-}
 
 
 def write_heatmaps(result: ExperimentResult, path: Path) -> bool:

@@ -1,0 +1,39 @@
+"""A ledger: rows of whole numbers that are only ever appended, four bytes each, for what a run records per event."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pens.data.samples import Array
+
+
+class Ledger:
+    """Named columns of equal length."""
+
+    def __init__(self, *names: str) -> None:
+        self._columns = {name: array("i") for name in names}
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def add(self, *row: int) -> None:
+        """One row, in the order of the names."""
+        for column, value in zip(self._columns.values(), row, strict=True):
+            column.append(value)
+
+    def column(self, name: str) -> Array:
+        """A copy of one column.  [row]"""
+        return np.array(self._columns[name], np.int64)
+
+    def state(self) -> Tensor:
+        """All rows, for a checkpoint.  [column, row]"""
+        return torch.from_numpy(np.array([np.frombuffer(c, np.int32) for c in self._columns.values()]))
+
+    def restore(self, state: Tensor) -> None:
+        """Become what `state` described."""
+        for name, values in zip(self._columns, state.numpy(), strict=True):
+            self._columns[name] = array("i", values.astype(np.int32).tobytes())

@@ -1,0 +1,257 @@
+"""The numbers of a report: differences between methods, what each peer gained, what it cost. No pictures, no words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from scipy import stats
+
+from pens.config import METHODS, Method
+from pens.data.samples import Array
+from pens.metrics import Interval, interval
+from pens.report.study import Study
+from pens.results import DataSizes, RunResult
+
+FORWARDS_PER_TRAINING_PASS = 3
+"""A backward pass costs about two forward passes, so that a sample trained on counts as three samples looked at."""
+FEWEST_FOR_WILCOXON = 6
+"""With n seeds the signed-rank test cannot give less than 2 / 2ⁿ: below six seeds never less than 0.05."""
+REAL_METHODS: tuple[Method, ...] = ("pens", "random", "local")
+"""Those that need neither knowledge of the kinds nor all data in one place."""
+
+
+# --- differences between methods --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The better of two methods minus the other, seed by seed."""
+
+    better: Method
+    other: Method
+    seeds: tuple[int, ...]
+    values: tuple[float, ...]
+    """Difference of the mean accuracies.  [seed]"""
+    mean: Interval
+    p_t: float | None
+    """Paired t test, two-sided; None with fewer than two seeds, or where all seeds differ by the same."""
+    p_wilcoxon: float | None
+    """Wilcoxon's signed-rank test, two-sided; None with too few seeds."""
+    p_holm: float | None = None
+    """`p_t` after Holm's correction for all differences of the experiment."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the 95 % interval leaves out zero."""
+        return self.mean.half_width is not None and abs(self.mean.mean) > self.mean.half_width
+
+
+def difference(one: Sequence[RunResult], two: Sequence[RunResult]) -> Difference | None:
+    """Two methods over the seeds that both have; None where they share none."""
+    first, second = ({run.seed: run.mean_accuracy for run in runs} for runs in (one, two))
+    seeds = tuple(seed for seed in first if seed in second)
+    if not seeds:
+        return None
+    values = np.array([first[seed] - second[seed] for seed in seeds])
+    better, other = one[0].method, two[0].method
+    if values.mean() < 0:
+        better, other, values = other, better, -values
+    differ = len(values) > 1 and float(np.ptp(values)) > 0
+    enough = len(values) >= FEWEST_FOR_WILCOXON and bool(values.any())
+    return Difference(
+        better,
+        other,
+        seeds,
+        tuple(values.tolist()),
+        interval(values.tolist()),
+        float(stats.ttest_1samp(values, 0).pvalue) if differ else None,
+        float(stats.wilcoxon(values).pvalue) if enough else None,
+    )
+
+
+def differences(study: Study) -> list[Difference]:
+    """All pairs of methods, largest difference first."""
+    pairs = combinations(study.by_method(), 2)
+    found = sorted((d for a, b in pairs if (d := difference(a, b))), key=lambda d: -d.mean.mean)
+    corrected = iter(holm([d.p_t for d in found if d.p_t is not None]))
+    return [d if d.p_t is None else replace(d, p_holm=next(corrected)) for d in found]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction: the k-th smallest of n times n − k + 1, never less than those before it."""
+    order = np.argsort(p_values, kind="stable")
+    corrected = np.zeros(len(p_values))
+    highest = 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, (len(p_values) - rank) * p_values[place])
+        corrected[place] = min(1.0, highest)
+    return corrected.tolist()
+
+
+def ranking(study: Study) -> list[Method]:
+    """Methods by mean accuracy over seeds, best first."""
+    means = {runs[0].method: np.mean([run.mean_accuracy for run in runs]) for runs in study.by_method()}
+    return sorted(means, key=lambda method: (-means[method], METHODS.index(method)))
+
+
+# --- what each peer gained --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PeerOutcome:
+    """One peer of one run."""
+
+    method: Method
+    seed: int
+    peer: int
+    kind: str
+    accuracy: float
+    gain: float | None
+    """Over training alone with the same seed; None where `local` was not run with it."""
+
+
+@dataclass(frozen=True)
+class Gains:
+    """What the peers of a method gained over training alone, over all seeds that `local` was run with."""
+
+    method: Method
+    values: Array
+    """[seed and peer]"""
+    worst: PeerOutcome
+
+    @property
+    def lost(self) -> int:
+        """Peers worse off than alone."""
+        return int((self.values < 0).sum())
+
+    @property
+    def share_lost(self) -> float:
+        return self.lost / len(self.values)
+
+
+def outcomes(study: Study) -> list[PeerOutcome]:
+    """Every peer of every run."""
+    alone = {run.seed: run.accuracy for run in study.of("local")}
+    found = []
+    for run in study.runs:
+        gains = run.accuracy - alone[run.seed] if run.seed in alone else [None] * len(run.accuracy)
+        for peer, (accuracy, gain) in enumerate(zip(run.accuracy, gains, strict=True)):
+            kind = run.kind_names[run.kinds[peer]]
+            gained = None if gain is None else float(gain)
+            found.append(PeerOutcome(run.method, run.seed, peer, kind, float(accuracy), gained))
+    return found
+
+
+def gains(study: Study, found: Sequence[PeerOutcome]) -> list[Gains]:
+    """Per method other than `local`, where it can be paired with it."""
+    result = []
+    for method in study.methods:
+        mine = [o for o in found if o.method == method and o.gain is not None]
+        if mine and method != "local":
+            worst = min(mine, key=lambda o: o.gain or 0.0)
+            result.append(Gains(method, np.array([o.gain for o in mine]), worst))
+    return result
+
+
+# --- what it cost -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a method costs per peer: means over peers and seeds. The work of `central` is divided among the peers."""
+
+    method: Method
+    sent: float
+    received: float
+    refused: float
+    merged: float
+    scored: float
+    """Models."""
+    bytes_received: float
+    training: float | None
+    validation: float | None
+    scoring: float | None
+    """Forward passes of one sample, or as much work; None where the sizes of the data are not on record."""
+    seconds: float
+    """Wall-clock time of a seed, all peers together."""
+    accuracy: float
+    gain: float | None
+    """Mean accuracy over that of `local`."""
+
+    @property
+    def forwards(self) -> float | None:
+        parts = (self.training, self.validation, self.scoring)
+        return None if None in parts else float(sum(part or 0.0 for part in parts))
+
+    def per_gb(self, what: float | None) -> float | None:
+        """So much for each GB that a peer received."""
+        return None if what is None or not self.bytes_received else what / (self.bytes_received / 1e9)
+
+
+def costs(study: Study) -> list[Cost]:
+    """Per method."""
+    return [_cost(study, study.of(method)) for method in study.methods]
+
+
+def _cost(study: Study, runs: Sequence[RunResult]) -> Cost:
+    alone = {run.seed: run.mean_accuracy for run in study.of("local")}
+    paired = [run.mean_accuracy - alone[run.seed] for run in runs if run.seed in alone]
+    peers = len(runs[0].kinds)
+
+    def models(name: str) -> float:
+        return float(np.mean([getattr(run.communication, name).sum() / peers for run in runs]))
+
+    return Cost(
+        runs[0].method,
+        models("sent"),
+        models("received"),
+        models("refused"),
+        models("merged"),
+        models("scored"),
+        models("received") * runs[0].communication.model_bytes,
+        *_work(study, runs),
+        float(np.mean([run.seconds for run in runs])),
+        float(np.mean([run.mean_accuracy for run in runs])),
+        float(np.mean(paired)) if paired and runs[0].method != "local" else None,
+    )
+
+
+def _work(study: Study, runs: Sequence[RunResult]) -> tuple[float | None, float | None, float | None]:
+    """Forward passes per peer for training, validation and scoring."""
+    totals = []
+    for run in runs:
+        sizes = data_sizes(study, run)
+        if sizes is None:
+            return None, None, None
+        trained, validated = (part.sum() for part in update_work(study, run, sizes))
+        totals.append([trained, validated, (run.communication.scored * sizes.train).sum()])
+    training, validation, scoring = (np.mean(totals, axis=0) / len(runs[0].kinds)).tolist()
+    return training, validation, scoring
+
+
+def data_sizes(study: Study, run: RunResult) -> DataSizes | None:
+    """How many samples each learner held. Older records leave it to the settings, if the data are theirs."""
+    if run.data_sizes or "data" in study.record.own_parts:
+        return run.data_sizes
+    scenario, peers = study.settings.scenario, len(run.kinds)
+    shares = [[n * peers] if run.method == "central" else [n] * peers
+              for n in (scenario.train_per_peer, scenario.val_per_peer)]  # fmt: skip
+    return DataSizes(*(np.array(share) for share in shares))
+
+
+def update_work(study: Study, run: RunResult, sizes: DataSizes) -> tuple[Array, Array]:
+    """Forward passes, or as much work, that each update took for training and for validation.  [update] each"""
+    peer = run.history.peer
+    return FORWARDS_PER_TRAINING_PASS * epochs_of(study, run) * sizes.train[peer], sizes.val[peer]
+
+
+def epochs_of(study: Study, run: RunResult) -> Array:
+    """Epochs of each update.  [update]"""
+    settings, history = study.settings, run.history
+    if run.method == "central":
+        return np.full(len(history.version), settings.central.central_epochs)
+    in_step1 = history.searching & (history.version > 1)
+    return np.where(in_step1, settings.step1_epochs, settings.training.epochs)

@@ -1,0 +1,53 @@
+"""Accuracy of each method, and the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pens.config import Method
+from pens.metrics import Interval
+from pens.report.panel import Chart, Row, draw_columns
+from pens.report.paper import Cell
+from pens.report.svg import WIDTH, Canvas, Scale, scale_over
+from pens.results import Summary
+
+
+def accuracy_chart(table: Sequence[Summary], paper: dict[Method, Cell]) -> Chart:
+    """Mean and interval of each method, with the paper's below where it has one."""
+    cells = {row.method: [(row.accuracy, False)] for row in table}
+    for method, cell in paper.items():
+        cells[method].append((cell.value, True))
+    ends = [end for values in cells.values() for value, _ in values for end in _ends(value)]
+    step = 22.0
+    height = 40 + sum(step * len(c) + 10 for c in cells.values())
+    canvas = Canvas("Test accuracy of each method with its 95 % interval", height)
+    x = scale_over(min(ends), max(ends), 62, 252, about=4)
+    draw_columns(canvas, x, 4, height - 34, "test accuracy, %")
+    top = 8.0
+    for method, values in cells.items():
+        canvas.text(0, top + 14, method, method, bold=True)
+        for value, of_paper in values:
+            _interval_mark(canvas, x, top + 10, value, method, of_paper)
+            canvas.text(WIDTH, top + 14, value.percent(), "soft" if of_paper else "ink", "end", bold=not of_paper)
+            if of_paper:
+                canvas.text(0, top + 14, "paper", "soft")
+            top += step
+        top += 10
+    rows: list[Row] = [(row.method, "runs", row.seeds, row.accuracy.mean, row.accuracy.half_width) for row in table]
+    rows += [(m, f"paper, {c.where}", 4, c.value.mean, c.value.half_width) for m, c in paper.items()]
+    columns = ("method", "source", "seeds", "accuracy", "half_width_95")
+    caption = "Dot: mean over peers and seeds. Bar: 95 % interval over seeds (Student t)."
+    caption += " Diamond: the paper." if paper else ""
+    return Chart("accuracy", caption, canvas.svg(), columns, tuple(rows))
+
+
+def _interval_mark(canvas: Canvas, x: Scale, y: float, value: Interval, colour: str, hollow: bool) -> None:
+    low, high = _ends(value)
+    canvas.line(x(low), y, x(high), y, colour, 2)
+    (canvas.diamond if hollow else canvas.dot)(x(100 * value.mean), y, colour)
+
+
+def _ends(value: Interval) -> tuple[float, float]:
+    """Of an interval of accuracies, in per cent; with few seeds it may reach beyond what is possible."""
+    half = value.half_width or 0
+    return max(0.0, 100 * (value.mean - half)), min(100.0, 100 * (value.mean + half))

@@ -1,0 +1,229 @@
+"""The course of a run: learning curves over rounds, virtual time, bytes and work; the neighbours, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pens.config import Method
+from pens.data.samples import Array
+from pens.metrics import Agreement
+from pens.policies import SelectionRule
+from pens.report.analysis import data_sizes, update_work
+from pens.report.study import Study
+from pens.results import Comparisons, RunResult
+
+Axis = Literal["rounds", "time", "bytes", "forwards"]
+POINTS = 120
+"""Of a curve, at most."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A method's validation accuracy: mean over peers and seeds, and the middle half of them.  [point] each"""
+
+    method: Method
+    at: Array
+    """Rounds, virtual time, bytes received by a peer, or forward passes of a peer."""
+    mean: Array
+    low: Array
+    high: Array
+
+    def first_reach(self, value: float) -> float | None:
+        """Where the mean first is at least so high."""
+        there = np.flatnonzero(self.mean >= value)
+        return float(self.at[there[0]]) if len(there) else None
+
+
+def curves(study: Study, axis: Axis) -> list[Curve]:
+    """One per method that moves along this axis and has it on record."""
+    found = []
+    for runs in study.by_method():
+        if (traces := _traces(study, runs, axis)) is not None:
+            end = max(float(places[-1]) for places, _ in traces)
+            if end > 0:
+                found.append(_curve(runs[0].method, traces, _grid(end, whole=axis == "rounds")))
+    return found
+
+
+def value_at(study: Study, method: Method, axis: Axis, budget: float) -> float | None:
+    """A method's mean validation accuracy once each peer has spent so much; None where that is not on record."""
+    traces = _traces(study, study.of(method), axis)
+    return None if traces is None else float(_curve(method, traces, np.array([budget])).mean[0])
+
+
+def _grid(end: float, whole: bool) -> Array:
+    if whole and end < POINTS:
+        return np.arange(end + 1)
+    return np.linspace(0, end, POINTS)
+
+
+def _curve(method: Method, traces: Sequence[tuple[Array, Array]], grid: Array) -> Curve:
+    """Peers on a common axis; a peer's last value holds, its first one stands before it, too."""
+    values = np.stack(
+        [what[np.clip(np.searchsorted(places, grid, side="right") - 1, 0, None)] for places, what in traces]
+    )  # [peer, point]
+    low, high = np.percentile(values, [25, 75], axis=0)
+    return Curve(method, grid, values.mean(0), low, high)
+
+
+def _traces(study: Study, runs: Sequence[RunResult], axis: Axis) -> list[tuple[Array, Array]] | None:
+    """Each peer's places on the axis and its validation accuracy there, in order."""
+    found = []
+    for run in runs:
+        places = positions(study, run, axis)
+        if places is None:
+            return None
+        order = np.lexsort((run.history.version, run.history.peer))
+        cuts = np.flatnonzero(np.diff(run.history.peer[order])) + 1
+        by_peer = zip(np.split(places[order], cuts), np.split(run.history.val_accuracy[order], cuts), strict=True)
+        found += list(by_peer)
+    return found
+
+
+def positions(study: Study, run: RunResult, axis: Axis) -> Array | None:
+    """Where each update stands on an axis; None where that is not on record.  [update]"""
+    history = run.history
+    if axis == "rounds":
+        rounds: Array = history.version - 1
+        return rounds
+    if axis == "time":
+        return history.time
+    if axis == "bytes":
+        return None if history.received is None else history.received * run.communication.model_bytes
+    sizes, scored = data_sizes(study, run), _scored_by(run)
+    if sizes is None or scored is None:
+        return None
+    trained, validated = update_work(study, run, sizes)
+    order = np.lexsort((history.version, history.peer))
+    work = (trained + validated + scored * sizes.train[history.peer])[order]
+    total = np.cumsum(work)
+    begins = np.flatnonzero(np.diff(history.peer[order], prepend=-1))
+    before = np.repeat(total[begins] - work[begins], np.diff(begins, append=len(work)))
+    result = np.empty(len(work))
+    result[order] = total - before
+    return result
+
+
+def _scored_by(run: RunResult) -> Array | None:
+    """Models that a peer scored in the round that an update ends.  [update]"""
+    history, counts = run.history, run.comparisons
+    if counts is None:
+        return None if run.communication.scored.any() else np.zeros(len(history.version), np.int64)
+    table = np.zeros((len(run.kinds), int(counts.round.max()) + 2), np.int64)  # the last column stays empty
+    np.add.at(table, (counts.receiver, counts.round), counts.sampled)
+    scored: Array = table[history.peer, np.minimum(history.version - 1, table.shape[1] - 1)]
+    return scored
+
+
+# --- the neighbours of step 1 -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Selecting:
+    """Precision and recall of the neighbours, had step 1 ended after so many rounds.  [round] each"""
+
+    rounds: Array
+    precision: Array
+    """Not a number where nobody had selected anybody."""
+    recall: Array
+
+
+def selecting(study: Study, run: RunResult) -> Selecting | None:
+    """One run's neighbours over the rounds of step 1; None where comparisons are not on record."""
+    if run.comparisons is None:
+        return None
+    pens = study.settings.pens
+    rule = SelectionRule(pens.m, pens.n_sampled, len(run.kinds) - 1, study.settings.expected)
+    rounds = np.arange(1, int(run.comparisons.round.max()) + 1)
+    found = agreement_by_round(run.comparisons, rule, run.kinds)
+    return Selecting(rounds, np.array([a.precision for a in found]), np.array([a.recall for a in found]))
+
+
+def agreement_by_round(counts: Comparisons, rule: SelectionRule, kinds: Sequence[int]) -> list[Agreement]:
+    """`policies.choose_neighbours` and `metrics.neighbour_agreement` after each round, for all peers at once."""
+    kind, num = np.array(kinds), len(kinds)
+    pairs, pair = np.unique(counts.receiver * num + counts.sender, return_inverse=True)
+    receiver, sender = np.divmod(pairs, num)
+    alike = kind[receiver] == kind[sender]
+    others = np.bincount(kind)[kind] - 1  # of the same kind
+    sampled, selected = np.zeros(len(pairs), np.int64), np.zeros(len(pairs), np.int64)
+    found = []
+    for round_ in range(1, int(counts.round.max()) + 1):
+        now = counts.round == round_
+        np.add.at(sampled, pair[now], counts.sampled[now])
+        np.add.at(selected, pair[now], counts.selected[now])
+        chosen = _chosen(receiver, sampled, selected, rule, num)
+        size = np.bincount(receiver[chosen], minlength=num)
+        right = np.bincount(receiver[chosen & alike], minlength=num)
+        some, can = size > 0, others > 0
+        precision = (right[some] / size[some]).mean() if some.any() else np.nan
+        recall = (right[can] / others[can]).mean() if can.any() else np.nan
+        found.append(Agreement(float(precision), float(recall)))
+    return found
+
+
+def _chosen(receiver: Array, sampled: Array, selected: Array, rule: SelectionRule, num: int) -> Array:
+    """Which pairs are neighbours by these counts.  [pair]"""
+    if rule.expected == "uniform":
+        samplings = np.bincount(receiver, sampled, num) / rule.n_sampled
+        chosen: Array = selected * rule.num_others > rule.m * samplings[receiver]
+    else:
+        chosen = selected * rule.n_sampled > sampled * rule.m
+    lonely = np.setdiff1d(receiver, receiver[chosen])
+    for peer in lonely:  # takes the m selected most often; ties go to the lower number, as pairs are in that order
+        begin, end = np.searchsorted(receiver, [peer, peer + 1])
+        mine = begin + np.flatnonzero(selected[begin:end])
+        chosen[mine[np.argsort(-selected[mine], kind="stable")[: rule.m]]] = True
+    return chosen
+
+
+# --- who merged whom --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MergeMap:
+    """How often peers merged each other's models: figure 2, with peers taken together where there are many."""
+
+    method: Method
+    seed: int
+    groups: tuple[tuple[int, ...], ...]
+    """The peers of each row and column, kind by kind."""
+    kinds: tuple[str, ...]
+    """Of each row and column."""
+    mean: Array
+    """Merges per pair of peers.  [receiving group, sending group]"""
+    within: float
+    """The share of merges that stayed within the receiver's kind."""
+
+
+def merge_map(run: RunResult, cells: int = 100) -> MergeMap | None:
+    """One run's merges with at most about `cells` rows; None where nothing was merged."""
+    if not run.pairs.merged.sum():
+        return None
+    kinds = np.array(run.kinds)
+    groups = [
+        tuple(part.tolist())
+        for kind in range(len(run.kind_names))
+        if len(mine := np.flatnonzero(kinds == kind))
+        for part in np.array_split(mine, max(1, min(len(mine), round(cells * len(mine) / max(cells, len(kinds))))))
+    ]
+    place = np.empty(len(kinds), np.int64)
+    for number, group in enumerate(groups):
+        place[list(group)] = number
+    merges = np.zeros((len(groups), len(groups)))
+    np.add.at(merges, (place[run.pairs.receiver], place[run.pairs.sender]), run.pairs.merged)
+    sizes = np.array([len(group) for group in groups])
+    pairs = np.outer(sizes, sizes) - np.diag(sizes)  # nobody is sent its own model
+    alike = kinds[run.pairs.receiver] == kinds[run.pairs.sender]
+    return MergeMap(
+        run.method,
+        run.seed,
+        tuple(groups),
+        tuple(run.kind_names[kinds[group[0]]] for group in groups),
+        merges / np.maximum(pairs, 1),
+        float(run.pairs.merged[alike].sum() / run.pairs.merged.sum()),
+    )

@@ -1,0 +1,155 @@
+"""One page about one or several experiments, with every picture as SVG and its numbers as CSV in a folder beside it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from urllib.parse import quote
+
+from jinja2 import Environment, StrictUndefined, Template
+
+from pens.errors import ReportError
+from pens.report.headline import missing, overview, verdict, what_was_run
+from pens.report.panel import Chart, Row
+from pens.report.section import Section
+from pens.report.sections.accuracy import accuracy_section
+from pens.report.sections.costs import costs_section
+from pens.report.sections.curves import curves_section
+from pens.report.sections.luck import luck_section
+from pens.report.sections.merges import merges_section
+from pens.report.sections.neighbours import neighbours_section
+from pens.report.sections.peers import peers_section
+from pens.report.sections.settings import settings_section
+from pens.report.study import Study, read_studies
+from pens.report.svg import DARK, LIGHT, standalone
+
+_GENERATOR = "pens report"
+_SECTIONS = (
+    accuracy_section,
+    curves_section,
+    merges_section,
+    neighbours_section,
+    peers_section,
+    costs_section,
+    luck_section,
+    settings_section,
+)
+
+
+@dataclass(frozen=True)
+class StudyView:
+    """An experiment as the page shows it."""
+
+    name: str
+    id: str
+    """Of its place on the page, and the beginning of its files' names."""
+    files: str
+    """The address at which they begin."""
+    verdict: str
+    what: str
+    missing: str
+    sections: tuple[Section, ...]
+
+    @property
+    def charts(self) -> list[Chart]:
+        return [chart for section in self.sections for chart in section.charts]
+
+
+def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
+    """Read run directories and write the page; returns all files written, the page first."""
+    _check_place(out)
+    studies = read_studies(folders)
+    folder = out.with_name(f"{out.stem}_files")
+    views = _views(studies, folder.name)
+    side_by_side = overview(studies) if len(studies) > 1 else None
+    files: dict[Path, str] = {}
+    for view in views:
+        for chart in view.charts:
+            stem = folder / f"{view.id}-{chart.name}"
+            files[stem.with_name(f"{stem.name}.svg")] = standalone(chart.svg)
+            files[stem.with_name(f"{stem.name}.csv")] = _csv(chart.columns, chart.rows)
+    if side_by_side:
+        files[folder / "overview.csv"] = _csv(side_by_side.columns, side_by_side.rows)
+    page = _template().render(
+        title="pens: " + ", ".join(study.name for study in studies),
+        generator=_GENERATOR,
+        studies=views,
+        overview=side_by_side,
+        overview_file=quote(f"{folder.name}/overview.csv"),
+        light=LIGHT,
+        dark=DARK,
+        version=_version(),
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in {out: page, **files}.items():
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReportError(f"{out}: cannot be written: {error.strerror or error}") from None
+    return [out, *files]
+
+
+def _check_place(out: Path) -> None:
+    """Write over an older report, and over nothing else."""
+    if out.is_dir():
+        raise ReportError(f"{out} is a folder: name a file for the page, for instance --out {out / 'report.html'}")
+    try:
+        if out.exists() and f'content="{_GENERATOR}"' not in out.read_text(encoding="utf-8", errors="replace"):
+            raise ReportError(f"{out} is there already and is no report: choose another --out")
+    except OSError as error:
+        raise ReportError(f"{out}: cannot be written: {error.strerror or error}") from None
+
+
+def _views(studies: Sequence[Study], folder: str) -> list[StudyView]:
+    views: list[StudyView] = []
+    for number, study in enumerate(studies, 1):
+        word = re.sub(r"[^A-Za-z0-9]+", "-", study.name).strip("-").lower()
+        name = f"{number}-{word}" if len(studies) > 1 else word or "run"
+        place = quote(f"{folder}/{name}-")
+        if study.runs:
+            views.append(
+                StudyView(
+                    study.name,
+                    name,
+                    place,
+                    verdict(study),
+                    what_was_run(study),
+                    missing(study),
+                    tuple(section(study) for section in _SECTIONS),
+                )
+            )
+        else:
+            views.append(StudyView(study.name, name, place, "", "", missing(study), ()))
+    return views
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def _template() -> Template:
+    text = resources.files("pens.report").joinpath("page.html.j2").read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment.filters["words"] = _unbroken
+    return environment.from_string(text)
+
+
+def _unbroken(text: str) -> str:
+    """Numbers that keep their ± and their units beside them at the end of a line."""
+    text = text.replace(" ± ", "\u00a0±\u00a0")
+    return re.sub(r"(?<=[0-9]) (?=%|[kMG]?B\b)", "\u00a0", text)
+
+
+def _version() -> str:
+    from pens import __version__
+
+    return __version__

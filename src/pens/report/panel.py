@@ -1,0 +1,48 @@
+"""A panel: one picture as SVG, the table of numbers that it shows, and the axes that panels share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pens.data.samples import Array
+from pens.report.svg import Canvas, Scale, tick_label
+
+Row = tuple[str | float | int | None, ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One panel, and its numbers as a table."""
+
+    name: str
+    """Of its files."""
+    caption: str
+    svg: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def draw_axes(canvas: Canvas, x: Scale, y: Scale, x_title: str, y_title: str) -> None:
+    """For curves: lines across, numbers on both sides, titles above and below."""
+    for tick in y.ticks():
+        canvas.line(x.start, y(tick), x.end, y(tick))
+        canvas.text(x.start - 6, y(tick) + 4, tick_label(tick), "soft", "end")
+    for tick in x.ticks(4):
+        canvas.text(x(tick), y.start + 18, tick_label(tick), "soft", "middle")
+    canvas.text(0, 10, y_title, "soft")
+    canvas.text((x.start + x.end) / 2, y.start + 38, x_title, "soft", "middle")
+
+
+def points_at(x: Scale, y: Scale, at: Array, fractions: Array) -> list[tuple[float, float]]:
+    """Where fractions, drawn in per cent, stand; what is not a number is left out."""
+    return [(x(float(a)), y(100 * float(v))) for a, v in zip(at, fractions, strict=True) if not np.isnan(v)]
+
+
+def draw_columns(canvas: Canvas, x: Scale, top: float, bottom: float, title: str) -> None:
+    """For rows of marks or bars: lines down, numbers and a title below."""
+    for tick in x.ticks():
+        canvas.line(x(tick), top, x(tick), bottom)
+        canvas.text(x(tick), bottom + 15, tick_label(tick), "soft", "middle")
+    canvas.text((x.start + x.end) / 2, bottom + 31, title, "soft", "middle")

@@ -1,0 +1,51 @@
+"""How to run an experiment again: the shortest command that gives the same settings."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from pens.config import Settings
+from pens.presets import PRESETS
+from pens.runlog import ExperimentRecord
+
+
+def command(record: ExperimentRecord) -> str:
+    """`pens run …`, or the call from Python where the command line cannot say it."""
+    base, changed = nearest_preset(record.settings)
+    if record.own_parts or record.seeds != tuple(range(len(record.seeds))):
+        return _python_call(record, base, changed)
+    words = ["pens", "run", base, "--methods", ",".join(record.methods), "--seeds", str(len(record.seeds))]
+    if record.data_dir:
+        words += ["--data-dir", record.data_dir]
+    if changed:
+        words += ["--set", *(f"{key}={_toml(value)}" for key, value in changed.items())]
+    return shlex.join(words)
+
+
+def nearest_preset(settings: Settings) -> tuple[str, dict[str, Any]]:
+    """The preset with the fewest settings to change, and those."""
+    options = {name: _changes(preset.settings, settings) for name, preset in PRESETS.items()}
+    name = min(options, key=lambda name: len(options[name]))
+    return name, options[name]
+
+
+def _changes(before: Settings, after: Settings) -> dict[str, Any]:
+    old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
+    return {key: value for part in new for key, value in new[part].items() if old[part][key] != value}
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def _python_call(record: ExperimentRecord, base: str, changed: dict[str, Any]) -> str:
+    own = {"model": "YourNet", "data": "your_data"}
+    arguments = [repr(base), f"methods={list(record.methods)!r}", f"seeds={list(record.seeds)!r}"]
+    arguments += [f"overrides={changed!r}"] if changed else []
+    arguments += [f"{part}={own.get(part, '…')}" for part in record.own_parts]
+    arguments += [f"data_dir={record.data_dir!r}"] if record.data_dir else []
+    return f"pens.run({', '.join(arguments)})"

@@ -1,0 +1,121 @@
+"""What does it cost, and who is ahead at equal cost?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pens.report.analysis import Cost, costs
+from pens.report.charts.costs import bytes_chart, work_chart
+from pens.report.charts.curves import curves_chart
+from pens.report.course import Axis, curves, value_at
+from pens.report.section import OLDER, Section, Table, listed, size
+from pens.report.study import Study
+
+
+def costs_section(study: Study) -> Section:
+    """Models, bytes, work and seconds, and accuracy at equal terms."""
+    found = costs(study)
+    notes = [
+        f"Per peer: means over peers and seeds. One model weighs {size(study.runs[0].communication.model_bytes)}. "
+        "A forward pass looks at one sample; training on a sample counts as three, scoring a received model as one for "
+        "each of the receiver's training samples. Seconds are of one seed, all peers, where it ran."
+    ]
+    budgets, words = _equal_terms(study, found)
+    notes += words
+    if "central" in study.methods:
+        notes.append("The work of central is divided among the peers; it collects data instead of models.")
+    rows = [*_cost_rows(found), *_equal_rows(study, found, budgets)]
+    shown = [bytes_chart(found)] if any(c.received for c in found) else []
+    shown += [work_chart(found)] if any(c.forwards is not None for c in found) else []
+    over_work = [curve for curve in curves(study, "forwards") if curve.method != "central"]
+    shown += [curves_chart(over_work, {}, "forwards")] if over_work else []
+    drawn = {"central", *(curve.method for curve in over_work)}
+    if unknown := [c.method for c in found if c.method not in drawn]:
+        notes.append(f"Over work {listed(unknown)} cannot be shown: {OLDER}.")
+    if not any(c.received for c in found):
+        notes.append("No method here sends models, so there is no picture of bytes.")
+    if not any(c.forwards is not None for c in found):
+        notes.append(f"There is no picture of the work, which depends on how many samples each peer holds: {OLDER}.")
+    answer = (
+        f"MB received and thousand forward passes computed per peer: {', '.join(_cost_words(c) for c in found)}."
+        f"{_equal_words(study, budgets)}"
+    )
+    table = Table(("per peer", *study.methods), tuple(rows), narrow=True)
+    return Section("costs", "What does it cost?", answer, tuple(shown), table, tuple(notes))
+
+
+def _equal_terms(study: Study, found: Sequence[Cost]) -> tuple[dict[Axis, float], list[str]]:
+    """The least that any method spends on bytes and on work, where more than one spends it and it is on record."""
+    budgets: dict[Axis, float] = {}
+    talking = [c for c in found if c.received]
+    if len(talking) > 1 and all(run.history.received is not None for run in study.runs):
+        budgets["bytes"] = min(c.bytes_received for c in talking)
+    apart = [c for c in found if c.method != "central"]
+    known = [value_at(study, c.method, "forwards", 0) is not None for c in apart]
+    if len(apart) > 1 and all(known):
+        budgets["forwards"] = min(c.forwards or 0.0 for c in apart)
+    if not budgets:
+        return {}, ["Accuracy at equal bytes or work needs two methods that spend them, and their record; not so here."]
+    return budgets, [
+        "At equal terms: the mean validation accuracy when each peer has spent as much as the thriftiest method spends "
+        "in all, on bytes received or on work, scoring included."
+    ]
+
+
+def _equal_rows(study: Study, found: Sequence[Cost], budgets: dict[Axis, float]) -> list[tuple[str, ...]]:
+    rows = []
+    for axis, budget in budgets.items():
+        values = [None if c.method == "central" else value_at(study, c.method, axis, budget) for c in found]
+        rows.append((f"validation accuracy % at {_budget(axis, budget)}", *map(_percent, values)))
+    return rows
+
+
+def _equal_words(study: Study, budgets: dict[Axis, float]) -> str:
+    words = []
+    for axis, budget in budgets.items():
+        values = {m: value_at(study, m, axis, budget) for m in study.methods if m != "central"}
+        ordered = sorted(((v, m) for m, v in values.items() if v is not None), reverse=True)
+        words.append(f"at {_budget(axis, budget)} per peer " + ", ".join(f"{m} {100 * v:.1f} %" for v, m in ordered))
+    return f" Validation accuracy at equal terms: {'; '.join(words)}." if words else ""
+
+
+def _budget(axis: Axis, amount: float) -> str:
+    return f"equal {size(amount)}" if axis == "bytes" else f"equal work ({amount / 1e3:,.1f} thousand passes)"
+
+
+def _cost_rows(found: Sequence[Cost]) -> list[tuple[str, ...]]:
+    """What it costs line by line, methods side by side."""
+    scoring = [c.scoring / c.forwards if c.forwards and c.scoring is not None else None for c in found]
+    return [
+        ("models sent", *(f"{c.sent:,.0f}" for c in found)),
+        ("models received", *(f"{c.received:,.0f}" for c in found)),
+        ("… merged", *(f"{c.merged:,.0f}" for c in found)),
+        ("… scored", *(f"{c.scored:,.0f}" for c in found)),
+        ("… refused", *(f"{c.refused:,.0f}" for c in found)),
+        ("MB received", *(_megabytes(c.bytes_received) for c in found)),
+        ("thousand forward passes", *("–" if c.forwards is None else f"{c.forwards / 1e3:,.1f}" for c in found)),
+        ("… % for scoring", *(_percent(share, digits=0) for share in scoring)),
+        ("seconds of a seed", *(f"{c.seconds:,.1f}" for c in found)),
+        ("accuracy, points per GB", *(_percent(c.per_gb(c.accuracy), digits=0) for c in found)),
+        ("… gained over local", *(_percent(c.per_gb(c.gain), digits=0) for c in found)),
+    ]
+
+
+def _percent(fraction: float | None, digits: int = 1) -> str:
+    if fraction is None:
+        return "–"
+    percent = 100 * fraction
+    text = f"{percent:,.{digits}f}" if abs(percent) < 1e5 else f"{percent / 1e3:,.0f}k"
+    return text.replace("-", "−")
+
+
+def _megabytes(amount: float) -> str:
+    return f"{amount / 1e6:,.1f}" if amount >= 1e6 else f"{amount / 1e6:.2g}"
+
+
+def _cost_words(c: Cost) -> str:
+    received = f"{c.method} {_megabytes(c.bytes_received)}"
+    if c.forwards is None:
+        return f"{received} and unknown"
+    scoring = f" ({100 * c.scoring / c.forwards:.0f} % of it scoring)" if c.scoring else ""
+    return f"{received} and {c.forwards / 1e3:,.0f}{scoring}"

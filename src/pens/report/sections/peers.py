@@ -1,0 +1,52 @@
+"""Does every peer gain?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pens.report.analysis import Gains, gains, outcomes
+from pens.report.charts.peers import gains_chart, peers_chart
+from pens.report.section import Section, Table, listed, low_to_high
+from pens.report.study import Study
+
+
+def peers_section(study: Study) -> Section:
+    """Accuracy as a distribution over peers, and who lost."""
+    found = outcomes(study)
+    gained = gains(study, found)
+    shown = [peers_chart(found)]
+    question = "Does every peer gain?"
+    if not gained:
+        why = "local was not run with the same seeds" if study.methods != ("local",) else "only local was run"
+        spread = "; ".join(
+            f"{m} from {low_to_high([o.accuracy for o in found if o.method == m])} %" for m in study.methods
+        )
+        answer = f"That cannot be said ({why}), only how far peers are apart: {spread}."
+        return Section("peers", question, answer, tuple(shown))
+    columns = ("method", "mean gain", "peers that lost", "worst-off", "its loss or gain")
+    rows = tuple(
+        (
+            g.method,
+            f"{100 * g.values.mean():+.1f}".replace("-", "−"),
+            f"{g.lost} of {len(g.values)} ({100 * g.share_lost:.1f} %)",
+            f"peer {g.worst.peer}, seed {g.worst.seed}, kind {g.worst.kind}",
+            f"{100 * (g.worst.gain or 0):+.1f} points, to {100 * g.worst.accuracy:.1f} %".replace("-", "−"),
+        )
+        for g in gained
+    )
+    notes = ("A gain is a peer's test accuracy minus its own with local and the same seed, in points.",)
+    shown.append(gains_chart(found))
+    answer = f"Against training alone, {_gain_words(gained)}."
+    return Section("peers", question, answer, tuple(shown), Table(columns, rows, wordy=("worst-off",)), notes)
+
+
+def _gain_words(gained: Sequence[Gains]) -> str:
+    """Those with whom nobody loses first, in one breath."""
+    happy = [g.method for g in gained if not g.lost]
+    words = [f"no peer loses with {listed(happy)}"] if happy else []
+    for g in sorted(gained, key=lambda g: g.share_lost):
+        if g.lost:
+            worst = f"peer {g.worst.peer} of seed {g.worst.seed} ({g.worst.kind})"
+            loss = f"{-100 * (g.worst.gain or 0):.1f} points"
+            words.append(f"with {g.method} {100 * g.share_lost:.1f} % of peers lose, most of all {worst} with {loss}")
+    return "; ".join(words)

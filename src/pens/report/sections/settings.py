@@ -1,0 +1,37 @@
+"""How can this be repeated?"""
+
+from __future__ import annotations
+
+from pens.report.reproduce import command, nearest_preset
+from pens.report.section import Section, count, setting_text
+from pens.report.study import Study
+from pens.report.tables import duration
+
+
+def settings_section(study: Study) -> Section:
+    """Settings, the command, and what the runs warned of."""
+    base, changed = nearest_preset(study.settings)
+    tree = study.settings.model_dump(mode="json")
+    shown = tuple(
+        (name, tuple((key, setting_text(value), key in changed) for key, value in values.items()))
+        for name, values in tree.items()
+    )
+    warned = [(run, message) for run in study.runs for message in run.warnings]
+    notes = [
+        f"Settings in bold differ from the preset {base}."
+        if changed
+        else f"All settings are those of the preset {base}."
+    ]
+    notes.append(
+        f"The same settings and seed give the same run on a CPU, to the last bit; these took "
+        f"{duration(sum(run.seconds for run in study.runs))} in all."
+    )
+    if study.record.own_parts:
+        notes.append(f"Own {' and '.join(study.record.own_parts)} came from Python and must be given again.")
+    notes += [f"Warning, {run.method} seed {run.seed}: {message}" for run, message in warned[:8]]
+    if len(warned) > 8:
+        notes.append(f"… and {len(warned) - 8} warnings more; each run's result.json has its own.")
+    answer = f"With the command below; the runs gave {count(len(warned), 'warning') if warned else 'no warnings'}."
+    return Section(
+        "settings", "How can this be repeated?", answer, notes=tuple(notes), code=command(study.record), settings=shown
+    )

@@ -1,0 +1,94 @@
+"""What a report is made of: an experiment's folder, as far as it is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pens.config import Method, Settings
+from pens.errors import RunDirError
+from pens.results import RunResult
+from pens.runlog import ExperimentDir, ExperimentRecord
+
+
+@dataclass(frozen=True)
+class Study:
+    """An experiment under a name of its own."""
+
+    name: str
+    folder: Path
+    record: ExperimentRecord
+    runs: tuple[RunResult, ...]
+    """Those that are complete, by method and then by seed, as the record lists them."""
+
+    @property
+    def settings(self) -> Settings:
+        return self.record.settings
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """Those with at least one complete run."""
+        return tuple(dict.fromkeys(run.method for run in self.runs))
+
+    @property
+    def missing(self) -> tuple[tuple[Method, int], ...]:
+        """Runs that are not complete."""
+        done = {(run.method, run.seed) for run in self.runs}
+        planned = [(method, seed) for method in self.record.methods for seed in self.record.seeds]
+        return tuple(run for run in planned if run not in done)
+
+    @property
+    def num_peers(self) -> int:
+        return len(self.runs[0].kinds)
+
+    def of(self, method: Method) -> tuple[RunResult, ...]:
+        """A method's complete runs, one per seed."""
+        return tuple(run for run in self.runs if run.method == method)
+
+    def by_method(self) -> list[tuple[RunResult, ...]]:
+        return [self.of(method) for method in self.methods]
+
+
+def read_studies(folders: Sequence[Path]) -> list[Study]:
+    """The experiments of these folders, each named after its folder."""
+    studies: list[Study] = []
+    for folder in folders:
+        place = folder.resolve()
+        if any(study.folder.resolve() == place for study in studies):
+            raise RunDirError(f"{folder} is named twice: name each run directory once")
+        directory = ExperimentDir(folder)
+        record, runs = directory.read(), tuple(directory.results())
+        for run in runs:
+            _check(folder, run, len(runs[0].kinds))
+        studies.append(Study(_unique(place.name, studies), folder, record, runs))
+    if not any(study.runs for study in studies):
+        names = ", ".join(str(folder) for folder in folders)
+        raise RunDirError(f"{names}: no run is complete yet, so there is nothing to report: pens run --resume DIR")
+    return studies
+
+
+def _check(folder: Path, run: RunResult, num_peers: int) -> None:
+    """Refuse a run whose parts do not belong together: somebody exchanged files or changed numbers."""
+    learners = 1 if run.method == "central" else num_peers
+    peers = (run.history.peer, run.pairs.receiver, run.pairs.sender)
+    fits = (
+        len(run.kinds) == len(run.accuracy) == num_peers
+        and all(0 <= kind < len(run.kind_names) for kind in run.kinds)
+        and len(run.communication.received) == learners
+        and len(np.unique(run.history.peer)) == learners
+        and all(column.min(initial=0) >= 0 and column.max(initial=0) < num_peers for column in peers)
+        and bool(np.isfinite(run.accuracy).all())
+    )
+    if not fits:
+        place = folder / f"{run.method}-seed{run.seed}"
+        raise RunDirError(
+            f"{place}: its files do not belong together: delete that folder and resume, and this run starts anew"
+        )
+
+
+def _unique(name: str, studies: Sequence[Study]) -> str:
+    taken = {study.name for study in studies}
+    return next(n for i in range(1, len(studies) + 2) if (n := name if i == 1 else f"{name} ({i})") not in taken)

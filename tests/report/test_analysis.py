@@ -1,0 +1,207 @@
+"""The numbers of a report against numbers worked out by hand, or by the rule that they repeat."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pens.config import Settings
+from pens.messages import PeerId
+from pens.metrics import neighbour_agreement
+from pens.policies import SelectionRule, Tally, choose_neighbours
+from pens.report.analysis import costs, difference, differences, gains, holm, outcomes, ranking
+from pens.report.course import agreement_by_round, curves, merge_map, positions, selecting, value_at
+from pens.report.study import read_studies
+from pens.results import Comparisons, Pairs, RunResult
+from tests.conftest import TINY
+from tests.report.made import MODEL_BYTES, made_run, made_study
+from tests.test_experiment import tiny_run
+
+SETTINGS = Settings().replace(TINY)
+
+
+def with_accuracy(run: RunResult, accuracy: list[float]) -> RunResult:
+    return replace(run, accuracy=np.array(accuracy))
+
+
+def runs_of(method: str, *means: float) -> list[RunResult]:
+    made = [made_run(SETTINGS, method, seed, mean) for seed, mean in enumerate(means)]  # type: ignore[arg-type]
+    return [with_accuracy(run, [mean] * 6) for run, mean in zip(made, means, strict=True)]
+
+
+def test_a_difference_is_paired_by_seed_and_turned_towards_the_better() -> None:
+    found = difference(runs_of("random", 0.50, 0.60, 0.55), runs_of("pens", 0.60, 0.66, 0.69))
+    assert found
+    assert (found.better, found.other, found.seeds) == ("pens", "random", (0, 1, 2))
+    assert found.values == pytest.approx((0.10, 0.06, 0.14))
+    # mean 0.1, standard deviation 0.04, so half the interval is t(2 degrees, 97.5 %) · 0.04 / √3
+    assert found.mean.mean == pytest.approx(0.10)
+    assert found.mean.half_width == pytest.approx(4.302652729911275 * 0.04 / 3**0.5)
+    assert found.is_clear
+    # t = 0.1 / (0.04 / √3) = 4.330 with 2 degrees
+    assert found.p_t == pytest.approx(2 * stats.t.sf(0.1 / (0.04 / 3**0.5), 2))
+    assert found.p_wilcoxon is None
+
+
+def test_few_or_equal_seeds_give_no_test_rather_than_a_wrong_one() -> None:
+    one = difference(runs_of("random", 0.5), runs_of("pens", 0.6, 0.7))
+    assert one
+    assert (one.seeds, one.mean.half_width, one.p_t, one.is_clear) == ((0,), None, None, False)
+    same = difference(runs_of("random", 0.5, 0.5), runs_of("pens", 0.5, 0.5))
+    assert same
+    assert same.p_t is None
+    assert not same.is_clear
+    assert difference([], runs_of("pens", 0.5)) is None
+
+
+def test_wilcoxon_comes_with_six_seeds() -> None:
+    means = (0.50, 0.51, 0.52, 0.53, 0.54, 0.55)
+    found = difference(runs_of("random", *means), runs_of("pens", *(0.6 + 2 * m / 10 for m in means)))
+    assert found
+    assert found.p_wilcoxon == pytest.approx(2 / 2**6)  # all six differences have the same sign
+
+
+def test_holm_multiplies_and_never_falls() -> None:
+    # sorted 0.01 · 4, 0.02 · 3, 0.03 · 2, 0.5 · 1, each at least the one before
+    assert holm([0.02, 0.5, 0.01, 0.03]) == pytest.approx([0.06, 0.5, 0.04, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_all_pairs_are_compared(tmp_path: Path) -> None:
+    study = made_study(tmp_path / "run", SETTINGS, {"local": [0.3, 0.31], "pens": [0.6, 0.65], "random": [0.5, 0.52]})
+    found = differences(study)
+    assert [(d.better, d.other) for d in found] == [("pens", "local"), ("random", "local"), ("pens", "random")]
+    assert holm([d.p_t or 0 for d in found]) == [d.p_holm for d in found]
+    assert ranking(study) == ["pens", "random", "local"]
+
+
+def test_gains_are_paired_with_local_of_the_same_seed(tmp_path: Path) -> None:
+    study = made_study(tmp_path / "run", SETTINGS, {"local": [0.5], "pens": [0.5, 0.5]})
+    local = with_accuracy(study.of("local")[0], [0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
+    pens = [with_accuracy(run, [0.6, 0.4, 0.5, 0.3, 0.7, 0.5]) for run in study.of("pens")]
+    study = replace(study, runs=(local, *pens))
+    found = outcomes(study)
+    assert len(found) == 18
+    assert [o.gain for o in found if (o.method, o.seed) == ("pens", 1)] == [None] * 6  # local has no seed 1
+    (gained,) = gains(study, found)
+    assert gained.values == pytest.approx([0.1, -0.1, 0, -0.2, 0.2, 0])
+    assert gained.lost == 2
+    assert gained.share_lost == pytest.approx(1 / 3)
+    assert (gained.worst.peer, gained.worst.seed, gained.worst.kind) == (3, 0, "180°")
+    assert gained.worst.gain == pytest.approx(-0.2)
+
+
+def test_costs_count_models_bytes_and_forward_passes(tmp_path: Path) -> None:
+    accuracies = {"local": [0.5], "random": [0.6], "pens": [0.7], "central": [0.8]}
+    study = made_study(tmp_path / "run", SETTINGS, accuracies)  # type: ignore[arg-type]
+    local, random, pens, central = costs(study)
+    # 4 rounds and the first training, 2 epochs of 9 samples at 3 passes each, 5 validation samples each
+    assert (local.training, local.validation, local.scoring) == (5 * 2 * 9 * 3, 5 * 5, 0)
+    assert local.forwards == 270 + 25
+    assert (random.received, random.bytes_received, random.forwards) == (12, 12 * MODEL_BYTES, 295)
+    # 3 rounds of step 1 with 1 epoch more, in each of which 3 models are scored on 9 samples
+    assert (pens.scored, pens.scoring) == (9, 9 * 9)
+    assert pens.training == (5 * 2 + 3 * 1) * 9 * 3
+    assert pens.bytes_received == 21 * MODEL_BYTES
+    # one learner, 5 rounds of 1 epoch, shared by 6 peers
+    assert central.training == pytest.approx(5 * 1 * 9 * 3 / 6)
+    gain = study.of("pens")[0].mean_accuracy - study.of("local")[0].mean_accuracy
+    assert pens.gain == pytest.approx(gain)
+    assert pens.per_gb(pens.gain) == pytest.approx(gain / (21 * MODEL_BYTES / 1e9))
+    assert local.per_gb(local.accuracy) is None
+
+
+def test_curves_hold_a_peers_last_value_on_every_axis(tmp_path: Path) -> None:
+    study = made_study(tmp_path / "run", SETTINGS, {"random": [0.5], "local": [0.4]})
+    (run,) = study.of("random")
+    history = replace(
+        run.history,
+        peer=np.array([0, 1, 0, 1, 0]),
+        version=np.array([1, 1, 2, 2, 3]),
+        time=np.array([0.5, 0.5, 1.5, 1.5, 2.5]),
+        searching=np.zeros(5, bool),
+        val_accuracy=np.array([0.1, 0.3, 0.2, 0.5, 0.6]),
+        received=np.array([0, 0, 3, 2, 7]),
+    )
+    study = replace(study, runs=(replace(run, history=history), *study.of("local")))
+    over_rounds = curves(study, "rounds")[0]
+    assert over_rounds.at.tolist() == [0, 1, 2]
+    assert over_rounds.mean == pytest.approx([0.2, 0.35, 0.55])
+    assert over_rounds.first_reach(0.3) == 1
+    assert over_rounds.first_reach(0.9) is None
+    assert [c.method for c in curves(study, "bytes")] == ["random"]  # local receives nothing
+    for models, mean in ((0, 0.2), (2, 0.3), (3, 0.35), (6.9, 0.35), (7, 0.55), (99, 0.55)):
+        assert value_at(study, "random", "bytes", models * MODEL_BYTES) == pytest.approx(mean)
+    # 2 epochs · 9 samples · 3 passes + 5 validation samples = 59 an update
+    assert positions(study, study.runs[0], "forwards") == pytest.approx([59, 59, 118, 118, 177])
+    older = replace(study, runs=(replace(run, history=replace(history, received=None)),))
+    assert curves(older, "bytes") == []
+    assert value_at(older, "random", "bytes", 0) is None
+
+
+@pytest.mark.parametrize("schedule", ["rounds", "async"])
+def test_neighbours_at_the_last_round_are_those_that_were_selected(tmp_path: Path, schedule: str) -> None:
+    tiny_run(methods="pens", seeds=2, overrides={"schedule": schedule}, out=tmp_path / "run")
+    (study,) = read_studies([tmp_path / "run"])
+    (cost,) = costs(study)
+    for run in study.runs:
+        found = selecting(study, run)
+        assert found
+        assert run.agreement
+        assert found.precision[-1] == pytest.approx(run.agreement.precision)
+        assert found.recall[-1] == pytest.approx(run.agreement.recall)
+    totals = [positions(study, run, "forwards") for run in study.runs]  # the last of each peer is all its work
+    per_run = [sum(t[run.history.peer == p].max() for p in range(6)) for t, run in zip(totals, study.runs, strict=True)]  # type: ignore[index]
+    assert np.mean(per_run) / 6 == pytest.approx(cost.forwards)
+
+
+@given(st.data())
+def test_neighbours_by_round_repeat_the_rule_of_step_1(data: st.DataObject) -> None:
+    num, rounds = data.draw(st.integers(3, 6)), data.draw(st.integers(1, 3))
+    n_sampled = data.draw(st.integers(2, num - 1))
+    m = data.draw(st.integers(1, n_sampled - 1))
+    expected: Literal["uniform", "received"] = data.draw(st.sampled_from(("uniform", "received")))
+    kinds = data.draw(st.lists(st.integers(0, 1), min_size=num, max_size=num))
+    rule = SelectionRule(m, n_sampled, num - 1, expected)
+    tallies = {peer: Tally() for peer in range(num)}
+    rows, by_rule = [], []
+    for round_ in range(1, rounds + 1):
+        for peer, tally in tallies.items():
+            others = [PeerId(p) for p in range(num) if p != peer]
+            senders = data.draw(st.permutations(others))[:n_sampled]
+            chosen = data.draw(st.permutations(senders))[:m]
+            tally.add(senders, chosen)
+            rows += [(peer, round_, p, 1, int(p in chosen)) for p in senders]
+        selections = {PeerId(p): choose_neighbours(tally, rule).neighbours for p, tally in tallies.items()}
+        by_rule.append(neighbour_agreement(selections, kinds))
+    found = agreement_by_round(Comparisons(*np.array(rows).T), rule, kinds)
+    for ours, theirs in zip(found, by_rule, strict=True):
+        if theirs:
+            assert (ours.precision, ours.recall) == pytest.approx((theirs.precision, theirs.recall))
+
+
+def test_a_merge_map_sorts_peers_by_kind_and_takes_them_together() -> None:
+    run = made_run(SETTINGS, "random", 0, 0.5, kinds=(1, 0, 1, 0, 1, 1))
+    pairs = Pairs(*(np.array(c) for c in ([0, 0, 1, 3], [2, 1, 3, 1], [6, 2, 4, 8], [0] * 4, [0] * 4)))
+    run = replace(run, pairs=pairs)
+    whole = merge_map(run)
+    assert whole
+    assert whole.groups == ((1,), (3,), (0,), (2,), (4,), (5,))
+    assert whole.kinds == ("0°", "0°", "180°", "180°", "180°", "180°")
+    assert whole.mean[0, 1] == 4  # peer 1 merged peer 3 four times
+    assert whole.mean[2, 3] == 6
+    assert whole.within == pytest.approx(18 / 20)
+    coarse = merge_map(run, cells=3)
+    assert coarse
+    assert coarse.groups == ((1, 3), (0, 2), (4, 5))
+    assert coarse.mean[0, 0] == pytest.approx((4 + 8) / 2)  # two ordered pairs
+    assert coarse.mean[1, 0] == pytest.approx(2 / 4)
+    assert merge_map(made_run(SETTINGS, "local", 0, 0.5)) is None

@@ -1,0 +1,312 @@
+"""The page, its files, and what it says where something is missing."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+import pens
+from pens.cli import main
+from pens.config import METHODS, Method, Settings, parse_assignments
+from pens.errors import PensError, ReportError, RunDirError
+from pens.presets import PRESETS
+from pens.report.page import write_report
+from pens.report.reproduce import command
+from pens.runlog import ExperimentDir, ExperimentRecord
+from tests.conftest import TINY
+from tests.report.made import made_study
+from tests.test_experiment import tiny_run
+
+SETTINGS = Settings().replace(TINY)
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Reads a page strictly: every tag is closed, and every address is noted."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("href", "src", "srcset", "action", "data")]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("href", "src")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "title"):
+            self.words.append(data.replace("\u00a0", " "))
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())
+
+
+def read_page(path: Path) -> Page:
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    assert not {"script", "link", "iframe", "object", "embed", "img"} & set(page.tags)
+    assert not re.search(r"@import|url\(|https?://(?!www\.w3\.org/2000/svg)", text)
+    for link in page.links:
+        if link.startswith("#"):
+            assert link[1:] in page.ids
+        elif not link.startswith("data:image/png;base64,"):
+            assert (path.parent / unquote(link)).is_file(), link
+    assert len(set(page.ids)) == len(page.ids)
+    return page
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a real, small experiment with every method."""
+    folder = tmp_path_factory.mktemp("whole")
+    tiny_run(methods=METHODS, seeds=2, out=folder / "run")
+    write_report([folder / "run"], folder / "report.html")
+    return folder
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_page_stands_alone_and_answers_every_question(whole: Path) -> None:
+    page = read_page(whole / "report.html")
+    for question in (
+        "How accurate is each method?",
+        "How fast does each method learn?",
+        "Whose models does a peer merge?",
+        "Does PENS find the right neighbours, and when?",
+        "Does every peer gain?",
+        "What does it cost?",
+        "Could the differences be luck?",
+        "How can this be repeated?",
+    ):
+        assert page.text.count(question) == 2  # in the list of sections, and above its own
+    assert f"pens {pens.__version__}" in page.text
+    assert "6 peers (3 of 0°, 3 of 180°)" in page.text
+    assert page.tags.count("svg") == 13
+
+
+def test_every_picture_is_a_file_with_its_numbers(whole: Path) -> None:
+    folder = whole / "report_files"
+    pictures = sorted(folder.glob("*.svg"))
+    assert [p.stem for p in pictures] == sorted(p.stem for p in folder.glob("*.csv"))
+    names = {p.stem.removeprefix("run-") for p in pictures}
+    assert names == {
+        *("accuracy", "curves-rounds", "curves-bytes", "curves-forwards", "neighbours", "peers", "gains", "bytes"),
+        *("work", "differences", "merges-pens", "merges-random", "merges-oracle"),
+    }
+    for path in pictures:
+        assert "var(--" not in path.read_text(encoding="utf-8")
+        root = ElementTree.parse(path).getroot()
+        assert root.attrib["aria-label"]
+        assert rows_of(path.with_suffix(".csv"))
+        sizes = [float(t.attrib["font-size"]) for t in root.iter("{http://www.w3.org/2000/svg}text")]
+        assert min(sizes) >= 12  # of 340 units, shown at least 300 pixels wide
+
+
+def test_pictures_and_tables_hold_the_same_numbers(whole: Path) -> None:
+    result = ExperimentDir(whole / "run").results()
+    rows = rows_of(whole / "report_files" / "run-accuracy.csv")
+    svg = (whole / "report_files" / "run-accuracy.svg").read_text(encoding="utf-8")
+    for row in rows:
+        mean = sum(r.mean_accuracy for r in result if r.method == row["method"]) / 2
+        assert float(row["accuracy"]) == pytest.approx(mean)
+        assert f"{100 * float(row['accuracy']):.1f} ± {100 * float(row['half_width_95']):.1f}" in svg
+    # a curve's last point stands where its last number is, measured against the scale's labels
+    rows = rows_of(whole / "report_files" / "run-curves-rounds.csv")
+    root = ElementTree.parse(whole / "report_files" / "run-curves-rounds.svg").getroot()
+    texts = [(t.text or "", t.attrib) for t in root.iter("{http://www.w3.org/2000/svg}text")]
+    ticks = {float(t): float(a["y"]) - 4 for t, a in texts if a["text-anchor"] == "end" and t.isdigit()}
+    low, high = min(ticks), max(ticks)
+    lines = [p.attrib["d"] for p in root.iter("{http://www.w3.org/2000/svg}path") if p.attrib["fill"] == "none"]
+    for method, line in zip(METHODS, lines, strict=True):
+        mine = [row for row in rows if row["method"] == method]
+        points = [tuple(map(float, point.split())) for point in line.removeprefix("M").split("L")]
+        assert len(points) == len(mine)
+        for (_, y), row in zip(points, mine, strict=True):
+            value = low + (y - ticks[low]) / (ticks[high] - ticks[low]) * (high - low)
+            assert value == pytest.approx(100 * float(row["mean"]), abs=0.02)
+    rows = rows_of(whole / "report_files" / "run-peers.csv")
+    assert len(rows) == 5 * 2 * 6
+    pens_run = next(r for r in result if (r.method, r.seed) == ("pens", 1))
+    found = [float(r["accuracy"]) for r in rows if (r["method"], r["seed"]) == ("pens", "1")]
+    assert found == pytest.approx(pens_run.accuracy.tolist())
+
+
+def test_the_same_runs_give_the_same_page_and_an_older_report_is_written_over(whole: Path) -> None:
+    before = (whole / "report.html").read_bytes()
+    write_report([whole / "run"], whole / "report.html")
+    assert (whole / "report.html").read_bytes() == before
+
+
+def test_the_paper_stands_beside_its_own_settings(tmp_path: Path) -> None:
+    settings = PRESETS["cifar-10"].settings.replace({"rounds": 100, "step1_rounds": 4, "step1_samplings": 50})
+    accuracies = {"pens": [0.57, 0.575, 0.58, 0.573], "random": [0.60, 0.601, 0.602, 0.603]}
+    made_study(tmp_path / "run", settings, accuracies)  # type: ignore[arg-type]
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    text = read_page(tmp_path / "report.html").text
+    assert "in agreement with the paper: pens; not in agreement: random (the intervals do not overlap" in text
+    assert "57.8 ± 0.4" in text
+    assert "rounds = 100 (paper: 333)" in text
+    assert "The paper's table 5: precision 99.7 ± 0.1 %" in text
+
+
+def test_own_parts_are_not_set_beside_the_paper(tmp_path: Path) -> None:
+    made_study(tmp_path / "run", PRESETS["cifar-10"].settings, {"local": [0.3]}, own_parts=("data",))
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    text = read_page(tmp_path / "report.html").text
+    assert "own data or an own network" in text
+    assert "data=your_data" in text
+
+
+@pytest.mark.parametrize("schedule", ["rounds", "async"])
+@pytest.mark.parametrize("methods", ["local", "pens", "central", "oracle,central"])
+def test_a_few_methods_with_one_seed_are_enough(tmp_path: Path, methods: str, schedule: str) -> None:
+    tiny_run(methods=methods, out=tmp_path / "run", overrides={"schedule": schedule, "rounds": 2})
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    text = read_page(tmp_path / "report.html").text
+    assert "one seed" in text
+    assert "That cannot be said" in text  # who gained: there is nothing to pair with
+    assert ("pens was not run here" in text) == (methods != "pens")
+    assert ("virtual time counts the rounds" in text) == (schedule == "rounds")
+
+
+def test_two_peers_have_a_report(tmp_path: Path) -> None:
+    overrides = {"peers": 2, "n_peers": 1, "rounds": 2}
+    tiny_run(methods="local,random", seeds=2, out=tmp_path / "run", overrides=overrides)
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    assert "nobody has another of its kind" in read_page(tmp_path / "report.html").text
+
+
+def test_many_peers_of_unequal_kinds_make_a_small_page(tmp_path: Path) -> None:
+    settings = SETTINGS.replace({"peers": 1200})
+    kinds = [int(p >= 300) for p in range(1200)]
+    accuracies = {"local": [0.3, 0.4], "random": [0.5, 0.5], "pens": [0.6, 0.6]}
+    made_study(tmp_path / "run", settings, accuracies, kinds=kinds)  # type: ignore[arg-type]
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 5_000_000
+    text = read_page(tmp_path / "report.html").text
+    assert "1200 peers (300 of 0°, 900 of 180°)" in text
+    assert "1200 peers are too many for a map" in text
+    assert len(rows_of(tmp_path / "report_files" / "run-merges-pens.csv")) == 100 * 100
+
+
+def test_missing_runs_are_named(tmp_path: Path) -> None:
+    methods: tuple[Method, ...] = ("local", "random", "pens")
+    made_study(tmp_path / "run", SETTINGS, {"local": [0.3, 0.4], "random": [0.5]}, methods=methods, seeds=2)
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    text = read_page(tmp_path / "report.html").text
+    assert "3 of 6 runs are missing: random seed 1, pens seed 0, pens seed 1." in text
+    assert "pens was not run here" in text
+
+
+def test_what_older_runs_did_not_record_is_explained(tmp_path: Path) -> None:
+    study = made_study(tmp_path / "run", SETTINGS, {"local": [0.3], "pens": [0.5]})
+    folder = tmp_path / "run" / "pens-seed0"
+    (folder / "comparisons.parquet").unlink()
+    data = json.loads((folder / "result.json").read_text())
+    data["data_sizes"] = None
+    (folder / "result.json").write_text(json.dumps(data))
+    assert study.runs
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    text = read_page(tmp_path / "report.html").text
+    assert "There is no picture over the rounds: these runs are older than that record" in text
+    assert "Over work pens cannot be shown" in text
+
+
+def test_several_experiments_have_a_table_in_common(tmp_path: Path) -> None:
+    made_study(tmp_path / "a" / "run", SETTINGS, {"local": [0.3, 0.4], "pens": [0.5, 0.6]})
+    made_study(tmp_path / "b" / "run", SETTINGS.replace({"peers": 8}), {"random": [0.4]})
+    empty = ExperimentDir(tmp_path / "odd <b> & name")
+    empty.create(ExperimentRecord(SETTINGS, ("pens",), (0,)))
+    folders = [tmp_path / "a" / "run", tmp_path / "b" / "run", empty.folder]
+    write_report(folders, tmp_path / "my report.html")
+    page = read_page(tmp_path / "my report.html")
+    assert "3 experiments side by side" in page.text
+    assert "run (2)" in page.text
+    assert "odd <b> & name" in page.text
+    assert "b" not in page.tags
+    rows = rows_of(tmp_path / "my report_files" / "overview.csv")
+    assert [row["experiment"] for row in rows] == ["run", "run (2)", "odd <b> & name"]
+    assert rows[1]["pens"] == "–"
+    assert page.ids[0] == "1-run"
+
+
+def test_the_command_gives_the_same_settings_again(tmp_path: Path) -> None:
+    changes = {"peers": 8, "rotations": [0, 90], "test_samples": 50, "init": "common", "own_in_merge": False}
+    settings = PRESETS["fashion-mnist-small"].settings.replace(changes)
+    line = command(ExperimentRecord(settings, ("pens", "local"), (0, 1), (), "/data sets"))
+    assert line.startswith("pens run fashion-mnist-small --methods pens,local --seeds 2 --data-dir '/data sets' --set ")
+    words = shlex.split(line)
+    again = PRESETS[words[2]].settings.replace(parse_assignments(words[words.index("--set") + 1 :]))
+    assert again == settings
+    assert command(ExperimentRecord(PRESETS["digits"].settings, ("pens",), (0,))) == (
+        "pens run digits --methods pens --seeds 1"
+    )
+    assert command(ExperimentRecord(PRESETS["digits"].settings, ("pens",), (3, 5), ("model",))) == (
+        "pens.run('digits', methods=['pens'], seeds=[3, 5], model=YourNet)"
+    )
+
+
+def test_the_command_line_writes_a_report(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["report", str(whole / "run"), "--out", str(tmp_path / "deep" / "er.html")])
+    assert exit_.value.code == 0
+    assert "er.html; 26 pictures and tables in" in capsys.readouterr().out
+    read_page(tmp_path / "deep" / "er.html")
+
+
+def test_foreign_and_damaged_folders_are_refused_in_words(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+
+    def refused(error: type[PensError], reason: str, *folders: Path, to: Path = out) -> None:
+        with pytest.raises(error, match=reason):
+            write_report(folders, to)
+        assert not out.exists()
+
+    refused(RunDirError, "holds no run", tmp_path / "nowhere")
+    refused(RunDirError, "named twice", whole / "run", whole / "run" / ".." / "run")
+    made_study(tmp_path / "damaged", SETTINGS, {"local": [0.5]})
+    for name in ("history.parquet", "pairs.parquet", "result.json"):
+        path = tmp_path / "damaged" / "local-seed0" / name
+        bytes_ = path.read_bytes()
+        path.write_bytes(bytes_[: len(bytes_) // 2])
+        refused(RunDirError, name, tmp_path / "damaged")
+        path.write_bytes(bytes_)
+    path = tmp_path / "damaged" / "local-seed0" / "result.json"
+    result = json.loads(path.read_text())
+    for key, value in (("accuracy", [0.5]), ("kinds", [0, 0, 0, 1, 1, 7]), ("accuracy", [float("nan")] * 6)):
+        path.write_text(json.dumps({**result, key: value}))
+        refused(RunDirError, "do not belong together", tmp_path / "damaged")
+    ExperimentDir(tmp_path / "begun").create(ExperimentRecord(SETTINGS, ("pens",), (0,)))
+    refused(RunDirError, "no run is complete yet", tmp_path / "begun")
+    (tmp_path / "thesis.html").write_text("precious")
+    refused(ReportError, "is no report: choose another --out", whole / "run", to=tmp_path / "thesis.html")
+    refused(ReportError, "is a folder", whole / "run", to=tmp_path)
+    refused(ReportError, "cannot be written", whole / "run", to=tmp_path / "thesis.html" / "report.html")
