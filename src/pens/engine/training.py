@@ -33,6 +33,7 @@ from pens.engine.update import StackUpdate, rounded_up, sample_losses
 from pens.nets import NetFactory
 
 _LARGE_SAMPLE_BYTES = 64 << 10  # activations of one sample: the digits network has 17 kB, the paper's over 300
+_SHARE_BYTES = 4 << 20  # a core's share of a step; below, Python's lock takes what a second core would bring
 _SAMPLES_AT_ONCE = 64  # per model in an evaluation; fixed, so that no bit depends on the memory given
 
 
@@ -107,9 +108,10 @@ class StackEngine:
         return Trained(torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]).cpu().numpy())
 
     def _cut(self, total: int, bytes_each: int) -> list[range]:
-        """Chunks that fit the memory while all cores work, one for each core if there are enough models."""
+        """Chunks that fit the memory while all cores work, one for each core that is worth its calls."""
         fitting = self.memory_bytes // self._cores.count // bytes_each
-        return list(_chunks(total, min(fitting, -(-total // self._cores.count))))
+        shares = min(self._cores.count, max(1, total * bytes_each // _SHARE_BYTES))
+        return list(_chunks(total, min(fitting, -(-total // shares))))
 
     def _filled_up(self, chunk: range, everybody: int) -> list[int]:
         """The chunk's models, and on a GPU some of them again, up to a size for which a step may be recorded."""
