@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pens.config import EngineSettings
-from pens.engine import native
+from pens.engine import native, training
 from pens.engine.native import Kernels, Shape, can_compile, kernels
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
@@ -202,7 +202,8 @@ def restored_threads() -> Iterator[None]:
 @pytest.mark.usefixtures("restored_threads")
 @pytest.mark.parametrize("level", ["sliced", pytest.param("native", marks=compiles)])
 @pytest.mark.parametrize("name", ["digits", "dropout", "running scale", "linear"])
-def test_no_bit_depends_on_cores_or_cuts(name: str, level: str) -> None:
+def test_no_bit_depends_on_cores_or_cuts(name: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "_SHARE_BYTES", 1)  # small as they are, all cores take part
     data = holders((10, 3, 7, 4, 9))
     network = StackedNetwork(IMAGE_NETWORKS[name], data.x[0, :3], 10, levels=(level,))  # type: ignore[arg-type]
     per_model = network.bytes_per_sample * 4 + 20 * network.size

@@ -34,6 +34,7 @@ from pens.nets import NetFactory
 
 _LARGE_SAMPLE_BYTES = 64 << 10  # activations of one sample: the digits network has 17 kB, the paper's over 300
 _RECORDED_BYTES = 1 << 30  # models, gradients and optimizer state of one recorded step; some thirty may be kept
+_SHARE_BYTES = 4 << 20  # a core's share of a step; below, Python's lock takes what a second core would bring
 _SAMPLES_AT_ONCE = 64  # per model in an evaluation; fixed, so that no bit depends on the memory given
 
 
@@ -118,9 +119,10 @@ class StackEngine:
         return Trained(new_rows, loss.cpu().numpy())
 
     def _cut(self, total: int, bytes_each: int, most: int) -> list[range]:
-        """Chunks that fit the memory while all cores work, one for each core if there are enough models."""
+        """Chunks that fit the memory while all cores work, one for each core that is worth its calls."""
         fitting = self.memory_bytes // self._cores.count // bytes_each
-        return list(_chunks(total, min(fitting, most, -(-total // self._cores.count))))
+        shares = min(self._cores.count, max(1, total * bytes_each // _SHARE_BYTES))
+        return list(_chunks(total, min(fitting, most, -(-total // shares))))
 
     def _filled_up(self, chunk: range, everybody: int) -> list[int]:
         """The chunk's models, and on a GPU some of them again, up to a size for which a step may be recorded."""
