@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,7 +41,12 @@ class Trained:
     where any step's loss or any resulting weight was not."""
 
     rows: Tensor
-    loss: Array
+    losses: Tensor | Array
+
+    @cached_property
+    def loss(self) -> Array:
+        """Read back from the device when it is first asked for: until then the host need not wait."""
+        return self.losses.cpu().numpy() if isinstance(self.losses, Tensor) else self.losses
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ class StackEngine:
             new_rows[chunk.start : chunk.stop], loss[chunk.start : chunk.stop] = (
                 part[: len(chunk)] for part in (some_rows, some_loss)
             )
-        return Trained(new_rows, loss.cpu().numpy())
+        return Trained(new_rows, loss)
 
     def _filled_up(self, chunk: range, everybody: int) -> list[int]:
         """The chunk's models, and on a GPU some of them again, up to a size for which a step may be recorded."""
