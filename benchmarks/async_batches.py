@@ -1,9 +1,10 @@
 """How large the batches of `schedule=async` are, and what that costs on a GPU, without any training.
 
-    PYTHONPATH=. python benchmarks/async_batches.py cifar-10 40
+    PYTHONPATH=. python benchmarks/async_batches.py cifar-10 40 1
 
-The first argument is a preset, the second a number of rounds; nobody stops early. A step of K peers is taken to cost
-a + b · K; the ratio compares client-steps a second with those of `rounds`, where all peers are one batch.
+A preset, a number of rounds, and how many seeds are computed together; nobody stops early. A step of K peers is taken
+to cost a + b · K. The last column compares client-steps a second with those of `rounds`, where all peers of all these
+seeds are one batch.
 """
 
 from __future__ import annotations
@@ -11,30 +12,29 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from tests.fakes import fake_simulation
+from tests.fakes import fake_simulations
 
 from pens.config import Method
 from pens.presets import preset
+from pens.simulator import advance_together
 
 FIXED_MS, PER_PEER_MS = 0.1, 0.008  # of a step of the CIFAR-10 network on an H200
 
 
-def measure(name: str, rounds: int, method: Method) -> None:
+def measure(name: str, rounds: int, seeds: int, method: Method) -> None:
     base = preset(name).settings
     values = {"schedule": "async", "rounds": rounds, "patience": 10**6, "step1_epochs": base.step1_epochs}
-    simulator, engine = fake_simulation(base.replace(values), method)
-    while not simulator.is_over():
-        simulator.advance()
+    simulators, engine = fake_simulations(base.replace(values), method, range(seeds))
+    while going := [s for s in simulators if not s.is_over()]:
+        advance_together(going)
     peers, epochs = np.array(engine.batches).T
-    everybody = len(simulator.peers)
+    everybody = seeds * base.scenario.peers
     best = (peers * epochs).sum() * (FIXED_MS / everybody + PER_PEER_MS)
     ratio = best / (epochs * (FIXED_MS + PER_PEER_MS * peers)).sum()
     spread = " ".join(f"{q:3.0f}" for q in np.percentile(peers, [5, 25, 50, 75, 95]))
-    print(
-        f"{method:7s} {peers.sum():6d} updates, mean batch {peers.mean():5.1f}, 5-25-50-75-95 %: {spread}, {ratio:.2f}"
-    )
+    print(f"{method:7s} {peers.sum():6d} updates, mean batch {peers.mean():5.1f} ({spread}), {ratio:.2f} of rounds")
 
 
 if __name__ == "__main__":
     for method in ("random", "oracle", "pens"):
-        measure(sys.argv[1], int(sys.argv[2]), method)  # type: ignore[arg-type]
+        measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), method)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import time
 from tests.fakes import fake_simulation
 
 from pens.presets import preset
+from pens.simulator import advance_together
 
 
 def measure(method: str, schedule: str, peers: int) -> None:
@@ -21,7 +22,7 @@ def measure(method: str, schedule: str, peers: int) -> None:
     gc.disable()  # as during a run
     begun = time.perf_counter()
     while not simulator.is_over():
-        simulator.advance()
+        advance_together([simulator])
     per_update = (time.perf_counter() - begun) / simulator.learners.num_updates
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(f"{method} {schedule}, {peers:,} peers: {1e6 * per_update:.0f} µs per update, {memory_mb:,} MB")

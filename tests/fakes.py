@@ -17,7 +17,7 @@ from pens.engine.batches import SampleStack, Subset
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Evaluation, Trained
-from pens.experiment import build_simulator
+from pens.experiment import build_simulator, first_models, new_workshop
 from pens.simulator import Simulator
 
 CPU = torch.device("cpu")
@@ -66,6 +66,17 @@ def fake_federation(peers: int) -> Federation:
 
 def fake_simulation(settings: Settings, method: Method, seed: int = 0) -> tuple[Simulator, FakeEngine]:
     """A simulation of so many peers as the settings say, without training."""
+    (simulator,), engine = fake_simulations(settings, method, [seed])
+    return simulator, engine
+
+
+def fake_simulations(settings: Settings, method: Method, seeds: Sequence[int]) -> tuple[list[Simulator], FakeEngine]:
+    """Several that share an engine, and its workshop."""
     federation = fake_federation(settings.scenario.peers)
     engine = FakeEngine(federation.kinds)
-    return build_simulator(settings, method, seed, federation, engine, CPU), engine
+    workshop = new_workshop(engine, federation.peers, CPU, len(seeds))
+    simulators = []
+    for seed in seeds:
+        models = first_models(engine, settings, seed, len(federation.peers))
+        simulators.append(build_simulator(settings, method, seed, federation, workshop, models))
+    return simulators, engine

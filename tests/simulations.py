@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,9 +12,9 @@ from pens.data.scenarios import Federation, rotated_federation
 from pens.engine.batches import SampleStack
 from pens.engine.network import StackedNetwork
 from pens.engine.training import Engine, LoopEngine, StackEngine
-from pens.experiment import build_simulator
+from pens.experiment import build_simulator, first_models, holders, new_workshop
 from pens.messages import Action, Event, PeerId
-from pens.simulator import Simulator
+from pens.simulator import Simulator, advance_together
 from tests.conftest import TinyNet, tiny_dataset
 
 CPU = torch.device("cpu")
@@ -52,14 +53,28 @@ def simulation(
     """A simulation of the tiny data set, ready to run."""
     federation = federation or rotated_federation(tiny_dataset(), settings.scenario, seed)
     engine = engine_for(federation, memory_bytes, stacked)
-    return build_simulator(settings, method, seed, federation, engine, CPU, log)
+    held = holders(method, federation)
+    models = first_models(engine, settings, seed, len(held))
+    return build_simulator(settings, method, seed, federation, new_workshop(engine, held, CPU), models, trace=log)
+
+
+def simulations(settings: Settings, method: Method, federations: Sequence[Federation]) -> list[Simulator]:
+    """One per seed, to be computed together."""
+    engine = engine_for(federations[0])
+    held = [holders(method, federation) for federation in federations]
+    workshop = new_workshop(engine, [peer for peers in held for peer in peers], CPU)
+    found = []
+    for seed, federation in enumerate(federations):
+        models, first_slot = first_models(engine, settings, seed, len(held[seed])), seed * len(held[0])
+        found.append(build_simulator(settings, method, seed, federation, workshop, models, first_slot))
+    return found
 
 
 def run(simulator: Simulator, batches: int | None = None) -> Simulator:
     """To the end, or for some batches."""
     done = 0
     while not simulator.is_over() and done != batches:
-        simulator.advance()
+        advance_together([simulator])
         done += 1
     return simulator
 

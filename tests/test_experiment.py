@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,11 @@ import torch
 from torch import nn
 
 import pens
+from pens import experiment
+from pens.calls import Workshop
 from pens.config import METHODS, Method
-from pens.data.scenarios import rotated_federation
+from pens.data.scenarios import PeerData, rotated_federation
+from pens.engine.training import Engine
 from pens.errors import Interrupted, NetworkError, NotEnoughData, RunDirError, SettingsError
 from pens.experiment import Observer, resolve_settings
 from pens.results import RunResult
@@ -134,6 +138,47 @@ def test_a_stopped_experiment_resumes_to_the_same_result(tmp_path: Path, windows
     again = pens.resume(tmp_path / "run", model=TinyNet, data=tiny_dataset())
     for a, b in zip(unbroken.runs, again.runs, strict=True):
         same_result(a, b)
+
+
+@pytest.mark.parametrize("schedule", ["rounds", "async"])
+def test_seeds_that_are_computed_together_give_the_results_of_each_alone(tmp_path: Path, schedule: str) -> None:
+    arguments: dict[str, object] = {"methods": METHODS, "seeds": 3}
+    alone = tiny_run(**arguments, overrides={"schedule": schedule, "seeds_at_once": 1})
+    settings = {"schedule": schedule, "seeds_at_once": 2, "rounds": 5}
+    together = tiny_run(**arguments, overrides=settings, out=tmp_path / "run")
+    for a, b in zip(alone.runs, together.runs, strict=True):
+        same_result(a, b)
+    assert not list((tmp_path / "run").rglob("checkpoint*"))
+
+
+@pytest.mark.parametrize("windows", [1, 5, 14])
+def test_an_interruption_saves_all_seeds_that_are_computed_together(tmp_path: Path, windows: int) -> None:
+    arguments: dict[str, object] = {"overrides": {"seeds_at_once": 3}, "methods": "pens", "seeds": 3}
+    unbroken = tiny_run(**arguments)
+    with pytest.raises(Interrupted):
+        tiny_run(**arguments, out=tmp_path / "run", observer=StopAfter(windows))
+    assert len(list((tmp_path / "run").rglob("checkpoint.safetensors"))) == 3
+    resumed = pens.resume(tmp_path / "run", model=TinyNet, data=tiny_dataset())
+    for a, b in zip(unbroken.runs, resumed.runs, strict=True):
+        same_result(a, b)
+
+
+def test_an_own_federation_is_brought_to_the_device_once_for_all_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = rotated_federation(tiny_dataset(), resolve_settings(TINY).scenario, 0)
+    built: list[int] = []
+    new_workshop = experiment.new_workshop
+
+    def count(engine: Engine, data: Sequence[PeerData], device: torch.device, runs: int) -> Workshop:
+        built.append(len(data))
+        return new_workshop(engine, data, device, runs)
+
+    monkeypatch.setattr(experiment, "new_workshop", count)
+    alone, together = (
+        tiny_run(data=federation, methods="local,random", seeds=2, overrides={"seeds_at_once": n}) for n in (1, 2)
+    )
+    for a, b in zip(alone.runs, together.runs, strict=True):
+        same_result(a, b)
+    assert built == [6, 6, 6]  # one per seed, then one for both; never one per method
 
 
 def test_a_crash_between_checkpoints_loses_only_what_came_after(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from pens.config import Method, Settings
 from pens.data.scenarios import Federation, PeerData, rotated_federation
 from pens.messages import ModelRef, PeerId, Received, Request, Score, Update
+from pens.simulator import advance_together
 from tests.conftest import TINY, tiny_dataset
-from tests.fakes import fake_simulation
-from tests.simulations import Log, decisions, final_models, run, simulation
+from tests.fakes import fake_simulation, fake_simulations
+from tests.simulations import Log, decisions, final_models, run, simulation, simulations
 
 GOSSIP: tuple[Method, ...] = ("pens", "random", "oracle")
 ALL: tuple[Method, ...] = ("pens", "random", "oracle", "local", "central")
@@ -118,7 +119,7 @@ def test_to_select_neighbours_a_peer_waits_for_comparisons_alone() -> None:
     simulator, engine = fake_simulation(tiny(patience=50), "pens")
     while not simulator.selections:
         trained = len(engine.batches)
-        simulator.advance()
+        advance_together([simulator])
     assert len(simulator.selections) == 6
     assert len(engine.batches) == trained + 1  # of the round in which all of them selected
 
@@ -145,6 +146,56 @@ def test_the_loop_back_end_simulates_the_same_run(schedule: str) -> None:
     stack, loop = (run(simulation(settings_, "pens", stacked=stacked)) for stacked in (True, False))
     assert decisions(stack) == decisions(loop)
     torch.testing.assert_close(final_models(stack), final_models(loop), rtol=1e-3, atol=1e-3)
+
+
+@settings(max_examples=15)
+@given(scenarios, st.sampled_from(ALL), st.integers(2, 3))
+def test_runs_that_are_computed_together_find_what_each_finds_alone(
+    values: dict[str, object], method: Method, count: int
+) -> None:
+    settings_ = tiny(**values)
+    federations = [rotated_federation(tiny_dataset(), settings_.scenario, seed) for seed in range(count)]
+    alone = [run(simulation(settings_, method, seed=s, federation=f)) for s, f in enumerate(federations)]
+    together = simulations(settings_, method, federations)
+    while going := [simulator for simulator in together if not simulator.is_over()]:
+        advance_together(going)
+    for one, other in zip(alone, together, strict=True):
+        assert decisions(one) == decisions(other)
+        assert torch.equal(final_models(one), final_models(other))
+        assert one.state()[0] == other.state()[0]
+    stack = together[0].learners.models
+    for simulator in together:
+        simulator.learners.let_go()
+    assert stack.num_alive == 0
+
+
+@pytest.mark.parametrize("schedule", ["rounds", "async"])
+def test_several_runs_are_one_call_of_the_engine(schedule: str) -> None:
+    settings_ = tiny(schedule=schedule, patience=100, rounds=10)
+    (first, second, third), engine = fake_simulations(settings_, "pens", [0, 1, 2])
+    while going := [simulator for simulator in (first, second, third) if not simulator.is_over()]:
+        advance_together(going)
+    runs = [s.learners for s in (first, second, third)]
+    assert sum(n for n, _ in engine.batches) == sum(learners.num_updates for learners in runs)
+    assert len(engine.batches) <= 1.4 * max(learners.num_batches for learners in runs)
+    if schedule == "rounds":
+        assert {n for n, _ in engine.batches} == {18}
+
+
+def test_events_run_ahead_while_a_device_trains() -> None:
+    simulator, engine = fake_simulation(tiny(schedule="async", patience=100, rounds=20, peers=12), "random")
+    recorded = []
+    train = engine.train
+
+    def watched(*arguments: object) -> object:
+        recorded.append(simulator.learners.jobs.num_updates)
+        return train(*arguments)  # type: ignore[arg-type]
+
+    engine.train = watched  # type: ignore[assignment, method-assign]
+    for _ in range(5):
+        advance_together([simulator])
+        assert simulator.learners.jobs.num_updates >= 24  # all that is wanted, before it is asked for
+    assert min(recorded) < 24
 
 
 # --- law 4 ------------------------------------------------------------------------------------------------------------

@@ -158,6 +158,8 @@ class EngineSettings(Section):
     """Kernels for a CPU, by its C compiler. auto: where a run is long enough to repay a few seconds."""
     memory_mb: Annotated[int, Field(ge=0)] = 0
     """Bound on a chunk's activations; 0: chosen for the device."""
+    seeds_at_once: Annotated[int, Field(ge=0)] = 0
+    """So many seeds of a method are computed as one stack; 0: all of them on a GPU, one on a CPU."""
     checkpoint_every_s: NotNegative = 30.0
 
 

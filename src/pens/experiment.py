@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from pens import rng
+from pens.calls import Workshop
 from pens.config import (
     Method,
     Settings,
@@ -51,7 +53,8 @@ from pens.policies import SelectionRule
 from pens.presets import preset
 from pens.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
 from pens.runlog import ExperimentDir, ExperimentRecord, RunDir
-from pens.simulator import Schedule, Simulator, Trace
+from pens.running import Running
+from pens.simulator import Schedule, Simulator, Trace, advance_together
 from pens.topology import Others
 
 DEFAULT_METHODS: tuple[Method, ...] = ("local", "random", "pens", "oracle")
@@ -174,8 +177,11 @@ class Experiment:
     _torch_device: torch.device = field(init=False)
     _dataset: Dataset = field(init=False)
     _engine: Engine = field(init=False)
-    _shared_out: tuple[int, Federation] | None = field(init=False, default=None)
-    """The last seed asked for, and who holds what there."""
+    _federations: dict[int, Federation] = field(init=False, default_factory=dict)
+    """Who holds what, for the seeds that are computed together."""
+    _workshop: Workshop | None = field(init=False, default=None)
+    """For their peers, whatever the method."""
+    _untrained: dict[int, Tensor] = field(init=False, default_factory=dict)
 
     def prepare(self) -> None:
         """Refuse what cannot work, before anything is written or computed."""
@@ -202,9 +208,9 @@ class Experiment:
         """Who holds what, for one seed."""
         if isinstance(self.data, Federation):
             return self.data
-        if self._shared_out is None or self._shared_out[0] != seed:
-            self._shared_out = seed, rotated_federation(self._dataset, self.record.settings.scenario, seed)
-        return self._shared_out[1]
+        if seed not in self._federations:
+            self._federations[seed] = rotated_federation(self._dataset, self.record.settings.scenario, seed)
+        return self._federations[seed]
 
     def _make_engine(self, federation: Federation) -> Engine:
         settings = self.record.settings
@@ -220,62 +226,113 @@ class Experiment:
 
     def run(self, folder: ExperimentDir | None, observer: Observer) -> ExperimentResult:
         """Run what is missing; keep what is complete."""
-        results = []
-        for seed in self.record.seeds:
-            federation = self.federation(seed)
+        results: list[RunResult] = []
+        for seeds in self._seeds_at_once():
+            self._forget_others(seeds)
             for method in self.record.methods:
-                run_dir = folder.run(method, seed) if folder else None
-                if run_dir and run_dir.is_complete():
-                    results.append(run_dir.read())
-                else:
-                    results.append(self._run_one(method, seed, federation, run_dir, observer))
-                observer.finished(results[-1])
+                dirs = {seed: folder.run(method, seed) if folder else None for seed in seeds}
+                for run_dir in dirs.values():
+                    if run_dir and run_dir.is_complete():
+                        results.append(run_dir.read())
+                        observer.finished(results[-1])
+                missing = {seed: run_dir for seed, run_dir in dirs.items() if not (run_dir and run_dir.is_complete())}
+                if missing:
+                    results += self._run_together(method, seeds, missing, observer)
         results.sort(key=lambda r: (self.record.methods.index(r.method), self.record.seeds.index(r.seed)))
         return ExperimentResult(self.record.settings, tuple(results), folder.folder if folder else None)
 
-    def _run_one(
-        self, method: Method, seed: int, federation: Federation, run_dir: RunDir | None, observer: Observer
-    ) -> RunResult:
-        observer.started(method, seed)
-        forget_peak_memory(self._torch_device)
-        simulator = build_simulator(self.record.settings, method, seed, federation, self._engine, self._torch_device)
-        clock = _Clock()
-        saved = run_dir.load_checkpoint() if run_dir else None
-        if saved and run_dir:
-            try:
-                clock.before = saved[0]["seconds"]
-                simulator.restore(saved[0]["simulator"], saved[1])
-            except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
-                raise RunDirError(
-                    f"{run_dir.folder}: its checkpoint does not fit the experiment's settings ({error!r}): "
-                    "delete that folder and resume, and this run starts anew"
-                ) from None
-        warned = _Warnings(simulator, lambda message: observer.warned(method, seed, message))
-        try:
-            while not simulator.is_over():
-                with _collector_paused():
-                    simulator.advance()
-                warned.look()
-                observer.progressed(method, seed, simulator.progress())
-                if run_dir and clock.is_time_to_save(self.record.settings.engine.checkpoint_every_s):
-                    _save(run_dir, simulator, clock)
-        except Interrupted:
-            if run_dir:
-                _save(run_dir, simulator, clock)
-            raise
-        result = self._measure(method, seed, federation, simulator, clock)
-        if not run_dir:
-            return result
-        run_dir.save(result)
-        return replace(result, models=run_dir.models())
+    def _seeds_at_once(self) -> Iterator[tuple[int, ...]]:
+        seeds, count = self.record.seeds, self.record.settings.engine.seeds_at_once
+        count = count or (len(seeds) if self._torch_device.type == "cuda" else 1)
+        return (seeds[start : start + count] for start in range(0, len(seeds), count))
 
-    def _measure(
-        self, method: Method, seed: int, federation: Federation, simulator: Simulator, clock: _Clock
-    ) -> RunResult:
+    def _forget_others(self, seeds: Sequence[int]) -> None:
+        self._federations = {seed: f for seed, f in self._federations.items() if seed in seeds}
+        self._workshop, self._untrained = None, {}
+
+    def _run_together(
+        self, method: Method, seeds: Sequence[int], missing: Mapping[int, RunDir | None], observer: Observer
+    ) -> list[RunResult]:
+        """One method with several of the seeds, as one stack."""
+        forget_peak_memory(self._torch_device)
+        last = time.perf_counter()
+        runs = self._begin(method, seeds, missing, observer)
+        results: list[RunResult] = []
+        try:
+            while runs := self._those_not_over(runs, results, observer):
+                with _collector_paused():
+                    advance_together([run.simulator for run in runs])
+                last, spent = time.perf_counter(), time.perf_counter() - last
+                for run in runs:
+                    run.seconds += spent / len(runs)
+                    run.tell_setbacks(partial(observer.warned, method, run.seed))
+                    run.save_if_due(self.record.settings.engine.checkpoint_every_s)
+                for run in runs:
+                    observer.progressed(method, run.seed, run.simulator.progress())
+        except Interrupted:
+            for run in runs:
+                run.save()
+            raise
+        return results
+
+    def _begin(
+        self, method: Method, seeds: Sequence[int], missing: Mapping[int, RunDir | None], observer: Observer
+    ) -> list[Running]:
+        workshop, first_slots = self._place(method, seeds)
+        runs = []
+        for seed, run_dir in missing.items():
+            observer.started(method, seed)
+            federation, settings = self.federation(seed), self.record.settings
+            models = self._first_models(method, seed, len(federation.peers))
+            simulator = build_simulator(settings, method, seed, federation, workshop, models, first_slots[seed])
+            runs.append(Running(method, seed, simulator, run_dir))
+            runs[-1].resume()
+        return runs
+
+    def _place(self, method: Method, seeds: Sequence[int]) -> tuple[Workshop, dict[int, int]]:
+        """Where several seeds are computed, and the slot of each one's first peer. Samples are brought to the device
+        once, for all methods; those of an own federation, which is the same for all seeds, only once at all."""
+        held = {id(f): holders(method, f) for f in map(self.federation, seeds)}
+        starts = dict(zip(held, np.cumsum([0, *map(len, held.values())]).tolist(), strict=False))
+        workshop = self._workshop if method != "central" else None
+        if workshop is None:
+            data = [peer for peers in held.values() for peer in peers]
+            workshop = new_workshop(self._engine, data, self._torch_device, len(seeds) // len(held))
+        if method != "central":
+            self._workshop = workshop
+        return workshop, {seed: starts[id(self.federation(seed))] for seed in seeds}
+
+    def _first_models(self, method: Method, seed: int, peers: int) -> Tensor:
+        """Made once for all methods."""
+        count = 1 if method == "central" else peers
+        if len(self.record.methods) == 1:
+            return first_models(self._engine, self.record.settings, seed, count)
+        if len(self._untrained.get(seed, ())) < count:
+            self._untrained[seed] = first_models(self._engine, self.record.settings, seed, count)
+        return self._untrained[seed][:count]
+
+    def _those_not_over(self, runs: list[Running], results: list[RunResult], observer: Observer) -> list[Running]:
+        """What goes on; the others become results."""
+        for run in runs:
+            if run.simulator.is_over():
+                results.append(self._complete(run))
+                observer.finished(results[-1])
+        return [run for run in runs if not run.simulator.is_over()]
+
+    def _complete(self, run: Running) -> RunResult:
+        result = self._measure(run)
+        run.simulator.learners.let_go()
+        if not run.run_dir:
+            return result
+        run.run_dir.save(result)
+        return replace(result, models=run.run_dir.models())
+
+    def _measure(self, run: Running) -> RunResult:
+        simulator, federation = run.simulator, self.federation(run.seed)
         learners, traffic = simulator.learners, simulator.traffic
         tests = SampleStack(federation.tests, self._torch_device)
         rows = learners.tested_rows()
-        if method == "central":
+        if run.method == "central":
             kinds = list(range(len(federation.tests)))
             per_kind = self._engine.evaluate(learners.models, rows * len(kinds), tests, kinds).accuracy
             accuracy = per_kind[list(federation.kinds)]
@@ -283,8 +340,8 @@ class Experiment:
             accuracy = self._engine.evaluate(learners.models, rows, tests, federation.kinds).accuracy
         tensors = {n: t.cpu() for n, t in self._engine.network.state(learners.models.read(rows)).items()}
         return RunResult(
-            method=method,
-            seed=seed,
+            method=run.method,
+            seed=run.seed,
             accuracy=accuracy,
             kinds=federation.kinds,
             kind_names=federation.kind_names,
@@ -303,16 +360,27 @@ class Experiment:
             models=tensors,
             rounds=simulator.now,
             mean_batch=learners.num_updates / max(1, learners.num_batches),
-            seconds=clock.total(),
+            seconds=run.seconds,
             warnings=tuple(_all_warnings(simulator)),
             device=device_name(self._torch_device),
             peak_memory_bytes=peak_memory_bytes(self._torch_device),
             comparisons=_comparisons(learners.comparisons),
-            data_sizes=_data_sizes(federation.peers, pool=method == "central"),
+            data_sizes=_data_sizes(federation.peers, pool=run.method == "central"),
         )
 
 
 # --- wiring -----------------------------------------------------------------------------------------------------------
+
+
+def holders(method: Method, federation: Federation) -> Sequence[PeerData]:
+    """Whose data are trained on: each peer's own, or for `central` everybody's in one place."""
+    return [pooled(federation)] if method == "central" else federation.peers
+
+
+def new_workshop(engine: Engine, data: Sequence[PeerData], device: torch.device, runs: int = 1) -> Workshop:
+    """Where runs on these data are computed; `runs`: how many of them on the same."""
+    training, validation = SampleStack([d.train for d in data], device), SampleStack([d.val for d in data], device)
+    return Workshop(engine, training, validation, runs * len(data))
 
 
 def build_simulator(
@@ -320,12 +388,12 @@ def build_simulator(
     method: Method,
     seed: int,
     federation: Federation,
-    engine: Engine,
-    device: torch.device,
+    workshop: Workshop,
+    models: Tensor,
+    first_slot: int = 0,
     trace: Trace | None = None,
 ) -> Simulator:
-    """One method with one seed, ready to run."""
-    data: Sequence[PeerData] = [pooled(federation)] if method == "central" else federation.peers
+    """One method with one seed, ready to run. `models` [peer, size]: untrained."""
     rules = LearningRules(
         recipe=_recipe(settings, method),
         stopping=_stopping(settings, method),
@@ -334,11 +402,13 @@ def build_simulator(
         score_samples=settings.pens.score_samples,
         max_batch=settings.engine.max_batch,
     )
-    learners = Learners(engine, data, first_models(engine, settings, seed, len(data)).to(device), rules)
+    learners = Learners(workshop, first_slot, models, rules)
     plan = build_plan(settings, method)
     members = federation.members()
-    peers = [Peer(PeerId(p), seed, plan, _reachable(method, federation, members, PeerId(p))) for p in range(len(data))]
-    return Simulator(peers, learners, _schedule(settings, plan), _selection_rule(settings, method, len(data)), trace)
+    peers = [
+        Peer(PeerId(p), seed, plan, _reachable(method, federation, members, PeerId(p))) for p in range(len(models))
+    ]
+    return Simulator(peers, learners, _schedule(settings, plan), _selection_rule(settings, method, len(models)), trace)
 
 
 def build_plan(settings: Settings, method: Method) -> Plan:
@@ -418,49 +488,6 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-class _Clock:
-    """Wall-clock time of a run, across interruptions."""
-
-    def __init__(self) -> None:
-        self.before = 0.0
-        self._start = self._saved = time.perf_counter()
-        self._cost = 0.0  # of the last save
-
-    def total(self) -> float:
-        return self.before + time.perf_counter() - self._start
-
-    def is_time_to_save(self, every_s: float) -> bool:
-        """After so many seconds of work, and never so often that saving takes more than a twentieth of the time."""
-        return time.perf_counter() - self._saved >= max(every_s, 20 * self._cost if every_s else 0)
-
-    def mark_saved(self, begun: float) -> None:
-        self._saved = time.perf_counter()
-        self._cost = self._saved - begun
-
-
-def _save(run_dir: RunDir, simulator: Simulator, clock: _Clock) -> None:
-    begun = time.perf_counter()
-    data, tensors = simulator.state()
-    run_dir.save_checkpoint({"seconds": clock.total(), "simulator": data}, tensors)
-    clock.mark_saved(begun)
-
-
-class _Warnings:
-    """Tells of each peer's first setback as it happens."""
-
-    def __init__(self, simulator: Simulator, tell: Callable[[str], None]) -> None:
-        self._simulator, self._tell = simulator, tell
-        self._told = set(simulator.learners.setbacks)
-
-    def look(self) -> None:
-        for peer in sorted(set(self._simulator.learners.setbacks) - self._told):
-            self._told.add(peer)
-            self._tell(
-                f"peer {peer}: the loss is not a finite number; that update is undone and its last good model kept. "
-                "A lower lr usually helps."
-            )
 
 
 def _all_warnings(simulator: Simulator) -> list[str]:

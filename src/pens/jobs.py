@@ -38,6 +38,7 @@ class Updating:
     """In the order of recording."""
     missing: int = 0
     """Inputs that are not known yet."""
+    begun: bool = False
     open: bool = True
 
 
@@ -74,7 +75,7 @@ class JobGraph:
         self._chains: dict[PeerId, deque[Updating]] = {}
         self._unscored: Counter[PeerId] = Counter()
         self.num_updates = 0
-        """Updates that are not done."""
+        """Updates that have not begun."""
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -126,6 +127,8 @@ class JobGraph:
     def take_updates(self, at_most: int) -> list[Updating]:
         """Updates that are ready, likewise."""
         taken, self._ready_updates = _first([job for job in self._ready_updates if job.open], at_most)
+        for job in taken:
+            self._begin(job)
         return taken
 
     def scored(self, job: Scoring, chosen: tuple[ModelRef, ...]) -> None:
@@ -142,7 +145,11 @@ class JobGraph:
         del self._open[job.place]
         first = self._chains[job.peer].popleft()
         assert first is job
-        self.num_updates -= 1
+        self._begin(job)
+
+    def _begin(self, job: Updating) -> None:
+        self.num_updates -= not job.begun
+        job.begun = True
 
     def _miss_one_less(self, job: Job) -> None:
         job.missing -= 1

@@ -25,19 +25,16 @@ import torch
 from torch import Tensor
 
 from pens import rng
+from pens.calls import Evaluate, Train, Work, Workshop, evaluate, train
 from pens.config import StoppingSettings
 from pens.curves import Curves, UpdateRecord
-from pens.data.scenarios import PeerData
-from pens.engine.batches import SampleStack, Subset
+from pens.engine.batches import Subset
 from pens.engine.optimizers import Recipe
-from pens.engine.stack import ModelStack
-from pens.engine.training import Engine
 from pens.jobs import JobGraph, Scoring, Updating
 from pens.ledger import Ledger
 from pens.messages import ModelRef, PeerId, Score, Update
 from pens.policies import EarlyStopping, Tally, select_top_m
 
-_MODELS_PER_PEER = 3  # its last, its next and its best: what rounds need, and what is reserved
 _COMPARISONS_AT_ONCE = 20_000  # so that lists of what is compared stay small at any number of peers
 
 
@@ -58,27 +55,26 @@ class LearningRules:
 class Learners:
     """Executes scorings and updates for all peers of a simulation, or for the one peer of a node."""
 
-    def __init__(self, engine: Engine, data: Sequence[PeerData], first_models: Tensor, rules: LearningRules) -> None:
-        """`first_models` [peer, size]: each peer's untrained model."""
-        device = first_models.device
-        self.engine, self.rules = engine, rules
-        self.models = ModelStack(engine.network.size, device, _MODELS_PER_PEER * len(data))
-        self._train = SampleStack([d.train for d in data], device)
-        self._val = SampleStack([d.val for d in data], device)
+    def __init__(self, workshop: Workshop, first_slot: int, first_models: Tensor, rules: LearningRules) -> None:
+        """`first_models` [peer, size]: each peer's untrained model. Peer p's samples lie in slot first_slot + p."""
+        self.workshop, self.rules = workshop, rules
+        self.models = workshop.models
+        self._first_slot = first_slot
+        peers = range(len(first_models))
         self._rows: dict[ModelRef, int] = {}
         self._uses: Counter[ModelRef] = Counter()
-        self._versions = [0] * len(data)
-        self._latest = [ModelRef(PeerId(p), 0) for p in range(len(data))]
-        self._best: list[ModelRef | None] = [None] * len(data)
-        self._stopping = [self._fresh_stopping() for _ in data]
-        self._may_stop = [False] * len(data)
-        self.stop_times = [np.inf] * len(data)
+        self._versions = [0] * len(peers)
+        self._latest = [ModelRef(PeerId(p), 0) for p in peers]
+        self._best: list[ModelRef | None] = [None] * len(peers)
+        self._stopping = [self._fresh_stopping() for _ in peers]
+        self._may_stop = [False] * len(peers)
+        self.stop_times = [np.inf] * len(peers)
         """When each peer stopped early, in virtual time."""
-        self.tallies = [Tally() for _ in data]
-        self.merges: list[Counter[PeerId]] = [Counter() for _ in data]
+        self.tallies = [Tally() for _ in peers]
+        self.merges: list[Counter[PeerId]] = [Counter() for _ in peers]
         """How often each peer merged a model of each other."""
-        self.scored = [0] * len(data)
-        self._scorings = [0] * len(data)
+        self.scored = [0] * len(peers)
+        self._scorings = [0] * len(peers)
         self.comparisons = Ledger("peer", "round", "sender", "chosen")
         """Every comparison of step 1: in which round, whose model, and whether it was among the top m."""
         self.history = Curves()
@@ -86,7 +82,7 @@ class Learners:
         """Updates undone because the loss was not finite."""
         self.num_updates = self.num_batches = 0
         self.jobs = JobGraph()
-        for ref, row in zip(self._latest, self.models.add(first_models), strict=True):
+        for ref, row in zip(self._latest, self.models.add(first_models.to(self.models.device)), strict=True):
             self._rows[ref], self._uses[ref] = row, 1
 
     # --- names --------------------------------------------------------------------------------------------------------
@@ -132,30 +128,30 @@ class Learners:
 
     # --- computing ----------------------------------------------------------------------------------------------------
 
-    def compute_batch(self) -> None:
+    def compute_batch(self) -> Work:
         """Work off what is ready: all comparisons, then all updates, those that became ready by them included."""
-        self.compare()
+        yield from self.compare()
         updates = self.jobs.take_updates(self.rules.max_batch)
         for job in updates:
             if job.may_stop and not self._may_stop[job.peer]:
                 self._begin_stopping(job.peer)
         for epochs in sorted({job.epochs for job in updates}):
-            self._update([job for job in updates if job.epochs == epochs], epochs)
+            yield from self._update([job for job in updates if job.epochs == epochs], epochs)
 
-    def compare(self) -> None:
+    def compare(self) -> Work:
         """Work off the comparisons that are ready."""
         while scorings := self.jobs.take_scorings(self.rules.max_batch or _COMPARISONS_AT_ONCE):
-            self._score(scorings)
+            yield from self._score(scorings)
 
-    def _score(self, jobs: list[Scoring]) -> None:
+    def _score(self, jobs: list[Scoring]) -> Work:
         """Score the models of each job on its peer's own training data, and choose the top m."""
         drawn = [(job, self._draw(job)) for job in jobs]
         pairs = list(dict.fromkeys((ref, job.peer, draw) for job, draw in drawn for ref in job.models))
-        rows, slots = [self._rows[ref] for ref, _, _ in pairs], [peer for _, peer, _ in pairs]
+        rows, slots = [self._rows[ref] for ref, _, _ in pairs], self._slots([peer for _, peer, _ in pairs])
         size = self.rules.score_samples
         subset = None if size is None else Subset(size, [draw for _, _, draw in pairs])
-        evaluation = self.engine.evaluate(self.models, rows, self._train, slots, subset)
-        losses = dict(zip(pairs, evaluation.loss.tolist(), strict=True))
+        found = yield from evaluate(Evaluate("train", rows, slots, subset))
+        losses = dict(zip(pairs, found.loss.tolist(), strict=True))
         for job, draw in drawn:
             chosen = self._top_m(job, [losses[ref, job.peer, draw] for ref in job.models])
             self.jobs.scored(job, chosen)
@@ -178,22 +174,22 @@ class Learners:
             self.comparisons.add(job.peer, job.round, sender, i in best)
         return tuple(job.models[i] for i in best)
 
-    def _update(self, jobs: list[Updating], epochs: int) -> None:
+    def _update(self, jobs: list[Updating], epochs: int) -> Work:
         """Merge, train, validate, keep the best, as one batch."""
-        slots: list[int] = [job.peer for job in jobs]
-        mixed = self.models.mix([self._merge_group(job) for job in jobs])
+        slots = self._slots([job.peer for job in jobs])
+        groups = [self._merge_group(job) for job in jobs]
         keys = [rng.key(self.rules.seed, "update", job.peer, job.out.version) for job in jobs]
-        trained = self.engine.train(mixed, self._train, slots, keys, epochs, self.rules.recipe)
+        trained = yield from train(Train(groups, slots, keys, epochs, self.rules.recipe))
         self.num_updates += len(jobs)
         self.num_batches += 1
-        new_rows = self.models.add(trained.rows)
+        new_rows = trained.rows
         finite = np.isfinite(trained.loss).tolist()
         for i, job in enumerate(jobs):
             if not finite[i]:
                 self.models.release(new_rows[i])
                 new_rows[i] = self.models.retain(self._rows[job.own])
                 self.setbacks[job.peer] += 1
-        validation = self.engine.evaluate(self.models, new_rows, self._val, slots)
+        validation = yield from evaluate(Evaluate("val", new_rows, slots))
         numbers = zip(trained.loss.tolist(), validation.loss.tolist(), validation.accuracy.tolist(), strict=True)
         self.history.add([_record(job, *them) for job, them in zip(jobs, numbers, strict=True)])
         for i, job in enumerate(jobs):
@@ -202,6 +198,9 @@ class Learners:
             self._finish(job, new_rows[i])
             self.models.release(new_rows[i])
             self._observe(job, float(validation.loss[i]), float(validation.accuracy[i]))
+
+    def _slots(self, peers: Sequence[int]) -> list[int]:
+        return [self._first_slot + peer for peer in peers]
 
     def _merge_group(self, job: Updating) -> list[int]:
         """Algorithm 1, MERGE_SAVED_MODELS: the received models and, unless configured otherwise, the peer's own."""
@@ -271,11 +270,17 @@ class Learners:
         refs = self._latest if self.rules.stopping.tested == "last" else self._best
         return [self._rows[ref or latest] for ref, latest in zip(refs, self._latest, strict=True)]
 
+    def let_go(self) -> None:
+        """Free the place of all models: other runs may go on."""
+        for row in self._rows.values():
+            self.models.release(row)
+        self._rows = {}
+
     # --- state on disk ------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Everything that changes, as plain data and tensors. Only between batches."""
-        rows = sorted(set(self._rows.values()))
+        rows = list(dict.fromkeys(row for _, row in sorted(self._rows.items())))  # whichever they are on the device
         place = {row: i for i, row in enumerate(rows)}
         places = {ref: place[row] for ref, row in self._rows.items()}
         data = {
@@ -300,9 +305,8 @@ class Learners:
 
     def restore(self, data: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become what `state` described."""
-        device = self.models.device
-        self.models = ModelStack(self.engine.network.size, device)
-        rows = self.models.add(tensors["models"].to(device))
+        self.let_go()
+        rows = self.models.add(tensors["models"].to(self.models.device))
         self._rows, self._uses = {}, Counter()
         for owner, version, uses, place in data["refs"]:
             ref = ModelRef(PeerId(owner), version)

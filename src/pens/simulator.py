@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from pens.calls import Work
 from pens.learners import Learners
 from pens.links import Links
 from pens.messages import (
@@ -64,6 +65,12 @@ class Schedule:
     links: Links
     updates_ahead: int = 2
     """`async`: how many updates per peer are recorded before some are computed."""
+
+
+def advance_together(simulators: Sequence[Simulator]) -> None:
+    """One batch of each of several runs that share a workshop, computed as one."""
+    workshop = simulators[0].learners.workshop
+    workshop.carry_out([s.advance() for s in simulators], [s.look_ahead for s in simulators])
 
 
 class Simulator:
@@ -116,12 +123,20 @@ class Simulator:
 
     # --- running ahead, and computing ---------------------------------------------------------------------------------
 
-    def advance(self) -> None:
+    def advance(self) -> Work:
         """Let events run ahead, and compute one batch of updates."""
         if self._schedule.metronome and not self.learners.jobs.num_updates:
             self._begin_round()
-        self._run_ahead(self._rounds if self._schedule.metronome else math.nextafter(self._end(), math.inf))
-        self.learners.compute_batch()
+        self._num_going = sum(self._is_going(peer.me) for peer in self.peers)
+        end = self._rounds if self._schedule.metronome else math.nextafter(self._end(), math.inf)
+        self._run_ahead(end)
+        while self._selecting is not None:
+            yield from self.learners.compare()
+            if not self.learners.jobs.is_scored(self._selecting):
+                break
+            self._answer_selection(self._selecting)
+            self._run_ahead(end)
+        yield from self.learners.compute_batch()
         self.traffic.settle(self._certain_until())
 
     def _begin_round(self) -> None:
@@ -134,12 +149,16 @@ class Simulator:
     def _run_ahead(self, end: float) -> None:
         """Handle all events before `end`, or until enough updates are recorded where it is not known; but no further
         than to a peer that selects its neighbours and has to wait for numbers."""
-        self._num_going = sum(self._is_going(peer.me) for peer in self.peers)
-        while self._answer_selection() and (end < math.inf or not self._has_recorded_enough()):
+        while self._selecting is None and (end < math.inf or not self._has_recorded_enough()):
             upcoming = self._queue.next_before(end)
             if not upcoming:
                 return
             self._handle(*upcoming)
+
+    def look_ahead(self) -> None:
+        """In `async`, let events run ahead while a device computes."""
+        if not self._schedule.metronome:
+            self._run_ahead(math.inf)
 
     def _has_recorded_enough(self) -> bool:
         return self.learners.jobs.num_updates >= self._schedule.updates_ahead * self._num_going
@@ -148,16 +167,10 @@ class Simulator:
         """Whether a peer will record more updates that are work."""
         return self._finish_times[me] == self.learners.stop_times[me] == math.inf
 
-    def _answer_selection(self) -> bool:
-        """Tell a peer that selects its neighbours whom it found. False while its comparisons are not computed."""
-        if self._selecting is None:
-            return True
-        self.learners.compare()
-        if not self.learners.jobs.is_scored(self._selecting):
-            return False
-        me, self._selecting = self._selecting, None
+    def _answer_selection(self, me: PeerId) -> None:
+        """Tell a peer that selects its neighbours whom it found."""
+        self._selecting = None
         self._handle(me, Selected(self._select(me)))
-        return True
 
     def _certain_until(self) -> float:
         """A time before which the run cannot have ended."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,7 +45,12 @@ class Trained:
     where any step's loss or any resulting weight was not."""
 
     rows: Tensor
-    loss: Array
+    losses: Tensor | Array
+
+    @cached_property
+    def loss(self) -> Array:
+        """Read back from the device when it is first asked for: until then the host need not wait."""
+        return self.losses.cpu().numpy() if isinstance(self.losses, Tensor) else self.losses
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ class StackEngine:
             loss[chunk.start : chunk.stop] = some_loss[: len(chunk)]
 
         self._cores.map(work, self._cut(len(rows), per_model, at_once))
-        return Trained(new_rows, loss.cpu().numpy())
+        return Trained(new_rows, loss)
 
     def _cut(self, total: int, bytes_each: int, most: int) -> list[range]:
         """Chunks that fit the memory while all cores work, one for each core that is worth its calls."""

@@ -65,7 +65,7 @@ def bench_table(result: BenchResult, peers: int, batch_size: int) -> Table:
 
 LEGEND = (
     "accuracy: on each peer's own distribution, mean over peers ± 95 % interval over seeds; worst tenth: of peers.\n"
-    "precision, recall: of the selected neighbours. models merged: per peer. mean batch: peers computed at once."
+    "precision, recall: of the selected neighbours. models merged: per peer. mean batch: a run's peers at once."
 )
 
 
