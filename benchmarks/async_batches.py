@@ -37,4 +37,4 @@ def measure(name: str, rounds: int, seeds: int, method: Method) -> None:
 
 if __name__ == "__main__":
     for method in ("random", "oracle", "pens"):
-        measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), method)  # type: ignore[arg-type]
+        measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), method)
