@@ -100,7 +100,7 @@ def run_bench(settings: BenchSettings) -> BenchResult:
         return _rate(work, amount, settings.seconds)
 
     steps = settings.peers * data.steps_per_epoch(data.fitting(settings.batch_size))
-    trained = [rate(lambda e=e: e.train(first, data, slots, slots, 1, recipe), steps) for e in (loop, stack)]  # type: ignore[misc]
+    trained = [rate(lambda e=e: e.train(first, data, slots, slots, 1, recipe).loss, steps) for e in (loop, stack)]  # type: ignore[misc]
     samples = settings.peers * settings.samples
     scored = [rate(lambda e=e: e.evaluate(models, rows, data, slots), samples) for e in (loop, stack)]  # type: ignore[misc]
     tested = [rate(lambda e=e: e.evaluate(models, rows, tests, [0] * len(rows)), samples) for e in (loop, stack)]  # type: ignore[misc]

@@ -159,7 +159,7 @@ class EngineSettings(Section):
     memory_mb: Annotated[int, Field(ge=0)] = 0
     """Bound on a chunk's activations; 0: chosen for the device."""
     seeds_at_once: Annotated[int, Field(ge=0)] = 0
-    """So many seeds of a method are computed as one stack; 0: all of them on a GPU, one on a CPU."""
+    """So many seeds of a method are computed as one stack; 0: on a GPU all, up to some 2,000 peers; on a CPU one."""
     checkpoint_every_s: NotNegative = 30.0
 
 

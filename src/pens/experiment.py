@@ -59,6 +59,8 @@ from pens.topology import Others
 
 DEFAULT_METHODS: tuple[Method, ...] = ("local", "random", "pens", "oracle")
 
+_PEERS_AT_ONCE = 2048  # fill a GPU: seeds beyond that would cost memory and save no time
+
 
 class Observer:
     """Who watches an experiment. This one does not care: override what is of interest."""
@@ -243,7 +245,8 @@ class Experiment:
 
     def _seeds_at_once(self) -> Iterator[tuple[int, ...]]:
         seeds, count = self.record.seeds, self.record.settings.engine.seeds_at_once
-        count = count or (len(seeds) if self._torch_device.type == "cuda" else 1)
+        peers = len(self.federation(seeds[0]).peers)
+        count = count or (max(1, _PEERS_AT_ONCE // peers) if self._torch_device.type == "cuda" else 1)
         return (seeds[start : start + count] for start in range(0, len(seeds), count))
 
     def _forget_others(self, seeds: Sequence[int]) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+_GROUPS_AT_ONCE = 1024  # averaged, so that only so many models are in use beside the result
+
 
 class ModelStack:
     """Rows of models on one device."""
@@ -61,6 +63,13 @@ class ModelStack:
         Summed as differences from the group's first model, in the group's order: equal models stay exactly equal
         (law 7), and a group's average does not depend on which groups are computed with it (law 3).
         """
+        mixed = torch.empty((len(groups), self._rows.shape[1]), device=self.device)
+        for start in range(0, len(groups), _GROUPS_AT_ONCE):
+            some = groups[start : start + _GROUPS_AT_ONCE]
+            mixed[start : start + len(some)] = self._mix(some)
+        return mixed
+
+    def _mix(self, groups: Sequence[Sequence[int]]) -> Tensor:
         longest = max(len(g) for g in groups)
         index = torch.tensor([[*g, *[g[0]] * (longest - len(g))] for g in groups], device=self.device)
         first = self._rows[index[:, 0]]
