@@ -43,3 +43,13 @@ def test_bits_are_uniform_and_unrelated_between_keys() -> None:
     assert np.abs(correlation).max() < 0.08
     following = np.corrcoef(bits[:, :-1].flatten().numpy(), bits[:, 1:].flatten().numpy())[0, 1]
     assert abs(following) < 0.01
+
+
+def test_single_numbers_are_uniform_and_independent_of_their_neighbours() -> None:
+    for key in (0, 1, rng.key(0, "peer", 3)):
+        numbers = np.array([rng.number(key, place) for place in range(20_000)])
+        assert 0 <= numbers.min() < 0.001
+        assert 0.999 < numbers.max() < 1
+        assert np.abs(np.histogram(numbers, 20)[0] / 1000 - 1).max() < 0.15
+        assert abs(np.corrcoef(numbers[:-1], numbers[1:])[0, 1]) < 0.03
+    assert rng.number(5, 7) == rng.number(5, 7) != rng.number(5, 8)

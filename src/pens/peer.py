@@ -21,6 +21,7 @@ models of own neighbours are accepted, unless the plan says otherwise; the rest 
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ class Peer:
     def __init__(self, me: PeerId, seed: int, plan: Plan, reachable: Sequence[PeerId]) -> None:
         """`reachable`: whom it may talk to. Empty: it trains alone."""
         self.me, self.plan = me, plan
-        self._seed = seed
+        self._seed, self._key = seed, rng.key(seed, "peer", me)
         self._reachable = reachable
         self.neighbours: Sequence[PeerId] = reachable
         self.phase: Phase = "starting"
@@ -121,8 +122,8 @@ class Peer:
             return self._begin_round()
         if not self.neighbours:
             return []
-        actions: list[Action] = [Send(self._random().choice(self.neighbours)), WakeAfter(self._next_wait())]
-        return actions + self._hold_out()
+        whom = self.neighbours[int(self._number() * len(self.neighbours))]
+        return [Send(whom), WakeAfter(self._next_wait()), *self._hold_out()]
 
     def _hold_out(self) -> list[Action]:
         """Not in the listing: whoever waits in vain goes on. About one model comes per wait, so waits can be counted.
@@ -140,12 +141,8 @@ class Peer:
         return self._update(self._take(len(self._buffer)), top_m=None)
 
     def _usual_waits(self) -> float:
-        """Waits until an update of step 2, or until the end of step 1, if everybody is heard.
-
-        n different senders out of N, one random one per wait, take N/N + N/(N − 1) + … + N/(N − n + 1) waits.
-        """
-        senders = len(self.neighbours)
-        waits = sum(senders / (senders - i) for i in range(self._threshold()))
+        """Waits until an update of step 2, or until the end of step 1, if everybody is heard."""
+        waits = _waits_for(self._threshold(), len(self.neighbours))
         if self.phase == "searching" and self.plan.search:
             return waits * self.plan.search.rounds * self.plan.search.samplings_per_round
         return waits
@@ -160,7 +157,7 @@ class Peer:
         return [Request(tuple(self._random().sample(self.neighbours, self._threshold())))]
 
     def _next_wait(self) -> float:
-        return self.plan.interval * (1 + self.plan.jitter * self._random().uniform(-1, 1))
+        return self.plan.interval * (1 + self.plan.jitter * (2 * self._number() - 1))
 
     # --- ONRECEIVEMODEL, both algorithms -----------------------------------------------------------------------------
 
@@ -230,7 +227,7 @@ class Peer:
             return self._enter("alone")
         actions = self._enter("searching" if self.plan.search else "gossiping")
         if self.plan.pace == "push":
-            actions.append(WakeAfter(self.plan.interval * self._random().random()))  # a random phase
+            actions.append(WakeAfter(self.plan.interval * self._number()))  # a random phase
         return actions
 
     def _rounds(self) -> int:
@@ -254,6 +251,10 @@ class Peer:
         self._draws += 1
         return rng.stream(self._seed, "peer", self.me, self._draws)
 
+    def _number(self) -> float:
+        self._draws += 1
+        return rng.number(self._key, self._draws)
+
     # --- state on disk -----------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
@@ -276,3 +277,9 @@ class Peer:
         self._buffer = {PeerId(o): ModelRef(PeerId(o), v) for o, v in state["buffer"]}
         if state["neighbours"] is not None:
             self.neighbours = tuple(PeerId(p) for p in state["neighbours"])
+
+
+@functools.cache
+def _waits_for(count: int, senders: int) -> float:
+    """Waits until so many of N senders were heard, one random one per wait: N/N + N/(N − 1) + … + N/(N − n + 1)."""
+    return sum(senders / (senders - i) for i in range(count))
