@@ -85,6 +85,12 @@ LAYERS = [
     "report.sections.luck",
     "report.sections.settings",
     "report.page",
+    "reproduce.plan",
+    "reproduce.store",
+    "reproduce.estimates",
+    "reproduce.run",
+    "reproduce.show",
+    "watch",
     "cli",
     "__main__",
 ]

@@ -5,38 +5,31 @@ from __future__ import annotations
 import io
 import json
 import shlex
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from pens import experiment
-from pens.config import EngineSettings, Method, Settings, parse_assignments
+from pens.config import EngineSettings, Settings, parse_assignments, parse_methods
 from pens.data.sources import survey
 from pens.errors import Interrupted, PensError, SettingsError
 from pens.presets import PRESETS
 from pens.presets import preset as find_preset
-from pens.report.tables import LEGEND, duration, results_table, size
-from pens.results import ExperimentResult, RunResult
+from pens.report.tables import LEGEND, results_table, size
+from pens.reproduce.plan import EXHIBITS, PAPER_SEEDS, exhibits
+from pens.reproduce.run import Reproduction, Request
+from pens.reproduce.show import plan_tables, plan_words
+from pens.reproduce.store import RunStore
+from pens.results import ExperimentResult
 from pens.runlog import ExperimentDir
+from pens.watch import PlanWatcher, Watcher, watching
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -76,7 +69,7 @@ def run_command(
     else:
         name = Path(settings or "digits").stem
         folder = out or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    with _watching(console) as watcher:
+    with watching(Watcher(console)) as watcher:
         try:
             if resume:
                 result = experiment.resume(resume, device=device, data_dir=data_dir, observer=watcher)
@@ -134,6 +127,53 @@ def report_command(
     page, *files = write_report(folders, out)
     place = f"{page}; {len(files)} pictures and tables in {files[0].parent}"
     _console().print(f"report: {place}", style="dim", markup=False, soft_wrap=True)
+
+
+@app.command("reproduce")
+def reproduce_command(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"{', '.join(sorted(EXHIBITS))}, or all.")],
+    seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, …; the paper has 4.")] = PAPER_SEEDS,
+    methods: Annotated[str | None, typer.Option(help="Comma-separated; default: all that the paper reports.")] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change settings, for trials, e.g. --set dataset=digits."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    budget: Annotated[
+        float | None, typer.Option(metavar="MINUTES", help="Begin nothing that takes longer than is left of this.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the runs; what is complete there is kept.")] = Path(
+        "runs/reproduce"
+    ),
+    data_dir: DataDir = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is and what is missing.")] = False,
+) -> None:
+    """Run the paper's tables and figures again, and set the results beside the paper's."""
+    if budget is not None and not budget > 0:
+        raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")
+    request = Request(
+        exhibits(names),
+        experiment.parse_seeds(seeds),
+        None if methods is None else parse_methods(methods),
+        parse_assignments(assignments or []),
+        device,
+        data_dir,
+        None if budget is None else 60 * budget,
+    )
+    console = _console()
+    plan = Reproduction(request, RunStore(out))
+    plan.prepare()
+    if dry_run:
+        for title, table in plan_tables(plan):
+            console.print(title, style="bold", soft_wrap=True)
+            console.print(table)
+        console.print(plan_words(plan), style="dim", markup=False)
+        return
+    with watching(PlanWatcher(console)) as watcher:
+        try:
+            plan.run(watcher)
+        except Interrupted:
+            raise Interrupted("stopped. Continue with the same command.") from None
 
 
 @app.command("bench")
@@ -222,60 +262,6 @@ def settings_as_toml(settings: Settings) -> str:
         lines += [f"# {k} =" if v is None else f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in values.items()]
         lines.append("")
     return "\n".join(lines)
-
-
-class Watcher(experiment.Observer):
-    """Shows a live bar per run, and turns Ctrl-C into a stop at the end of the round."""
-
-    def __init__(self, console: Console, progress: Progress) -> None:
-        self._console, self._progress = console, progress
-        self._tasks: dict[tuple[Method, int], TaskID] = {}
-        self.stop_asked = False
-
-    def started(self, method: Method, seed: int) -> None:
-        self._tasks[method, seed] = self._progress.add_task(f"{method} seed {seed}", total=1.0)
-
-    def progressed(self, method: Method, seed: int, fraction: float) -> None:
-        self._progress.update(self._tasks[method, seed], completed=fraction)
-        if self.stop_asked:
-            raise Interrupted("stopped")
-
-    def warned(self, method: Method, seed: int, message: str) -> None:
-        self._console.print(f"[yellow]warning[/yellow] {method} seed {seed}: {message}", soft_wrap=True)
-
-    def finished(self, result: RunResult) -> None:
-        if (task := self._tasks.get((result.method, result.seed))) is not None:
-            self._progress.update(task, completed=1.0)
-        if not self._console.is_terminal:
-            accuracy, seconds = f"{100 * result.mean_accuracy:.1f} %", duration(result.seconds)
-            self._console.print(f"{result.method} seed {result.seed}: {accuracy} in {seconds}", highlight=False)
-
-
-@contextmanager
-def _watching(console: Console) -> Iterator[Watcher]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        watcher = Watcher(console, progress)
-
-        def stop(number: int, _frame: FrameType | None) -> None:
-            if watcher.stop_asked:
-                raise KeyboardInterrupt
-            watcher.stop_asked = True
-            console.print("stopping at the end of this round; once more to stop at once")
-
-        before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield watcher
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def _print_table(console: Console, result: ExperimentResult, name: str) -> None:

@@ -65,6 +65,10 @@ _PEERS_AT_ONCE = 2048  # fill a GPU: seeds beyond that would cost memory and sav
 class Observer:
     """Who watches an experiment. This one does not care: override what is of interest."""
 
+    def wants(self, method: Method, seeds: Sequence[int]) -> bool:
+        """Whether these runs, which are computed together, shall begin or go on; else they are left out."""
+        return True
+
     def started(self, method: Method, seed: int) -> None:
         """A run begins, or goes on."""
 
@@ -238,7 +242,7 @@ class Experiment:
                         results.append(run_dir.read())
                         observer.finished(results[-1])
                 missing = {seed: run_dir for seed, run_dir in dirs.items() if not (run_dir and run_dir.is_complete())}
-                if missing:
+                if missing and observer.wants(method, tuple(missing)):
                     results += self._run_together(method, seeds, missing, observer)
         results.sort(key=lambda r: (self.record.methods.index(r.method), self.record.seeds.index(r.seed)))
         return ExperimentResult(self.record.settings, tuple(results), folder.folder if folder else None)

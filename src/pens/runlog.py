@@ -20,7 +20,7 @@ import platform
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,13 @@ class ExperimentDir:
         except OSError as error:
             raise RunDirError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
 
+    def add(self, record: ExperimentRecord) -> None:
+        """More methods or seeds of the same setting; what is complete stays so."""
+        old = self.read()
+        methods = tuple(dict.fromkeys((*old.methods, *record.methods)))
+        seeds = tuple(dict.fromkeys((*old.seeds, *record.seeds)))
+        _write_json(self._record_file, replace(record, methods=methods, seeds=seeds).to_json())
+
     def read(self) -> ExperimentRecord:
         """What the folder's experiment is."""
         if not self._record_file.is_file():
@@ -164,6 +171,16 @@ class RunDir:
         except (KeyError, ValueError) as error:
             raise RunDirError(f"{self._checkpoint}: holds no state: {error!r}{_anew(self._checkpoint)}") from None
 
+    def seconds_spent(self) -> float:
+        """Of computing, until its checkpoint; 0 where there is none."""
+        if not self._checkpoint.is_file():
+            return 0.0
+        try:
+            state = json.loads(StoredTensors(self._checkpoint)[_STATE].numpy().tobytes())
+            return float(state["seconds"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise RunDirError(f"{self._checkpoint}: holds no state: {error!r}{_anew(self._checkpoint)}") from None
+
     # --- when it is complete ------------------------------------------------------------------------------------------
 
     def save(self, result: RunResult) -> None:
@@ -177,6 +194,15 @@ class RunDir:
         _replace(self.folder / "models.safetensors", lambda path: save_file(models, path))
         _write_json(self.folder / "result.json", _result_json(result))
         self._checkpoint.unlink(missing_ok=True)
+
+    def took(self) -> tuple[float, str]:
+        """Seconds of a complete run, and the device; without reading the rest."""
+        data = _read_json(self.folder / "result.json")
+        try:
+            return float(data["seconds"]), str(data["device"])
+        except (KeyError, TypeError, ValueError) as error:
+            path = self.folder / "result.json"
+            raise RunDirError(f"{path}: not a run of this version of pens ({error!r}){_anew(path)}") from None
 
     def models(self) -> StoredTensors:
         """The tested models of a complete run."""

@@ -79,7 +79,7 @@ class Federation:
 
 def rotated_federation(dataset: Dataset, settings: ScenarioSettings, seed: int) -> Federation:
     """The paper's scenario, section 3: one equal part per rotation, rotated, handed out to that rotation's peers."""
-    _check_enough(dataset, settings)
+    check_enough(dataset, settings)
     _check_square(dataset, settings)
     train_parts = _split(dataset.train, len(settings.rotations), rng.key(seed, "split train"))
     if settings.test == "partitioned":
@@ -126,7 +126,8 @@ def _hand_out(part: Samples, settings: ScenarioSettings) -> list[PeerData]:
     return [PeerData(s.take(slice(cut)), s.take(slice(cut, None))) for s in shares]
 
 
-def _check_enough(dataset: Dataset, settings: ScenarioSettings) -> None:
+def check_enough(dataset: Dataset, settings: ScenarioSettings) -> None:
+    """Refuse a scenario that needs more samples than there are."""
     kinds, each = len(settings.rotations), settings.train_per_peer + settings.val_per_peer
     if settings.test == "partitioned" and len(dataset.test) < kinds:
         raise NotEnoughData(

@@ -1,0 +1,43 @@
+"""What runs will take, judged by those that are complete."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import fmean
+
+from pens.config import Method, Settings
+from pens.reproduce.store import RunStore, identity
+
+
+class Estimates:
+    """Seconds of a run on one device. Known from runs of the same setting and method; else from the method's runs on
+    the same data set, in proportion to the samples that are trained on; else not at all."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._same: dict[tuple[str, Method], list[float]] = defaultdict(list)
+        self._alike: dict[tuple[str, Method], list[float]] = defaultdict(list)
+
+    def learn(self, settings: Settings, method: Method, seconds: float, device: str) -> None:
+        """One complete run. Those of other devices tell nothing."""
+        if device == self._device:
+            self._same[identity(settings), method].append(seconds)
+            self._alike[settings.scenario.dataset, method].append(seconds / _samples(settings))
+
+    def learn_all(self, store: RunStore) -> None:
+        for record, place in store.records():
+            for method in record.methods:
+                for run in (place.run(method, seed) for seed in record.seeds):
+                    if run.is_complete():
+                        self.learn(record.settings, method, *run.took())
+
+    def seconds(self, settings: Settings, method: Method) -> float | None:
+        """Of one seed, as its share of those computed together."""
+        if same := self._same.get((identity(settings), method)):
+            return fmean(same)
+        alike = self._alike.get((settings.scenario.dataset, method))
+        return fmean(alike) * _samples(settings) if alike else None
+
+
+def _samples(settings: Settings) -> int:
+    return settings.scenario.peers * settings.scenario.train_per_peer

@@ -1,0 +1,72 @@
+"""Plans and comparisons as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.table import Table
+
+from pens.config import Method
+from pens.report.section import count
+from pens.report.tables import duration
+from pens.reproduce.plan import PAPER_ORDER, Column, Exhibit
+from pens.reproduce.run import Reproduction, Work
+
+
+def plan_tables(plan: Reproduction) -> Iterator[tuple[str, Table]]:
+    """Which runs each table or figure needs, and how many of them are there.  (title, table)"""
+    works = {(work.exhibit, work.label): work for work in plan.works()}
+    for exhibit in plan.request.exhibits:
+        methods = [m for m in PAPER_ORDER if any(m in plan.request.methods_of(c) for c in exhibit.columns)]
+        if not methods:
+            continue
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("setting", no_wrap=True, min_width=18)
+        for method in methods:
+            table.add_column(method, justify="right", no_wrap=True)
+        table.add_column("to run", justify="right")
+        for column in exhibit.columns:
+            cells = [_complete(plan, exhibit, column, method) for method in methods]
+            own = works.get((exhibit.name, column.label))
+            table.add_row(column.label, *cells, _to_run(plan, exhibit, column, own))
+        yield exhibit.title, table
+
+
+def plan_words(plan: Reproduction) -> str:
+    """60 runs, 12 of them complete; 48 to run, about 1 h 05 min."""
+    works, needed = plan.works(), set()
+    for exhibit in plan.request.exhibits:
+        for column in exhibit.columns:
+            settings = column.settings(plan.request.changed)
+            needed |= {(settings, *run) for run in plan.wanted(exhibit, column)}
+    missing = sum(len(work.missing) for work in works)
+    told = f"{count(len(needed), 'run')} in all, each counted once; {len(needed) - missing} complete, {missing} to run"
+    return f"{told}: {_time(plan, works)}." if missing else f"{told}."
+
+
+def _complete(plan: Reproduction, exhibit: Exhibit, column: Column, method: str) -> str:
+    wanted = [run for run in plan.wanted(exhibit, column) if run[0] == method]
+    return f"{_count_complete(plan, column, wanted)}/{len(wanted)}" if wanted else ""
+
+
+def _count_complete(plan: Reproduction, column: Column, runs: Sequence[tuple[Method, int]]) -> int:
+    settings = column.settings(plan.request.changed)
+    return sum(plan.store.complete(settings, method, seed) is not None for method, seed in runs)
+
+
+def _to_run(plan: Reproduction, exhibit: Exhibit, column: Column, work: Work | None) -> str:
+    """The column's own missing runs; those that stand above already are not counted again."""
+    if work:
+        return f"{len(work.missing)}, {_time(plan, [work])}"
+    wanted = plan.wanted(exhibit, column)
+    return "nothing" if _count_complete(plan, column, wanted) == len(wanted) else "as above"
+
+
+def _time(plan: Reproduction, works: list[Work]) -> str:
+    seconds = [s for work in works for s in plan.seconds(work)]
+    known = [s for s in seconds if s is not None]
+    if not known:
+        return "time unknown"
+    unknown = len(seconds) - len(known)
+    return f"about {duration(sum(known))}" + (f" and {count(unknown, 'run')} of unknown time" if unknown else "")
