@@ -23,9 +23,13 @@ from pens.errors import Interrupted, PensError, SettingsError
 from pens.presets import PRESETS
 from pens.presets import preset as find_preset
 from pens.report.tables import LEGEND, results_table, size
+from pens.reproduce.compare import Comparison
+from pens.reproduce.keep import check_place, load
+from pens.reproduce.keep import keep as keep_results
+from pens.reproduce.pictures import write_files
 from pens.reproduce.plan import EXHIBITS, PAPER_SEEDS, exhibits
 from pens.reproduce.run import Reproduction, Request
-from pens.reproduce.show import plan_tables, plan_words
+from pens.reproduce.show import comparison_notes, comparison_table, not_run_words, plan_tables, plan_words
 from pens.reproduce.store import RunStore
 from pens.results import ExperimentResult
 from pens.runlog import ExperimentDir
@@ -146,13 +150,25 @@ def reproduce_command(
         "runs/reproduce"
     ),
     data_dir: DataDir = None,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write small JSON files and pictures, to be committed.")
+    ] = None,
+    kept: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="Run nothing: show what --keep wrote there.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is and what is missing.")] = False,
 ) -> None:
     """Run the paper's tables and figures again, and set the results beside the paper's."""
+    console = _console()
+    chosen = exhibits(names)
+    if kept:
+        for exhibit in chosen:
+            _print_comparison(console, load(kept, exhibit.name))
+        return
     if budget is not None and not budget > 0:
         raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")
     request = Request(
-        exhibits(names),
+        chosen,
         experiment.parse_seeds(seeds),
         None if methods is None else parse_methods(methods),
         parse_assignments(assignments or []),
@@ -160,9 +176,10 @@ def reproduce_command(
         data_dir,
         None if budget is None else 60 * budget,
     )
-    console = _console()
     plan = Reproduction(request, RunStore(out))
     plan.prepare()
+    if keep:
+        check_place(keep, [exhibit.name for exhibit in chosen])
     if dry_run:
         for title, table in plan_tables(plan):
             console.print(title, style="bold", soft_wrap=True)
@@ -173,7 +190,28 @@ def reproduce_command(
         try:
             plan.run(watcher)
         except Interrupted:
-            raise Interrupted("stopped. Continue with the same command.") from None
+            command = shlex.join(["pens", *sys.argv[1:]])
+            raise Interrupted(f"stopped; what is done is kept. Continue with the same command: {command}") from None
+    _print_comparisons(console, plan, keep)
+
+
+def _print_comparisons(console: Console, plan: Reproduction, keep: Path | None) -> None:
+    for comparison in plan.comparisons():
+        _print_comparison(console, comparison)
+        files = write_files(comparison, plan.store, plan.store.folder)
+        console.print(f"files: {', '.join(map(str, files))}", style="dim", markup=False, soft_wrap=True)
+        if keep and not comparison.is_empty:
+            path = keep_results(keep, comparison, [file for file in files if file.suffix == ".svg"])
+            console.print(f"kept: {path}", style="dim", markup=False, soft_wrap=True)
+    if left := plan.works():
+        console.print(not_run_words(left), style="yellow", markup=False, soft_wrap=True)
+
+
+def _print_comparison(console: Console, comparison: Comparison) -> None:
+    console.print(comparison.title, style="bold", markup=False, soft_wrap=True)
+    console.print(comparison_table(comparison))
+    for note in comparison_notes(comparison):
+        console.print(note, style="dim", markup=False, soft_wrap=True)
 
 
 @app.command("bench")

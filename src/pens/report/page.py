@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from pens.errors import ReportError
 from pens.report.headline import missing, overview, verdict, what_was_run
-from pens.report.panel import Chart, Row
+from pens.report.panel import Chart, as_csv
 from pens.report.section import Section
 from pens.report.sections.accuracy import accuracy_section
 from pens.report.sections.costs import costs_section
@@ -72,9 +70,9 @@ def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
         for chart in view.charts:
             stem = folder / f"{view.id}-{chart.name}"
             files[stem.with_name(f"{stem.name}.svg")] = standalone(chart.svg)
-            files[stem.with_name(f"{stem.name}.csv")] = _csv(chart.columns, chart.rows)
+            files[stem.with_name(f"{stem.name}.csv")] = as_csv(chart.columns, chart.rows)
     if side_by_side:
-        files[folder / "overview.csv"] = _csv(side_by_side.columns, side_by_side.rows)
+        files[folder / "overview.csv"] = as_csv(side_by_side.columns, side_by_side.rows)
     page = _template().render(
         title="pens: " + ", ".join(study.name for study in studies),
         generator=_GENERATOR,
@@ -126,14 +124,6 @@ def _views(studies: Sequence[Study], folder: str) -> list[StudyView]:
         else:
             views.append(StudyView(study.name, name, place, "", "", missing(study), ()))
     return views
-
-
-def _csv(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def _template() -> Template:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +25,15 @@ class Chart:
     svg: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+
+
+def as_csv(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """A table as the text of a file."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 def draw_axes(canvas: Canvas, x: Scale, y: Scale, x_title: str, y_title: str) -> None:

@@ -16,6 +16,7 @@ from pens.data.sources import load_dataset
 from pens.engine.devices import device_name, resolve_device
 from pens.errors import Interrupted, SettingsError
 from pens.experiment import Experiment, Observer
+from pens.reproduce.compare import Comparison, compare
 from pens.reproduce.estimates import Estimates
 from pens.reproduce.plan import Column, Exhibit
 from pens.reproduce.store import RunStore, identity
@@ -144,6 +145,11 @@ class Reproduction:
                 seconds = max(0.0, seconds - place.run(method, seed).seconds_spent())
             found.append(seconds)
         return found
+
+    def comparisons(self) -> list[Comparison]:
+        """Every table and figure beside the paper's, from the runs that are complete."""
+        asked = self.request
+        return [compare(exhibit, self.store, asked.seeds, asked.changed) for exhibit in asked.exhibits]
 
     def run(self, observer: PlanObserver) -> None:
         """Run what is missing, as far as the budget goes; `works` tells afterwards what is left."""

@@ -10,6 +10,7 @@ from rich.table import Table
 from pens.config import Method
 from pens.report.section import count
 from pens.report.tables import duration
+from pens.reproduce.compare import Comparison, Finding
 from pens.reproduce.plan import PAPER_ORDER, Column, Exhibit
 from pens.reproduce.run import Reproduction, Work
 
@@ -43,6 +44,62 @@ def plan_words(plan: Reproduction) -> str:
     missing = sum(len(work.missing) for work in works)
     told = f"{count(len(needed), 'run')} in all, each counted once; {len(needed) - missing} complete, {missing} to run"
     return f"{told}: {_time(plan, works)}." if missing else f"{told}."
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Every cell: ours, the paper's, and whether the intervals overlap."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("setting", no_wrap=True, min_width=18)
+    table.add_column("method", no_wrap=True)
+    for heading in (f"{_heading(comparison)}ours %", "paper %"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("intervals", no_wrap=True)
+    table.add_column("seeds", justify="right", no_wrap=True)
+    before = ""
+    for label, finding in comparison.findings:
+        table.add_row("" if label == before else label, *_finding_cells(comparison, finding))
+        before = label
+    return table
+
+
+def comparison_notes(comparison: Comparison) -> list[str]:
+    """What a reader must know of the numbers."""
+    notes = []
+    if comparison.changed:
+        changed = ", ".join(f"{key} = {value}" for key, value in comparison.changed.items())
+        notes.append(f"A trial, not the paper's settings: {changed}.")
+    if any(len(finding.seeds) == 1 and finding.paper for _, finding in comparison.findings):
+        notes.append("With one seed there is no interval: its value is compared as a point.")
+    if comparison.devices:
+        versions = ", ".join(f"{name} {version}" for name, version in comparison.versions.items())
+        notes.append(f"On {', '.join(comparison.devices)}; {versions}.")
+    return notes
+
+
+def not_run_words(works: Sequence[Work]) -> str:
+    """Which runs are missing, and how to go on."""
+    parts = [
+        f"{work.exhibit}, {work.label}: "
+        + ", ".join(f"{m} seed {' '.join(str(s) for n, s in work.missing if n == m)}" for m in work.methods)
+        for work in works
+    ]
+    return "not run: " + "; ".join(parts)
+
+
+def _heading(comparison: Comparison) -> str:
+    """The one quantity of a table, where it is not accuracy and stands in no row."""
+    return "of own kind, " if all(f.quantity == "own kind" for _, f in comparison.findings) else ""
+
+
+def _finding_cells(comparison: Comparison, finding: Finding) -> tuple[str, ...]:
+    name = f"{finding.method} {finding.quantity}" if finding.quantity in ("precision", "recall") else finding.method
+    ours = finding.ours.percent() if finding.ours else "–"
+    paper = finding.paper.percent() if finding.paper else "–"
+    verdict = finding.verdict
+    colour = {"overlap": "green", "not run": "dim"}.get(verdict, "yellow" if finding.paper else "")
+    planned = len(comparison.planned_seeds)
+    seeds = str(planned) if len(finding.seeds) == planned else f"{len(finding.seeds)} of {planned}"
+    return name, ours, paper, f"[{colour}]{verdict}[/]" if colour else verdict, seeds
 
 
 def _complete(plan: Reproduction, exhibit: Exhibit, column: Column, method: str) -> str:

@@ -1,0 +1,126 @@
+"""What was found beside what the paper found: the numbers, from run directories, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pens.config import Method, Settings
+from pens.metrics import Interval, interval
+from pens.report.course import merge_map
+from pens.report.section import overlaps
+from pens.reproduce.plan import Cell, Column, Exhibit, Quantity
+from pens.reproduce.store import RunStore
+from pens.results import RunResult
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cell: ours, seed by seed, and the paper's."""
+
+    method: Method
+    quantity: Quantity
+    paper: Interval | None
+    seeds: tuple[int, ...]
+    values: tuple[float, ...]
+    """As fractions.  [seed]"""
+    seconds: float
+    """Of all its runs together."""
+
+    @property
+    def ours(self) -> Interval | None:
+        return interval(self.values) if self.values else None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the two 95 % intervals overlap; one seed has a point for an interval."""
+        ours, paper = self.ours, self.paper
+        if ours is None:
+            return "not run"
+        if paper is None:
+            return "–"
+        if overlaps(ours, paper):
+            return "overlap"
+        return f"{'above' if ours.mean > paper.mean else 'below'} by {100 * abs(ours.mean - paper.mean):.1f}"
+
+
+@dataclass(frozen=True)
+class ColumnFindings:
+    """One setting of a table or figure."""
+
+    label: str
+    x: float | None
+    settings: Mapping[str, Any]
+    """All of them, flat."""
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One table or figure beside the paper's."""
+
+    name: str
+    title: str
+    x_title: str
+    planned_seeds: tuple[int, ...]
+    changed: Mapping[str, Any]
+    """Settings that are not the paper's, by request."""
+    columns: tuple[ColumnFindings, ...]
+    devices: tuple[str, ...]
+    versions: Mapping[str, str]
+
+    @property
+    def findings(self) -> list[tuple[str, Finding]]:
+        return [(column.label, finding) for column in self.columns for finding in column.findings]
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(finding.values for _, finding in self.findings)
+
+
+def compare(exhibit: Exhibit, store: RunStore, seeds: Sequence[int], changed: Mapping[str, Any]) -> Comparison:
+    """A table or figure, from the runs that are complete."""
+    planned = exhibit.seeds(seeds)
+    columns, all_runs = [], []
+    for column in exhibit.columns:
+        settings = column.settings(changed)
+        runs = {method: complete_runs(store, settings, method, planned) for method in column.methods}
+        columns.append(_column(column, settings, runs))
+        all_runs += [run for found in runs.values() for run in found]
+    return Comparison(
+        exhibit.name,
+        exhibit.title,
+        exhibit.x_title,
+        planned,
+        dict(changed),
+        tuple(columns),
+        tuple(dict.fromkeys(run.device for run in all_runs)),
+        {name: version for run in all_runs for name, version in run.versions.items()},
+    )
+
+
+def complete_runs(store: RunStore, settings: Settings, method: Method, seeds: Sequence[int]) -> list[RunResult]:
+    """A method's runs that are there, one per seed."""
+    return [run.read() for seed in seeds if (run := store.complete(settings, method, seed))]
+
+
+def _column(column: Column, settings: Settings, runs: Mapping[Method, Sequence[RunResult]]) -> ColumnFindings:
+    flat = {key: value for part in settings.model_dump(mode="json").values() for key, value in part.items()}
+    findings = tuple(_finding(cell, runs[cell.method]) for cell in column.cells)
+    return ColumnFindings(column.label, column.x, flat, findings)
+
+
+def _finding(cell: Cell, runs: Sequence[RunResult]) -> Finding:
+    found = [(run.seed, value) for run in runs if (value := _measured(run, cell.quantity)) is not None]
+    seeds, values = tuple(seed for seed, _ in found), tuple(value for _, value in found)
+    return Finding(cell.method, cell.quantity, cell.paper, seeds, values, sum(run.seconds for run in runs))
+
+
+def _measured(run: RunResult, quantity: Quantity) -> float | None:
+    if quantity == "accuracy":
+        return run.mean_accuracy
+    if quantity == "own kind":
+        merges = merge_map(run)
+        return merges.within if merges else None
+    return getattr(run.agreement, quantity) if run.agreement else None

@@ -1,0 +1,124 @@
+"""The paper's figures as pictures, and the numbers of tables and figures as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pens.config import Method
+from pens.metrics import Interval
+from pens.report.charts.merges import merge_chart
+from pens.report.course import merge_map
+from pens.report.panel import Chart, Row, as_csv, draw_axes
+from pens.report.svg import Canvas, Scale, scale_over, spread, standalone
+from pens.reproduce.compare import Comparison, complete_runs
+from pens.reproduce.keep import write_text
+from pens.reproduce.plan import Exhibit, exhibits
+from pens.reproduce.store import RunStore
+
+
+def write_files(comparison: Comparison, store: RunStore | None, folder: Path) -> list[Path]:
+    """A table's numbers, or a figure's pictures and numbers. Maps of merges need the runs themselves."""
+    files = {f"{comparison.name}.csv": as_csv(*_numbers(comparison))}
+    charts = [curve_chart(comparison)] if comparison.x_title and not comparison.is_empty else []
+    exhibit = exhibits([comparison.name])[0]
+    if store and any(cell.quantity == "own kind" for column in exhibit.columns for cell in column.cells):
+        charts += _maps(exhibit, comparison, store)
+    for chart in charts:
+        files[f"{chart.name}.svg"] = standalone(chart.svg)
+        if chart.name != comparison.name:
+            files[f"{chart.name}.csv"] = as_csv(chart.columns, chart.rows)
+    for name, text in files.items():
+        write_text(folder / name, text)
+    return [folder / name for name in files]
+
+
+def curve_chart(comparison: Comparison) -> Chart:
+    """Figure 1: accuracy of each method along an axis with its 95 % interval, and the paper's, dashed and hollow."""
+    height, bottom, right = 300.0, 252.0, 268.0
+    canvas = Canvas(comparison.title, height)
+    curves = list(_curves(comparison))
+    values = [value for _, _, points in curves for _, value in points]
+    y = scale_over(min(_end(v, -1) for v in values), max(_end(v, 1) for v in values), bottom, 30)
+    places = [column.x or 0.0 for column in comparison.columns]
+    margin = (max(places) - min(places)) / 16
+    x = Scale(min(places) - margin, max(places) + margin, 34, right)
+    draw_axes(canvas, x, y, comparison.x_title, "test accuracy, %")
+    for method, of_paper, points in curves:
+        _draw(canvas, x, y, method, of_paper, points)
+    ends = {method: y(100 * points[-1][1].mean) for method, _, points in curves}
+    for method, place in zip(ends, spread(list(ends.values()), 14), strict=True):
+        canvas.text(right + 6, place + 4, method, method, bold=True)
+    canvas.text(0, height - 2, "dot and line: ours; diamond and dashes: the paper's", "soft")
+    caption = "Mean over peers and seeds with the 95 % interval over seeds; the paper's dashed."
+    return Chart(comparison.name, caption, canvas.svg(), *_numbers(comparison))
+
+
+Points = list[tuple[float, Interval]]
+
+
+def _curves(comparison: Comparison) -> Iterator[tuple[Method, bool, Points]]:
+    """(method, whether the paper's, points), the paper's first: ours are drawn over them."""
+    methods = dict.fromkeys(finding.method for _, finding in comparison.findings)
+    for of_paper in (True, False):
+        for method in methods:
+            points = [
+                (column.x or 0.0, value)
+                for column in comparison.columns
+                for finding in column.findings
+                if finding.method == method and (value := finding.paper if of_paper else finding.ours)
+            ]
+            if points:
+                yield method, of_paper, points
+
+
+def _draw(canvas: Canvas, x: Scale, y: Scale, method: Method, of_paper: bool, points: Points) -> None:
+    canvas.path([(x(at), y(100 * v.mean)) for at, v in points], method, 1.2 if of_paper else 2.0, "4 4" * of_paper)
+    for at, value in points:
+        canvas.line(x(at), y(_end(value, -1)), x(at), y(_end(value, 1)), method, 1.2 if of_paper else 2.0)
+        if of_paper:
+            canvas.diamond(x(at), y(100 * value.mean), method, 4)
+        else:
+            canvas.dot(x(at), y(100 * value.mean), method, 3.5)
+
+
+def _end(value: Interval, side: int) -> float:
+    """Of an interval, in per cent; with few seeds it may reach beyond what is possible."""
+    return min(100.0, max(0.0, 100 * (value.mean + side * (value.half_width or 0.0))))
+
+
+def _maps(exhibit: Exhibit, comparison: Comparison, store: RunStore) -> list[Chart]:
+    """Figure 2: a map for each method, all on one scale."""
+    column = exhibit.columns[0]
+    settings = column.settings(comparison.changed)
+    runs = [run for m in column.methods for run in complete_runs(store, settings, m, comparison.planned_seeds[:1])]
+    maps = [found for run in runs if (found := merge_map(run, cells=settings.scenario.peers))]
+    most = max((float(found.mean.max()) for found in maps), default=1.0)
+    charts = [merge_chart(found, most) for found in maps]
+    return [
+        Chart(f"{exhibit.name}-{found.method}", chart.caption, chart.svg, chart.columns, chart.rows)
+        for found, chart in zip(maps, charts, strict=True)
+    ]
+
+
+def _numbers(comparison: Comparison) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+    columns = (
+        "setting", "method", "quantity", "seeds", "ours", "half_width_95", "paper", "paper_half_width_95", "verdict",
+    )  # fmt: skip
+    rows: list[Row] = []
+    for label, finding in comparison.findings:
+        ours, paper = finding.ours, finding.paper
+        rows.append(
+            (
+                label,
+                finding.method,
+                finding.quantity,
+                len(finding.seeds),
+                ours.mean if ours else None,
+                ours.half_width if ours else None,
+                paper.mean if paper else None,
+                paper.half_width if paper else None,
+                finding.verdict,
+            )
+        )
+    return columns, tuple(rows)
