@@ -86,8 +86,8 @@ def setting_text(value: object) -> str:
 
 
 def overlaps(ours: Interval, paper: Interval) -> bool:
-    """Whether two intervals overlap; one seed has a point for an interval."""
-    return abs(ours.mean - paper.mean) <= (ours.half_width or 0) + (paper.half_width or 0)
+    """Whether two intervals overlap or touch; one seed has a point for an interval."""
+    return abs(ours.mean - paper.mean) <= (ours.half_width or 0) + (paper.half_width or 0) + 1e-9
 
 
 def agreement_words(ours: Interval, paper: Interval) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -151,11 +151,11 @@ class Reproduction:
         asked = self.request
         return [compare(exhibit, self.store, asked.seeds, asked.changed) for exhibit in asked.exhibits]
 
-    def run(self, observer: PlanObserver) -> None:
+    def run(self, observer: PlanObserver, clock: Callable[[], float] = time.monotonic) -> None:
         """Run what is missing, as far as the budget goes; `works` tells afterwards what is left."""
         works = self.works()
         self.load_data()
-        conductor = _Conductor(self, works, observer)
+        conductor = _Conductor(self, works, observer, clock)
         for work in works:
             if conductor.may_begin(work):
                 try:
@@ -180,9 +180,11 @@ class _Conductor(Observer):
     """Lets runs begin that fit into what is left of the budget, saves and stops them when it is over, and tells how the
     whole plan gets on."""
 
-    def __init__(self, plan: Reproduction, works: Sequence[Work], observer: PlanObserver) -> None:
-        self._plan, self._observer = plan, observer
-        self._begun, self._budget_s = time.monotonic(), plan.request.budget_s
+    def __init__(
+        self, plan: Reproduction, works: Sequence[Work], observer: PlanObserver, clock: Callable[[], float]
+    ) -> None:
+        self._plan, self._observer, self._clock = plan, observer, clock
+        self._begun, self._budget_s = clock(), plan.request.budget_s
         self._settings: dict[RunKey, Settings] = {key: work.settings for work in works for key in work.keys}
         self._fractions: dict[RunKey, float] = dict.fromkeys(self._settings, 0.0)
         self._seconds = {k: s for work in works for k, s in zip(work.keys, plan.seconds(work), strict=True)}
@@ -227,7 +229,7 @@ class _Conductor(Observer):
         return identity(self._work.settings), method, seed
 
     def _left(self) -> float:
-        return float("inf") if self._budget_s is None else self._budget_s - (time.monotonic() - self._begun)
+        return float("inf") if self._budget_s is None else self._budget_s - (self._clock() - self._begun)
 
     def _fits(self, keys: Sequence[RunKey]) -> bool:
         """Of what nothing is known, it is tried."""

@@ -22,8 +22,8 @@ def plan_tables(plan: Reproduction) -> Iterator[tuple[str, Table]]:
         methods = [m for m in PAPER_ORDER if any(m in plan.request.methods_of(c) for c in exhibit.columns)]
         if not methods:
             continue
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("setting", no_wrap=True, min_width=18)
+        table = _plain_table()
+        table.add_column("setting", no_wrap=True)
         for method in methods:
             table.add_column(method, justify="right", no_wrap=True)
         table.add_column("to run", justify="right")
@@ -48,10 +48,10 @@ def plan_words(plan: Reproduction) -> str:
 
 def comparison_table(comparison: Comparison) -> Table:
     """Every cell: ours, the paper's, and whether the intervals overlap."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("setting", no_wrap=True, min_width=18)
-    table.add_column("method", no_wrap=True)
-    for heading in (f"{_heading(comparison)}ours %", "paper %"):
+    table = _plain_table()
+    table.add_column("setting", no_wrap=True)
+    table.add_column("of pens" if _is_agreement(comparison) else "method", no_wrap=True)
+    for heading in ("ours %", "paper %"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("intervals", no_wrap=True)
     table.add_column("seeds", justify="right", no_wrap=True)
@@ -68,6 +68,8 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     if comparison.changed:
         changed = ", ".join(f"{key} = {value}" for key, value in comparison.changed.items())
         notes.append(f"A trial, not the paper's settings: {changed}.")
+    if any(finding.quantity == "own kind" for _, finding in comparison.findings):
+        notes.append("The share of merged models that came from a peer of the receiver's own kind.")
     if any(len(finding.seeds) == 1 and finding.paper for _, finding in comparison.findings):
         notes.append("With one seed there is no interval: its value is compared as a point.")
     if comparison.devices:
@@ -86,13 +88,17 @@ def not_run_words(works: Sequence[Work]) -> str:
     return "not run: " + "; ".join(parts)
 
 
-def _heading(comparison: Comparison) -> str:
-    """The one quantity of a table, where it is not accuracy and stands in no row."""
-    return "of own kind, " if all(f.quantity == "own kind" for _, f in comparison.findings) else ""
+def _plain_table() -> Table:
+    """Narrow enough for all columns to fit on 80."""
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+
+
+def _is_agreement(comparison: Comparison) -> bool:
+    return all(finding.quantity in ("precision", "recall") for _, finding in comparison.findings)
 
 
 def _finding_cells(comparison: Comparison, finding: Finding) -> tuple[str, ...]:
-    name = f"{finding.method} {finding.quantity}" if finding.quantity in ("precision", "recall") else finding.method
+    name = finding.quantity if _is_agreement(comparison) else finding.method
     ours = finding.ours.percent() if finding.ours else "–"
     paper = finding.paper.percent() if finding.paper else "–"
     verdict = finding.verdict

@@ -1,0 +1,172 @@
+"""Ours beside the paper's: the rule by hand, the files, and back again."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pens.config import Method
+from pens.errors import ReportError
+from pens.metrics import Interval
+from pens.reproduce.compare import Comparison, Finding, compare
+from pens.reproduce.keep import check_place, from_json, keep, load, to_json
+from pens.reproduce.pictures import write_files
+from pens.reproduce.plan import EXHIBITS
+from pens.reproduce.run import PlanObserver
+from pens.reproduce.show import comparison_notes, comparison_table, not_run_words, plan_tables, plan_words
+from pens.reproduce.store import RunStore
+from pens.runlog import ExperimentRecord
+from tests.report.made import made_run
+from tests.reproduce.trial import SMALL, trial
+
+METHODS: dict[Method, float] = {"pens": 0.57, "random": 0.55, "oracle": 0.58}
+
+
+def made_store(folder: Path, name: str, accuracies: dict[Method, float], seeds: int = 2) -> RunStore:
+    """Runs of all columns of a table or figure, made up; accuracies are around the given ones."""
+    store = RunStore(folder)
+    for column in EXHIBITS[name].columns:
+        settings = column.settings(SMALL)
+        place = store.take(ExperimentRecord(settings, tuple(accuracies), tuple(range(seeds))))
+        for method, accuracy in accuracies.items():
+            for seed in range(seeds):
+                place.run(method, seed).save(made_run(settings, method, seed, accuracy))
+    return store
+
+
+def made_comparison(folder: Path, name: str, seeds: int = 2) -> tuple[Comparison, RunStore]:
+    store = made_store(folder, name, METHODS, seeds)
+    return compare(EXHIBITS[name], store, range(seeds), SMALL), store
+
+
+def printed(comparison: Comparison) -> str:
+    console = Console(width=80, no_color=True)
+    with console.capture() as captured:
+        console.print(comparison_table(comparison))
+    return captured.get()
+
+
+@pytest.mark.parametrize(
+    ("values", "paper", "verdict"),
+    [
+        ((0.57, 0.57), (0.578, 0.008), "overlap"),  # they touch
+        ((0.57, 0.57), (0.578, 0.0079), "below by 0.8"),
+        ((0.60, 0.60), (0.578, 0.004), "above by 2.2"),
+        ((0.50, 0.51), (0.578, 0.01), "overlap"),  # two seeds: t = 12.7, so ours is ± 6.4 points
+        ((0.505,), (0.578, 0.01), "below by 7.3"),  # one seed is a point
+        ((), (0.578, 0.01), "not run"),
+        ((0.5, 0.5), None, "–"),
+    ],
+)
+def test_intervals_overlap_or_ours_lies_above_or_below(
+    values: tuple[float, ...], paper: tuple[float, float] | None, verdict: str
+) -> None:
+    known = Interval(*paper) if paper else None
+    assert Finding("pens", "accuracy", known, tuple(range(len(values))), values, 1.0).verdict == verdict
+
+
+def test_cells_that_were_not_run_are_said_to_be_so(tmp_path: Path) -> None:
+    comparison, _ = made_comparison(tmp_path, "table2")
+    found = {finding.method: finding for _, finding in comparison.findings}
+    assert [m for m in found if not found[m].values] == ["central", "local"]
+    assert found["pens"].seeds == (0, 1)
+    assert found["pens"].seconds == 4.0
+    text = printed(comparison)
+    for line in ("central", "local"):
+        assert any(line in row and "not run" in row and "0 of 2" in row for row in text.splitlines())
+    assert "53.4 ± 0.7" in text  # the paper's
+    assert max(map(len, text.splitlines())) <= 80
+    assert comparison_notes(comparison)[0].startswith("A trial, not the paper's settings: dataset = digits")
+
+
+def test_precision_and_recall_are_compared(tmp_path: Path) -> None:
+    comparison, _ = made_comparison(tmp_path, "table5")
+    findings = [finding for _, finding in comparison.findings]
+    assert [f.quantity for f in findings[:2]] == ["precision", "recall"]
+    assert all(len(f.values) == 2 for f in findings)
+    assert "of pens" in printed(comparison)
+
+
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_every_comparison_fits_eighty_columns(tmp_path: Path, name: str) -> None:
+    comparison, _ = made_comparison(tmp_path, name)
+    assert "…" not in printed(comparison)
+
+
+def test_what_is_kept_is_enough_to_show_it_again(tmp_path: Path) -> None:
+    comparison, _ = made_comparison(tmp_path / "runs", "table1")
+    path = keep(tmp_path / "results", comparison)
+    data = json.loads(path.read_text())
+    assert data["settings"]["n_sampled"] == 2
+    assert "init" not in data["settings"]
+    assert [column["settings"] for column in data["columns"]] == [{"init": "independent"}, {"init": "common"}]
+    again = load(tmp_path / "results", "table1")
+    assert printed(again) == printed(comparison)
+    assert to_json(again) == to_json(comparison)
+    assert from_json(json.loads(json.dumps(to_json(comparison)))).findings == comparison.findings
+    assert path.stat().st_size < 20_000
+
+
+def test_figure_1_is_a_picture_with_its_numbers(tmp_path: Path) -> None:
+    comparison, store = made_comparison(tmp_path / "runs", "figure1b")
+    files = write_files(comparison, store, tmp_path / "files")
+    assert [path.name for path in files] == ["figure1b.csv", "figure1b.svg"]
+    svg = files[1].read_text(encoding="utf-8")
+    assert svg.startswith("<svg")
+    for word in ("pens", "oracle", "random", "local", "test accuracy, %", "peers"):
+        assert word in svg
+    with files[0].open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 15
+    fifty = next(row for row in rows if (row["setting"], row["method"]) == ("50 peers", "pens"))
+    assert (fifty["seeds"], fifty["paper"]) == ("2", "0.425")
+    assert next(row for row in rows if row["method"] == "local")["verdict"] == "not run"
+
+
+def test_figure_2_is_a_map_for_each_method(tmp_path: Path) -> None:
+    comparison, store = made_comparison(tmp_path / "runs", "figure2")
+    names = [path.name for path in write_files(comparison, store, tmp_path / "files")]
+    assert names[0] == "figure2.csv"
+    for method in ("oracle", "pens", "random"):
+        assert {f"figure2-{method}.svg", f"figure2-{method}.csv"} <= set(names)
+    assert all(finding.seeds == (0,) for _, finding in comparison.findings)
+
+
+def test_a_figure_without_runs_has_no_picture(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "none")
+    for name in ("figure1a", "figure2"):
+        comparison = compare(EXHIBITS[name], store, [0, 1], {})
+        assert comparison.is_empty
+        assert [path.suffix for path in write_files(comparison, store, tmp_path)] == [".csv"]
+
+
+def test_kept_results_overwrite_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "table1.json").write_text('{"mine": 1}')
+    with pytest.raises(ReportError, match="choose another --keep"):
+        check_place(tmp_path, ["table1"])
+    check_place(tmp_path, ["table2"])
+    with pytest.raises(ReportError, match="is a file"):
+        check_place(tmp_path / "table1.json", ["table1"])
+    with pytest.raises(ReportError, match="not a result of this version"):
+        load(tmp_path, "table1")
+    with pytest.raises(ReportError, match="--keep"):
+        load(tmp_path, "table3")
+
+
+def test_a_plan_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
+    plan = trial(tmp_path, "table1", "table5", methods=("pens", "local"), seeds=2)
+    assert plan_words(plan) == "8 runs in all, each counted once; 0 complete, 8 to run: time unknown."
+    assert not_run_words(plan.works()[:1]) == "not run: table1, independent init: pens seed 0 1, local seed 0 1"
+    trial(tmp_path, "table1", methods=("local",)).run(PlanObserver())
+    plan = trial(tmp_path, "table1", "table5", methods=("pens", "local"), seeds=2)
+    assert plan_words(plan).startswith("8 runs in all, each counted once; 2 complete, 6 to run: about")
+    console = Console(width=80)
+    with console.capture() as captured:
+        for title, table in plan_tables(plan):
+            console.print(title, table)
+    assert "1/2" in captured.get()
+    assert "as above" in captured.get()
