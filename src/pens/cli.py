@@ -162,6 +162,10 @@ def reproduce_command(
     console = _console()
     chosen = exhibits(names)
     if kept:
+        if dry_run or keep or methods or assignments or budget is not None:
+            raise SettingsError(
+                "--from shows what was kept: leave out --dry-run, --keep, --methods, --set and --budget"
+            )
         for exhibit in chosen:
             _print_comparison(console, load(kept, exhibit.name))
         return
@@ -198,9 +202,11 @@ def reproduce_command(
 def _print_comparisons(console: Console, plan: Reproduction, keep: Path | None) -> None:
     for comparison in plan.comparisons():
         _print_comparison(console, comparison)
+        if comparison.is_empty:
+            continue
         files = write_files(comparison, plan.store, plan.store.folder)
         console.print(f"files: {', '.join(map(str, files))}", style="dim", markup=False, soft_wrap=True)
-        if keep and not comparison.is_empty:
+        if keep:
             path = keep_results(keep, comparison, [file for file in files if file.suffix == ".svg"])
             console.print(f"kept: {path}", style="dim", markup=False, soft_wrap=True)
     if left := plan.works():
@@ -211,7 +217,7 @@ def _print_comparison(console: Console, comparison: Comparison) -> None:
     console.print(comparison.title, style="bold", markup=False, soft_wrap=True)
     console.print(comparison_table(comparison))
     for note in comparison_notes(comparison):
-        console.print(note, style="dim", markup=False, soft_wrap=True)
+        console.print(note, style="dim", markup=False)
 
 
 @app.command("bench")

@@ -17,12 +17,12 @@ from pens.reproduce.plan import Exhibit, exhibits
 from pens.reproduce.store import RunStore
 
 
-def write_files(comparison: Comparison, store: RunStore | None, folder: Path) -> list[Path]:
-    """A table's numbers, or a figure's pictures and numbers. Maps of merges need the runs themselves."""
+def write_files(comparison: Comparison, store: RunStore, folder: Path) -> list[Path]:
+    """A table's numbers, or a figure's pictures and numbers. Maps of merges are drawn from the runs themselves."""
     files = {f"{comparison.name}.csv": as_csv(*_numbers(comparison))}
-    charts = [curve_chart(comparison)] if comparison.x_title and not comparison.is_empty else []
+    charts = [curve_chart(comparison)] if comparison.x_title else []
     exhibit = exhibits([comparison.name])[0]
-    if store and any(cell.quantity == "own kind" for column in exhibit.columns for cell in column.cells):
+    if any(cell.quantity == "own kind" for column in exhibit.columns for cell in column.cells):
         charts += _maps(exhibit, comparison, store)
     for chart in charts:
         files[f"{chart.name}.svg"] = standalone(chart.svg)

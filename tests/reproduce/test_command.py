@@ -1,0 +1,106 @@
+"""`pens reproduce`, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pens.cli import main
+from tests.reproduce.trial import SMALL
+from tests.test_cli import PENS, wait_for
+
+TRIAL = ["--set", *(f"{key}={value}" for key, value in SMALL.items())]
+
+
+def reproduce(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 0) -> str:
+    """Run the command here and return what it printed, both streams."""
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", *map(str, arguments)])
+    printed = capsys.readouterr()
+    assert end.value.code == code, printed.out + printed.err
+    return printed.out + printed.err
+
+
+def rows(printed: str) -> list[str]:
+    return [line.rstrip() for line in printed.splitlines() if "±" in line or "not run" in line]
+
+
+def test_a_table_ends_beside_the_papers_and_is_shown_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, kept = tmp_path / "runs", tmp_path / "results"
+    arguments: tuple[str | Path, ...] = (
+        "table1",
+        "figure1b",
+        "--seeds",
+        "2",
+        "--methods",
+        "pens,local",
+        "--out",
+        out,
+        *TRIAL,
+    )
+    printed = reproduce(capsys, *arguments, "--keep", kept)
+    assert "8 of 8 table1, common init: local seed 1" in printed
+    assert "57.8 ± 0.4" in printed
+    assert any(row.split()[:1] == ["oracle"] and "not run" in row for row in rows(printed))
+    assert sorted(path.name for path in kept.iterdir()) == ["figure1b.json", "figure1b.svg", "table1.json"]
+    assert json.loads((kept / "table1.json").read_text())["changed"]["peers"] == 4
+    again = reproduce(capsys, "table1", "figure1b", "--from", kept)
+    assert rows(again) == rows(printed)
+    assert rows(reproduce(capsys, *arguments)) == rows(printed)
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = reproduce(capsys, "all", "--dry-run", "--out", tmp_path / "none")
+    assert "288 runs in all, each counted once; 0 complete, 288 to run: time unknown." in printed
+    for word in ("Table 1", "Figure 2", "n_sampled 50, m 25", "0/4", "as above"):
+        assert word in printed
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_a_budget_left_out_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments: tuple[str | Path, ...] = ("table2", "--methods", "random,local", "--seeds", "1", "--out", tmp_path)
+    arguments += tuple(TRIAL)
+    printed = reproduce(capsys, *arguments, "--budget", "0.000001")
+    assert "not run: table2, four rotations: random seed 0, local seed 0" in printed
+    assert "not run:" not in reproduce(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tabel1"], "did you mean 'table1'"),
+        (["table1", "--budget", "0"], "--budget 0: give a number of minutes above 0"),
+        (["table1", "--methods", "pns"], "did you mean 'pens'"),
+        (["table1", "--seeds", "0"], "at least 1"),
+        (["table1", "--set", "pers=3"], "did you mean 'peers'"),
+        (["table1", "--from", "nowhere"], "--keep nowhere"),
+        (["table1", "--from", "nowhere", "--dry-run"], "--from shows what was kept: leave out"),
+    ],
+)
+def test_slips_are_explained(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert words in " ".join(reproduce(capsys, *arguments, code=2).split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slow = [*TRIAL, "rounds=2000", "patience=2000", "checkpoint_every_s=0"]
+    arguments = ["reproduce", "table2", "--methods", "random", "--seeds", "1", "--out", str(tmp_path), *slow]
+    with subprocess.Popen([*PENS, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as it:
+        wait_for(lambda: bool(list(tmp_path.rglob("checkpoint.safetensors"))))
+        it.send_signal(signal.SIGINT)
+        _, errors = it.communicate(timeout=60)
+    assert it.returncode == 130
+    assert "Continue with the same command: pens reproduce table2 --methods random" in errors.decode()
+    assert list(tmp_path.rglob("checkpoint.safetensors"))
+    assert "0 complete, 1 to run" in reproduce(capsys, *arguments[1:], "--dry-run")
