@@ -29,7 +29,7 @@ from pens.reproduce.keep import keep as keep_results
 from pens.reproduce.pictures import write_files
 from pens.reproduce.plan import EXHIBITS, PAPER_SEEDS, exhibits
 from pens.reproduce.run import Reproduction, Request
-from pens.reproduce.show import comparison_notes, comparison_table, not_run_words, plan_tables, plan_words
+from pens.reproduce.show import comparison_notes, comparison_table, not_run_lines, plan_tables, plan_words
 from pens.reproduce.store import RunStore
 from pens.results import ExperimentResult
 from pens.runlog import ExperimentDir
@@ -209,8 +209,8 @@ def _print_comparisons(console: Console, plan: Reproduction, keep: Path | None) 
         if keep:
             path = keep_results(keep, comparison, [file for file in files if file.suffix == ".svg"])
             console.print(f"kept: {path}", style="dim", markup=False, soft_wrap=True)
-    if left := plan.works():
-        console.print(not_run_words(left), style="yellow", markup=False, soft_wrap=True)
+    for line in not_run_lines(plan):
+        console.print(line, style="yellow", markup=False)
 
 
 def _print_comparison(console: Console, comparison: Comparison) -> None:

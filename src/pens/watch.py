@@ -96,16 +96,21 @@ class PlanWatcher(Watcher, PlanObserver):
     def advanced(self, done: float, seconds_left: float | None) -> None:
         self._seconds_left = seconds_left
         if self._whole is not None:
-            left = "" if seconds_left is None else f"about {duration(seconds_left)} left"
-            words = f"{self._done} of {self._runs} runs"
-            self.progress.update(self._whole, completed=done, left=left, description=words)
+            self.progress.update(self._whole, completed=done, left=self._left())
 
     def finished(self, result: RunResult) -> None:
         self._done += 1
         if (task := self.tasks.pop((result.method, result.seed), None)) is not None:
             self.progress.remove_task(task)
         count = f"{self._done} of {self._runs}"
-        self.console.print(f"[dim]{count}[/dim] {self._place()}: {_line(result)}", highlight=False, soft_wrap=True)
+        if self._whole is not None:
+            self.progress.update(self._whole, description=f"{count} runs")
+        left = f"; {self._left()}" if self._left() and not self.console.is_terminal else ""
+        words = f"[dim]{count}[/dim] {self._place()}: {_line(result)}[dim]{left}[/dim]"
+        self.console.print(words, highlight=False, soft_wrap=True)
+
+    def _left(self) -> str:
+        return f"about {duration(self._seconds_left)} left" if self._seconds_left else ""
 
     def _place(self) -> str:
         return f"{self._work.exhibit}, {self._work.label}" if self._work else ""

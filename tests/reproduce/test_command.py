@@ -65,8 +65,8 @@ def test_what_a_budget_left_out_is_named(tmp_path: Path, capsys: pytest.CaptureF
     arguments: tuple[str | Path, ...] = ("table2", "--methods", "random,local", "--seeds", "1", "--out", tmp_path)
     arguments += tuple(TRIAL)
     printed = reproduce(capsys, *arguments, "--budget", "0.000001")
-    assert "not run: table2, four rotations: random seed 0, local seed 0" in printed
-    assert "not run:" not in reproduce(capsys, *arguments)
+    assert "  table2, four rotations: random, local: seed 0\n" in printed
+    assert "goes on" not in reproduce(capsys, *arguments)
 
 
 @pytest.mark.parametrize(

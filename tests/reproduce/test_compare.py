@@ -17,7 +17,7 @@ from pens.reproduce.keep import check_place, from_json, keep, load, to_json
 from pens.reproduce.pictures import write_files
 from pens.reproduce.plan import EXHIBITS
 from pens.reproduce.run import PlanObserver
-from pens.reproduce.show import comparison_notes, comparison_table, not_run_words, plan_tables, plan_words
+from pens.reproduce.show import comparison_notes, comparison_table, not_run_lines, plan_tables, plan_words
 from pens.reproduce.store import RunStore
 from pens.runlog import ExperimentRecord
 from tests.report.made import made_run
@@ -158,7 +158,11 @@ def test_kept_results_overwrite_nothing_else(tmp_path: Path) -> None:
 def test_a_plan_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
     plan = trial(tmp_path, "table1", "table5", methods=("pens", "local"), seeds=2)
     assert plan_words(plan) == "8 runs in all, each counted once; 0 complete, 8 to run: time unknown."
-    assert not_run_words(plan.works()[:1]) == "not run: table1, independent init: pens seed 0 1, local seed 0 1"
+    assert not_run_lines(plan) == [
+        "8 runs not run; the same command goes on with them:",
+        "  table1, independent init: pens, local: seed 0 1",
+        "  table1, common init: pens, local: seed 0 1",
+    ]
     trial(tmp_path, "table1", methods=("local",)).run(PlanObserver())
     plan = trial(tmp_path, "table1", "table5", methods=("pens", "local"), seeds=2)
     assert plan_words(plan).startswith("8 runs in all, each counted once; 2 complete, 6 to run: about")
@@ -168,3 +172,4 @@ def test_a_plan_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
             console.print(title, table)
     assert "1/2" in captured.get()
     assert "as above" in captured.get()
+    assert not_run_lines(plan)[1] == "  table1, independent init: pens: seed 0 1; local: seed 1"

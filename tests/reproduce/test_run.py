@@ -12,6 +12,7 @@ from pens.errors import DataNotFound, Interrupted, NotEnoughData, RunDirError, S
 from pens.reproduce.estimates import Estimates
 from pens.reproduce.plan import EXHIBITS, exhibits
 from pens.reproduce.run import PlanObserver, Reproduction, Request, Work
+from pens.reproduce.show import not_run_lines
 from pens.reproduce.store import RunStore, folder_name, identity
 from pens.results import RunResult
 from pens.runlog import ExperimentDir
@@ -173,6 +174,7 @@ def test_a_run_in_progress_is_saved_when_the_budget_is_over(tmp_path: Path) -> N
     saved = next(tmp_path.glob("digits*"))
     assert ExperimentDir(saved).run("random", 0).seconds_spent() > 0
     assert ExperimentDir(saved).run("local", 0).seconds_spent() == 0
+    assert not_run_lines(plan)[1].endswith("random, local: seed 0; begun and saved: random seed 0")
     again = trial(tmp_path, "table2", methods=("random", "local"), rounds=6)
     again.run(Diary())
     assert again.works() == []

@@ -96,8 +96,17 @@ def compare(exhibit: Exhibit, store: RunStore, seeds: Sequence[int], changed: Ma
         dict(changed),
         tuple(columns),
         tuple(dict.fromkeys(run.device for run in all_runs)),
-        {name: version for run in all_runs for name, version in run.versions.items()},
+        _versions(all_runs),
     )
+
+
+def _versions(runs: Sequence[RunResult]) -> dict[str, str]:
+    """Of pens and its libraries; several where runs are of different days."""
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for name, version in run.versions.items():
+            found.setdefault(name, {})[version] = None
+    return {name: " and ".join(versions) for name, versions in found.items()}
 
 
 def complete_runs(store: RunStore, settings: Settings, method: Method, seeds: Sequence[int]) -> list[RunResult]:

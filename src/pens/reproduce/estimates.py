@@ -11,7 +11,7 @@ from pens.reproduce.store import RunStore, identity
 
 class Estimates:
     """Seconds of a run on one device. Known from runs of the same setting and method; else from the method's runs on
-    the same data set, in proportion to the samples that are trained on; else not at all."""
+    the same data set, in proportion to what is trained on at most; else not at all."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -22,7 +22,7 @@ class Estimates:
         """One complete run. Those of other devices tell nothing."""
         if device == self._device:
             self._same[identity(settings), method].append(seconds)
-            self._alike[settings.scenario.dataset, method].append(seconds / _samples(settings))
+            self._alike[settings.scenario.dataset, method].append(seconds / _visits(settings))
 
     def learn_all(self, store: RunStore) -> None:
         for record, place in store.records():
@@ -36,8 +36,10 @@ class Estimates:
         if same := self._same.get((identity(settings), method)):
             return fmean(same)
         alike = self._alike.get((settings.scenario.dataset, method))
-        return fmean(alike) * _samples(settings) if alike else None
+        return fmean(alike) * _visits(settings) if alike else None
 
 
-def _samples(settings: Settings) -> int:
-    return settings.scenario.peers * settings.scenario.train_per_peer
+def _visits(settings: Settings) -> int:
+    """Samples that all peers train on, if nobody stops early."""
+    samples = settings.scenario.peers * settings.scenario.train_per_peer
+    return samples * settings.training.epochs * settings.gossip.rounds

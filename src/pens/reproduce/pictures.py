@@ -35,7 +35,7 @@ def write_files(comparison: Comparison, store: RunStore, folder: Path) -> list[P
 
 def curve_chart(comparison: Comparison) -> Chart:
     """Figure 1: accuracy of each method along an axis with its 95 % interval, and the paper's, dashed and hollow."""
-    height, bottom, right = 300.0, 252.0, 268.0
+    height, bottom, right = 318.0, 252.0, 268.0
     canvas = Canvas(comparison.title, height)
     curves = list(_curves(comparison))
     values = [value for _, _, points in curves for _, value in points]

@@ -221,8 +221,8 @@ class _Conductor(Observer):
         self._plan.estimates.learn(self._settings[key], result.method, result.seconds, result.device)
         for other in (k for k, seconds in self._seconds.items() if seconds is None):
             self._seconds[other] = self._plan.estimates.seconds(self._settings[other], other[1])
-        self._observer.finished(result)
         self._advance(result.method, result.seed, 1.0)
+        self._observer.finished(result)
 
     def _key(self, method: Method, seed: int) -> RunKey:
         assert self._work

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich import box
 from rich.table import Table
 
-from pens.config import Method
+from pens.config import EngineSettings, Method
 from pens.report.section import count
 from pens.report.tables import duration
 from pens.reproduce.compare import Comparison, Finding
@@ -65,9 +65,9 @@ def comparison_table(comparison: Comparison) -> Table:
 def comparison_notes(comparison: Comparison) -> list[str]:
     """What a reader must know of the numbers."""
     notes = []
-    if comparison.changed:
-        changed = ", ".join(f"{key} = {value}" for key, value in comparison.changed.items())
-        notes.append(f"A trial, not the paper's settings: {changed}.")
+    changed = [f"{key} = {value}" for key, value in comparison.changed.items() if not _is_of_engine(key)]
+    if changed:
+        notes.append(f"A trial, not the paper's settings: {', '.join(changed)}.")
     if any(finding.quantity == "own kind" for _, finding in comparison.findings):
         notes.append("The share of merged models that came from a peer of the receiver's own kind.")
     if any(len(finding.seeds) == 1 and finding.paper for _, finding in comparison.findings):
@@ -78,19 +78,35 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     return notes
 
 
-def not_run_words(works: Sequence[Work]) -> str:
-    """Which runs are missing, and how to go on."""
-    parts = [
-        f"{work.exhibit}, {work.label}: "
-        + ", ".join(f"{m} seed {' '.join(str(s) for n, s in work.missing if n == m)}" for m in work.methods)
-        for work in works
-    ]
-    return "not run: " + "; ".join(parts)
+def not_run_lines(plan: Reproduction) -> list[str]:
+    """Which runs are missing, and how to go on; nothing where none is."""
+    works = plan.works()
+    if not works:
+        return []
+    missing = sum(len(work.missing) for work in works)
+    lines = [f"{count(missing, 'run')} not run; the same command goes on with them:"]
+    return lines + [f"  {work.exhibit}, {work.label}: {_missing_words(plan, work)}" for work in works]
+
+
+def _missing_words(plan: Reproduction, work: Work) -> str:
+    """pens, local: seed 0 1 2 3; random: seed 3; begun and saved: pens seed 0"""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for method in work.methods:
+        groups.setdefault(tuple(seed for m, seed in work.missing if m == method), []).append(method)
+    words = [f"{', '.join(methods)}: seed {' '.join(map(str, seeds))}" for seeds, methods in groups.items()]
+    place = plan.store.find(work.settings)
+    begun = [f"{m} seed {seed}" for m, seed in work.missing if place and place.run(m, seed).seconds_spent()]
+    return "; ".join(words + ([f"begun and saved: {', '.join(begun)}"] if begun else []))
 
 
 def _plain_table() -> Table:
     """Narrow enough for all columns to fit on 80."""
     return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+
+
+def _is_of_engine(key: str) -> bool:
+    """Whether a setting only says how numbers are computed."""
+    return key.rpartition(".")[2] in EngineSettings.model_fields
 
 
 def _is_agreement(comparison: Comparison) -> bool:
