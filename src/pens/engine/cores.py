@@ -5,7 +5,7 @@ whole updates can be shared out instead: one thread per core, each of which comp
 end. Who computes a model changes no bit of it (law 3): a result depends neither on timing nor on the number of cores.
 
 Memory stays where it is, too. By default the C library hands a freed megabyte back to the system and asks for it again
-for the next operation, page by page: a fifth of a step's time. It is told to keep it.
+for the next operation, page by page: a tenth of a step's time. It is told to keep it.
 
 Calling a network writes tensors into its module for the time of the call. Each thread therefore has its own copy.
 """

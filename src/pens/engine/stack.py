@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+_IN_CACHE = 1 << 14  # numbers; fewer than PyTorch shares among threads
 _GROUPS_AT_ONCE = 1024  # averaged, so that only so many models are in use beside the result
 
 
@@ -64,10 +65,24 @@ class ModelStack:
         (law 7), and a group's average does not depend on which groups are computed with it (law 3).
         """
         mixed = torch.empty((len(groups), self._rows.shape[1]), device=self.device)
+        if self.device.type == "cpu":
+            for group, target in zip(groups, mixed, strict=True):
+                self._mix_one(group, target)
+            return mixed
         for start in range(0, len(groups), _GROUPS_AT_ONCE):
             some = groups[start : start + _GROUPS_AT_ONCE]
             mixed[start : start + len(some)] = self._mix(some)
         return mixed
+
+    def _mix_one(self, group: Sequence[int], target: Tensor) -> None:
+        """One group, part by part in a processor's cache.  target [size]"""
+        change = torch.empty(_IN_CACHE)
+        for start in range(0, len(target), _IN_CACHE):
+            part = target[start : start + _IN_CACHE].zero_()
+            models = [self._rows[row, start : start + _IN_CACHE] for row in group]
+            for model in models[1:]:
+                part += torch.sub(model, models[0], out=change[: len(part)])
+            torch.add(models[0], part.div_(len(group)), out=part)
 
     def _mix(self, groups: Sequence[Sequence[int]]) -> Tensor:
         longest = max(len(g) for g in groups)

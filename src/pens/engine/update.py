@@ -148,8 +148,8 @@ def sample_losses(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def rounded_up(count: int, everybody: int) -> int:
-    """The size of a recorded step for so many peers: everybody, or at most a quarter more than asked for."""
+    """The size of a recorded step for so many peers: everybody, or at most an eighth more than asked for."""
     if count >= everybody:
         return count
-    grain = 1 << max(0, count.bit_length() - 3)
+    grain = 1 << max(0, count.bit_length() - 4)
     return min(-(-count // grain) * grain, max(everybody, 2))
