@@ -183,13 +183,14 @@ def reproduce_command(
     plan = Reproduction(request, RunStore(out))
     plan.prepare()
     if keep:
-        check_place(keep, [exhibit.name for exhibit in chosen])
+        check_place(keep, [exhibit.name for exhibit in chosen], request.changed)
     if dry_run:
         for title, table in plan_tables(plan):
             console.print(title, style="bold", soft_wrap=True)
             console.print(table)
         console.print(plan_words(plan), style="dim", markup=False)
         return
+    console.print(plan_words(plan), style="dim", markup=False)
     with watching(PlanWatcher(console)) as watcher:
         try:
             plan.run(watcher)

@@ -145,14 +145,23 @@ def test_nothing_was_run(tmp_path: Path) -> None:
 def test_kept_results_overwrite_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "table1.json").write_text('{"mine": 1}')
     with pytest.raises(ReportError, match="choose another --keep"):
-        check_place(tmp_path, ["table1"])
-    check_place(tmp_path, ["table2"])
+        check_place(tmp_path, ["table1"], {})
+    check_place(tmp_path, ["table2"], {})
     with pytest.raises(ReportError, match="is a file"):
-        check_place(tmp_path / "table1.json", ["table1"])
+        check_place(tmp_path / "table1.json", ["table1"], {})
     with pytest.raises(ReportError, match="not a result of this version"):
         load(tmp_path, "table1")
     with pytest.raises(ReportError, match="--keep"):
         load(tmp_path, "table3")
+
+
+def test_a_trial_does_not_take_the_place_of_the_real_thing(tmp_path: Path) -> None:
+    keep(tmp_path, compare(EXHIBITS["table2"], RunStore(tmp_path / "none"), [0], {}))
+    check_place(tmp_path, ["table2"], {})
+    with pytest.raises(ReportError, match="with other settings"):
+        check_place(tmp_path, ["table2"], {"rotations": (0, 180)})
+    keep(tmp_path, compare(EXHIBITS["table3"], RunStore(tmp_path / "none"), [0], {"rotations": (0, 180)}))
+    check_place(tmp_path, ["table3"], {"rotations": (0, 180)})
 
 
 def test_a_plan_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:

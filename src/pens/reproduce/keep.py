@@ -16,12 +16,16 @@ FORMAT = 1
 _MADE_BY = "pens reproduce"
 
 
-def check_place(folder: Path, names: Sequence[str]) -> None:
-    """Refuse a place that cannot be written to, or that holds other files of these names."""
+def check_place(folder: Path, names: Sequence[str], changed: Mapping[str, Any]) -> None:
+    """Refuse a place that cannot be written to, or whose files of these names are others': a trial must not take the
+    place of results with the paper's settings."""
     if folder.exists() and not folder.is_dir():
         raise ReportError(f"--keep {folder}: is a file, name a folder")
-    for path in (folder / f"{name}.json" for name in names):
-        if path.exists() and _read(path).get("made_by") != _MADE_BY:
+    for path in (folder / f"{name}.json" for name in names if (folder / f"{name}.json").exists()):
+        data = _read(path)
+        if data.get("made_by") == _MADE_BY and data.get("changed") != json.loads(json.dumps(dict(changed))):
+            raise ReportError(f"{path} holds results with other settings (--set): choose another --keep")
+        if data.get("made_by") != _MADE_BY:
             raise ReportError(f"{path} is there already and was not made by pens reproduce: choose another --keep")
 
 
