@@ -14,10 +14,10 @@ from torch import nn
 
 import pens
 from pens import experiment
-from pens.calls import Workshop
+from pens.calls import Evaluate, Workshop
 from pens.config import METHODS, Method
 from pens.data.scenarios import PeerData, rotated_federation
-from pens.engine.training import Engine
+from pens.engine.training import Engine, Evaluation
 from pens.errors import Interrupted, NetworkError, NotEnoughData, RunDirError, SettingsError
 from pens.experiment import Observer, resolve_settings
 from pens.results import RunResult
@@ -416,3 +416,17 @@ def test_a_run_directory_without_the_later_records_still_reads(tmp_path: Path) -
     (run,) = ExperimentDir(tmp_path / "run").results()
     assert not any((run.comparisons, run.data_sizes, run.history.received))
     assert run.versions["pens"] == pens.__version__
+
+
+@pytest.mark.parametrize("score_on", ["train", "val"])
+def test_models_are_compared_on_the_data_that_were_asked_for(score_on: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[str] = set()
+    evaluate = Workshop._evaluate
+
+    def look(self: Workshop, calls: list[Evaluate]) -> list[Evaluation]:
+        seen.update(call.on for call in calls if len(set(call.slots)) < len(call.slots))  # several models for a peer
+        return evaluate(self, calls)
+
+    monkeypatch.setattr(Workshop, "_evaluate", look)
+    tiny_run(methods="pens", overrides={"score_on": score_on, "significance": 0.3})
+    assert seen == {score_on}

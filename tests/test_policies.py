@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pens.messages import PeerId
@@ -69,6 +70,18 @@ def test_both_rules_agree_where_everybody_is_heard_equally_often(
     uniform = choose_neighbours(counts, SelectionRule(m, n_sampled, others, "uniform"))
     received = choose_neighbours(counts, SelectionRule(m, n_sampled, others, "received"))
     assert uniform == received
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.floats(1e-6, 0.4), st.sampled_from(["uniform", "received"]))
+def test_a_significant_count_is_one_that_chance_rarely_reaches(
+    count: int, trials: int, level: float, expected: Literal["uniform", "received"]
+) -> None:
+    count = min(count, trials)
+    rule = SelectionRule(m=2, n_sampled=10, num_others=10, expected=expected, significance=level)
+    tail = sum(math.comb(trials, k) * 0.2**k * 0.8 ** (trials - k) for k in range(count, trials + 1))
+    assume(abs(tail - level) > 1e-9)
+    found = choose_neighbours(tally({1: count}, {1: trials}, trials), rule)
+    assert found.fallback == (tail >= level or count <= 0.2 * trials)
 
 
 def test_who_finds_nobody_takes_those_selected_most() -> None:

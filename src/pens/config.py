@@ -105,11 +105,15 @@ class PensSettings(Section):
     step1_samplings: Count = 10
     """Samplings per round: each one's top m is counted, the last one's is merged. 200 × 1 is the paper's letter."""
     score_samples: Count | None = None
-    """Models are compared on so many random training samples of the receiver, drawn anew each time; None: on all."""
+    """Models are compared on so many random samples of the receiver, drawn anew each time; None: on all."""
+    score_on: Literal["train", "val"] = "train"
+    """Which of the receiver's samples: its training data (paper), or those that its own model was not fitted to."""
     step1_epochs: Count | Literal["auto"] = "auto"
     """auto: 1250 // train_per_peer + 1 where a round has several samplings (the authors' rule), else `epochs`."""
     expected: Literal["auto", "uniform", "received"] = "auto"
     """What "more than expected" compares with. auto: uniform in rounds, received in async."""
+    significance: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
+    """0: more than expected (paper). Else such a count must, by chance alone, be less probable than this."""
 
 
 class StoppingSettings(Section):

@@ -406,6 +406,7 @@ def build_simulator(
         stopping=_stopping(settings, method),
         own_in_merge=settings.gossip.own_in_merge,
         seed=seed,
+        score_on=settings.pens.score_on,
         score_samples=settings.pens.score_samples,
         max_batch=settings.engine.max_batch,
     )
@@ -415,7 +416,8 @@ def build_simulator(
     peers = [
         Peer(PeerId(p), seed, plan, _reachable(method, federation, members, PeerId(p))) for p in range(len(models))
     ]
-    return Simulator(peers, learners, _schedule(settings, plan), _selection_rule(settings, method, len(models)), trace)
+    rule = selection_rule(settings, len(models)) if method == "pens" else None
+    return Simulator(peers, learners, _schedule(settings, plan), rule, trace)
 
 
 def build_plan(settings: Settings, method: Method) -> Plan:
@@ -472,10 +474,10 @@ def _schedule(settings: Settings, plan: Plan) -> Schedule:
     return Schedule(metronome=settings.gossip.schedule == "rounds", links=links)
 
 
-def _selection_rule(settings: Settings, method: Method, num_peers: int) -> SelectionRule | None:
-    if method != "pens":
-        return None
-    return SelectionRule(settings.pens.m, settings.pens.n_sampled, num_peers - 1, settings.expected)
+def selection_rule(settings: Settings, num_peers: int) -> SelectionRule:
+    """What makes a neighbour at the end of step 1."""
+    pens = settings.pens
+    return SelectionRule(pens.m, pens.n_sampled, num_peers - 1, settings.expected, pens.significance)
 
 
 def _per_kind(settings: Settings) -> int:

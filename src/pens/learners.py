@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -46,6 +46,7 @@ class LearningRules:
     stopping: StoppingSettings
     own_in_merge: bool
     seed: int
+    score_on: Literal["train", "val"] = "train"
     score_samples: int | None = None
     """Models are compared on so many of the receiver's training samples; None: all."""
     max_batch: int = 0
@@ -144,13 +145,13 @@ class Learners:
             yield from self._score(scorings)
 
     def _score(self, jobs: list[Scoring]) -> Work:
-        """Score the models of each job on its peer's own training data, and choose the top m."""
+        """Score the models of each job on its peer's own data, and choose the top m."""
         drawn = [(job, self._draw(job)) for job in jobs]
         pairs = list(dict.fromkeys((ref, job.peer, draw) for job, draw in drawn for ref in job.models))
         rows, slots = [self._rows[ref] for ref, _, _ in pairs], self._slots([peer for _, peer, _ in pairs])
         size = self.rules.score_samples
         subset = None if size is None else Subset(size, [draw for _, _, draw in pairs])
-        found = yield from evaluate(Evaluate("train", rows, slots, subset))
+        found = yield from evaluate(Evaluate(self.rules.score_on, rows, slots, subset))
         losses = dict(zip(pairs, found.loss.tolist(), strict=True))
         for job, draw in drawn:
             chosen = self._top_m(job, [losses[ref, job.peer, draw] for ref in job.models])

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pens.messages import PeerId
 
@@ -56,6 +56,8 @@ class SelectionRule:
     num_others: int
     """Peers that could have been sampled."""
     expected: Literal["uniform", "received"]
+    significance: float = 0.0
+    """0: more than expected. Else a neighbour must have been selected so often that chance would do so less likely."""
 
 
 @dataclass(frozen=True)
@@ -68,22 +70,40 @@ class Selection:
 
 
 def choose_neighbours(tally: Tally, rule: SelectionRule) -> Selection:
-    """Algorithm 2, SELECTNEIGHBORS: those selected strictly more often than if sampling had been the only cause.
-
-    uniform:  count > m · samplings / (k − 1): every other peer equally likely in every sampling.
-    received: count > (times compared) · m / n_sampled: each comparison equally likely to end in the top m. For pushed
-              models, where some senders are heard more often than others.
+    """Algorithm 2, SELECTNEIGHBORS: those selected more often than expected.
 
     Whoever finds nobody takes the m selected most often, rather than train alone.
     """
-    if rule.expected == "uniform":
-        found = [p for p, count in tally.selected.items() if count * rule.num_others > rule.m * tally.samplings]
-    else:
-        found = [p for p, count in tally.selected.items() if count * rule.n_sampled > tally.sampled[p] * rule.m]
+    found = [p for p, count in tally.selected.items() if is_neighbour(count, tally.sampled[p], tally.samplings, rule)]
     if found:
         return Selection(tuple(sorted(found)), fallback=False)
     by_count = sorted(tally.selected.items(), key=lambda item: (-item[1], item[0]))
     return Selection(tuple(sorted(p for p, _ in by_count[: rule.m])), fallback=True)
+
+
+def is_neighbour(selected: int, compared: int, samplings: int, rule: SelectionRule) -> bool:
+    """Whether a peer that was selected so often, of so many comparisons, in so many samplings, becomes a neighbour."""
+    if not more_than_expected(selected, compared, samplings, rule):
+        return False
+    trials, among = (samplings, rule.num_others) if rule.expected == "uniform" else (compared, rule.n_sampled)
+    return not rule.significance or _upper_tail(selected, trials, rule.m / among) < rule.significance
+
+
+def more_than_expected(selected: Any, compared: Any, samplings: Any, rule: SelectionRule) -> Any:
+    """Selected strictly more often than if chance had been the only cause: for one pair of peers, or arrays of them.
+
+    uniform:  each of a peer's samplings takes each other peer with probability m / (k − 1).
+    received: each comparison ends in the top m with probability m / n_sampled. For pushed models, where some senders
+              are heard more often than others.
+    """
+    if rule.expected == "uniform":
+        return selected * rule.num_others > rule.m * samplings
+    return selected * rule.n_sampled > rule.m * compared
+
+
+def _upper_tail(count: int, trials: int, chance: float) -> float:
+    """The probability of at least `count` successes: the upper tail of a binomial distribution."""
+    return math.fsum(math.comb(trials, k) * chance**k * (1 - chance) ** (trials - k) for k in range(count, trials + 1))
 
 
 @dataclass

@@ -10,8 +10,9 @@ import numpy as np
 
 from pens.config import Method
 from pens.data.samples import Array
+from pens.experiment import selection_rule
 from pens.metrics import Agreement
-from pens.policies import SelectionRule
+from pens.policies import SelectionRule, is_neighbour, more_than_expected
 from pens.report.analysis import data_sizes, update_work
 from pens.report.study import Study
 from pens.results import Comparisons, RunResult
@@ -136,8 +137,7 @@ def selecting(study: Study, run: RunResult) -> Selecting | None:
     """One run's neighbours over the rounds of step 1; None where comparisons are not on record."""
     if run.comparisons is None:
         return None
-    pens = study.settings.pens
-    rule = SelectionRule(pens.m, pens.n_sampled, len(run.kinds) - 1, study.settings.expected)
+    rule = selection_rule(study.settings, len(run.kinds))
     rounds = np.arange(1, int(run.comparisons.round.max()) + 1)
     found = agreement_by_round(run.comparisons, rule, run.kinds)
     return Selecting(rounds, np.array([a.precision for a in found]), np.array([a.recall for a in found]))
@@ -168,11 +168,12 @@ def agreement_by_round(counts: Comparisons, rule: SelectionRule, kinds: Sequence
 
 def _chosen(receiver: Array, sampled: Array, selected: Array, rule: SelectionRule, num: int) -> Array:
     """Which pairs are neighbours by these counts.  [pair]"""
-    if rule.expected == "uniform":
-        samplings = np.bincount(receiver, sampled, num) / rule.n_sampled
-        chosen: Array = selected * rule.num_others > rule.m * samplings[receiver]
-    else:
-        chosen = selected * rule.n_sampled > sampled * rule.m
+    samplings = np.bincount(receiver, sampled, num) / rule.n_sampled
+    chosen: Array = more_than_expected(selected, sampled, samplings[receiver], rule)
+    if rule.significance:
+        for pair in np.flatnonzero(chosen):
+            counts = int(selected[pair]), int(sampled[pair]), round(samplings[receiver[pair]])
+            chosen[pair] = is_neighbour(*counts, rule)
     lonely = np.setdiff1d(receiver, receiver[chosen])
     for peer in lonely:  # takes the m selected most often; ties go to the lower number, as pairs are in that order
         begin, end = np.searchsorted(receiver, [peer, peer + 1])
