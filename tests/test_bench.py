@@ -17,6 +17,17 @@ class Net(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Conv2d(2, 4, 3, groups=2), nn.Tanh(), nn.Flatten(), nn.Dropout(0.1), nn.Linear(64, 10))
 
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(7, 4), nn.Linear(4, 10)
+
+    def forward(self, tokens):
+        return self.out(self.table(tokens).mean(1))
+
+def precise():
+    return nn.Sequential(nn.Flatten(), nn.Linear(72, 10).double())
+
 broken = nn.Linear
 number = 3
 """
@@ -48,10 +59,22 @@ def test_an_own_network_is_told_its_paths(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
+    "arguments", [["{own}:Words", "--shape", "12", "--tokens", "7"], ["{own}:precise", "--shape", "2,6,6"]]
+)
+def test_networks_of_words_and_of_double_precision_run_too(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    with pytest.raises(SystemExit) as exit_:
+        bench("--device", "cpu", "--model", *(a.replace("{own}", str(tmp_path / "own.py")) for a in arguments))
+    assert exit_.value.code == 0
+
+
+@pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         (["mnist"], "unknown network 'mnist'"),
-        (["--model", "nowhere.py:Net"], "expected FILE:NAME"),
+        (["--model", "nowhere.py:Net"], "there is no file 'nowhere.py'"),
+        (["--model", "nowhere"], "expected FILE:NAME"),
+        (["digits", "--seconds", "-1"], "--seconds -1.0: give at least 0"),
         (["--model", "{own}:number", "--shape", "2,6,6"], "has no class or function 'number'"),
         (["--model", "{own}:broken", "--shape", "2,6,6"], "cannot be made"),
         (["--model", "{own}:Net", "--shape", "2,5,5"], "does not run on samples of shape (2, 5, 5)"),

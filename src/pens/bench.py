@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from pens.config import EngineSettings
-from pens.data.samples import Samples
+from pens.data.samples import Array, Samples
 from pens.engine.batches import SampleStack
 from pens.engine.costs import layer_costs
 from pens.engine.devices import device_name, peak_memory_bytes, resolve_device
@@ -48,6 +48,8 @@ class BenchSettings:
     engine: EngineSettings
     seconds: float
     """For each measurement."""
+    tokens: int | None = None
+    """Inputs are whole numbers below this; None: real ones."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,10 @@ class BenchResult:
 
 def run_bench(settings: BenchSettings) -> BenchResult:
     """Measure one network on one device."""
-    for name in ("peers", "samples", "batch_size"):
-        if getattr(settings, name) < 1:
-            raise SettingsError(f"--{name.replace('_', '-')} {getattr(settings, name)}: give at least 1")
+    for name, least in (("peers", 1), ("samples", 1), ("batch_size", 1), ("tokens", 1), ("seconds", 0)):
+        value = getattr(settings, name)
+        if value is not None and not value >= least:
+            raise SettingsError(f"--{name.replace('_', '-')} {value}: give at least {least}")
     device = resolve_device(settings.device)
     data = _random_data(settings, settings.peers, device)
     tests = _random_data(settings, 1, device)
@@ -131,8 +134,10 @@ def load_factory(text: str) -> NetFactory:
     """`file.py:Name` → the class or function of that name."""
     file, colon, name = text.rpartition(":")
     path = Path(file)
-    if not colon or not path.is_file():
+    if not colon:
         raise SettingsError(f"--model {text}: expected FILE:NAME, for instance --model mynet.py:Net")
+    if not path.is_file():
+        raise SettingsError(f"--model {text}: there is no file {file!r}: expected FILE:NAME, like mynet.py:Net")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise SettingsError(f"--model {text}: {file} is not a Python file")
@@ -157,7 +162,7 @@ def builtin_factory(name: str) -> NetFactory:
 
 def count_flops(factory: NetFactory, example: Tensor) -> tuple[float, float]:
     """Floating-point operations of one sample: forward, and forward with backward."""
-    module = factory().to(example.device)
+    module = factory().float().to(example.device)
     with FlopCounterMode(display=False) as forward:
         loss = module(example).sum()
     with FlopCounterMode(display=False) as backward:
@@ -172,13 +177,17 @@ def _random_data(settings: BenchSettings, holders: int, device: torch.device) ->
     return SampleStack(
         [
             Samples(
-                generator.normal(size=(count, *settings.shape)).astype(np.float32),
+                _inputs(generator, (count, *settings.shape), settings.tokens),
                 generator.integers(0, _CLASSES, count),
             )
             for _ in range(holders)
         ],
         device,
     )
+
+
+def _inputs(generator: np.random.Generator, shape: tuple[int, ...], tokens: int | None) -> Array:
+    return generator.integers(0, tokens, shape) if tokens else generator.normal(size=shape).astype(np.float32)
 
 
 def _rate(work: Callable[[], object], amount: float, seconds: float) -> float:

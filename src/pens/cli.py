@@ -106,7 +106,10 @@ def show_command(folder: Annotated[Path, typer.Argument(help="A run directory.")
     record, runs = directory.read(), directory.results()
     missing = len(record.methods) * len(record.seeds) - len(runs)
     if missing:
-        console.print(f"{missing} of {missing + len(runs)} runs are not complete: pens run --resume {folder}")
+        command = f"pens run --resume {shlex.quote(str(folder))}"
+        console.print(
+            f"{missing} of {missing + len(runs)} runs are not complete: {command}", markup=False, soft_wrap=True
+        )
     if not runs:
         return
     result = ExperimentResult(record.settings, tuple(runs), folder)
@@ -115,7 +118,7 @@ def show_command(folder: Annotated[Path, typer.Argument(help="A run directory.")
     write_curves(result, folder / "curves.png")
     if write_heatmaps(result, folder / "heatmap.png"):
         pictures.append(folder / "heatmap.png")
-    console.print(f"[dim]pictures: {', '.join(map(str, pictures))}[/dim]", soft_wrap=True)
+    console.print(f"pictures: {', '.join(map(str, pictures))}", style="dim", markup=False, soft_wrap=True)
 
 
 @app.command("report")
@@ -229,7 +232,10 @@ def bench_command(
     model: Annotated[
         str | None, typer.Option(metavar="FILE:NAME", help="An own nn.Module class in a Python file.")
     ] = None,
-    shape: Annotated[str | None, typer.Option(help="Of one input of an own model, e.g. 3,32,32.")] = None,
+    shape: Annotated[str | None, typer.Option(help="Of one input of an own model; default: 3,32,32.")] = None,
+    tokens: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="Inputs of an own model are whole numbers below this.")
+    ] = None,
     peers: Annotated[int, typer.Option(help="Models in the stack.")] = 20,
     samples: Annotated[int, typer.Option(help="Samples per peer.")] = 80,
     batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 8,
@@ -252,7 +258,7 @@ def bench_command(
     how = EngineSettings.model_validate(engine)
     factory = load_factory(model) if model else builtin_factory(network)
     sizes = _parse_shape(shape) if shape else SHAPES.get(network, ())
-    result = run_bench(BenchSettings(factory, sizes, peers, samples, batch_size, device, how, seconds))
+    result = run_bench(BenchSettings(factory, sizes, peers, samples, batch_size, device, how, seconds, tokens))
     console = _console()
     console.print(layers_table(result))
     console.print(bench_table(result, peers, batch_size))
@@ -314,7 +320,7 @@ def _print_table(console: Console, result: ExperimentResult, name: str) -> None:
     peers = len(result.runs[0].kinds)
     kinds = ", ".join(result.runs[0].kind_names)
     title = f"{name}: {peers} peers, kinds {kinds}, {seeds} seed{'s' if seeds > 1 else ''}"
-    console.print(results_table(result.table, escape(title)))
+    console.print(results_table(result.table, escape(title), console.width))
     console.print(LEGEND, style="dim")
     peak = max(result.runs, key=lambda run: run.peak_memory_bytes)
     console.print(
@@ -330,7 +336,7 @@ def _print_table(console: Console, result: ExperimentResult, name: str) -> None:
 
 
 def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)
 
 
 def _spread_assignments(arguments: Sequence[str]) -> list[str]:
@@ -351,7 +357,7 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ± still gets its table
-    errors = Console(stderr=True, highlight=False)
+    errors = Console(stderr=True, highlight=False, emoji=False)
     try:
         app(args=_spread_assignments(sys.argv[1:] if arguments is None else arguments), prog_name="pens")
     except Interrupted as stop:

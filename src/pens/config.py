@@ -316,7 +316,7 @@ def _locate(name: str) -> tuple[str, str]:
     if key not in _SECTION_OF or (dot and _SECTION_OF[key] != section):
         known = [*_SECTION_OF, *(f"{s}.{k}" for k, s in _SECTION_OF.items())] if dot else list(_SECTION_OF)
         raise SettingsError(
-            f"unknown setting {name!r}{_suggest(name, known)}. `pens presets digits` shows all settings."
+            f"unknown setting {name!r}{_suggest(name, known)} (`pens presets digits` shows all settings)"
         )
     return _SECTION_OF[key], key
 

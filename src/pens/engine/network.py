@@ -278,8 +278,9 @@ def _why_not_stacked(network: StackedNetwork, rows: Tensor, alone: Tensor, examp
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         return (
             f"{network.name} cannot run as a stack of models: {_brief(error)}\n"
-            "Random numbers of its own, in-place writes and decisions on values are what usually stands in the way "
-            "(nn.Dropout is fine). `--set backend=loop` trains one model after the other instead."
+            "What usually stands in the way: recurrent layers (nn.LSTM, nn.GRU), random numbers of its own (nn.Dropout "
+            "is fine, an attention's dropout is not), in-place writes, decisions on values. `pens run` with "
+            "`--set backend=loop` trains one model after the other instead."
         )
     if (stacked - alone).norm() <= _ROUNDING * alone.norm() + 1e-6:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.markup import escape
 from rich.table import Table
@@ -11,26 +11,38 @@ from pens.bench import BenchResult
 from pens.metrics import Interval
 from pens.results import Summary
 
+_FIRST_TO_GO = ("mean\nbatch", "models\nmerged", "worst\ntenth %", "time")
 
-def results_table(rows: Sequence[Summary], title: str) -> Table:
-    """One row per method. Accuracy is in per cent: mean over peers, ± half the 95 % confidence interval over seeds."""
+
+def results_table(rows: Sequence[Summary], title: str, width: int) -> Table:
+    """One row per method. Accuracy is in per cent: mean over peers, ± half the 95 % confidence interval over seeds.
+
+    Where it is wider than `width`, it goes without some columns, rather than with numbers cut short.
+    """
+    columns: dict[str, list[str]] = {
+        "method": [row.method for row in rows],
+        "accuracy\n%": [row.accuracy.percent() for row in rows],
+        "worst\ntenth %": [row.worst_tenth.percent() for row in rows],
+        "precision\n%": [_optional(row.precision) for row in rows],
+        "recall\n%": [_optional(row.recall) for row in rows],
+        "models\nmerged": [f"{row.models_merged:,.0f}" for row in rows],
+        "mean\nbatch": [f"{row.mean_batch:.1f}" for row in rows],
+        "time": [duration(row.seconds) for row in rows],
+    }
+    for heading in _FIRST_TO_GO:
+        if _width(columns) > width:
+            del columns[heading]
     table = Table(title=title, title_justify="left")
-    table.add_column("method", no_wrap=True, min_width=7)
-    headings = ("accuracy\n%", "worst\ntenth %", "precision\n%", "recall\n%", "models\nmerged", "mean\nbatch", "time")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            row.method,
-            row.accuracy.percent(),
-            row.worst_tenth.percent(),
-            _optional(row.precision),
-            _optional(row.recall),
-            f"{row.models_merged:,.0f}",
-            f"{row.mean_batch:.1f}",
-            duration(row.seconds),
-        )
+    for heading in columns:
+        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
     return table
+
+
+def _width(columns: Mapping[str, Sequence[str]]) -> int:
+    """Of a table with borders."""
+    return 1 + sum(3 + max(map(len, (*heading.split("\n"), *cells))) for heading, cells in columns.items())
 
 
 def layers_table(result: BenchResult) -> Table:
