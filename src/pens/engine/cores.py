@@ -15,9 +15,9 @@ from __future__ import annotations
 import copy
 import ctypes
 import platform
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 import torch
@@ -39,16 +39,29 @@ class Cores:
 
     def map(self, work: Callable[[StackedNetwork, range], T], chunks: Sequence[range]) -> list[T]:
         """`work` of each chunk, in their order."""
-        if self.count == 1:
-            return [work(self._networks[0], chunk) for chunk in chunks]
-        if self._threads is None:
-            self._threads = _single_threads(self.count)
+        with _alone() if self.count > 1 else nullcontext():
+            if self.count == 1 or len(chunks) == 1:
+                return [work(self._networks[0], chunk) for chunk in chunks]
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(self.count, "pens", initializer=torch.set_num_threads, initargs=(1,))
 
-        def share(core: int) -> list[T]:
-            return [work(self._networks[core], chunk) for chunk in chunks[core :: self.count]]
+            def share(core: int) -> list[T]:
+                return [work(self._networks[core], chunk) for chunk in chunks[core :: self.count]]
 
-        shares = list(self._threads.map(share, range(self.count)))
-        return [shares[i % self.count][i // self.count] for i in range(len(chunks))]
+            shares = list(self._threads.map(share, range(self.count)))
+            return [shares[i % self.count][i // self.count] for i in range(len(chunks))]
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """PyTorch computes on the thread that calls it. Its number of threads is a setting of each thread, but that of the
+    library behind its matrix products is one of the whole process: so it is changed here, too, and put back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _keep_memory() -> None:
@@ -57,22 +70,3 @@ def _keep_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(-1, 1 << 30)
         libc.mallopt(-3, 32 << 20)
-
-
-def _single_threads(count: int) -> ThreadPoolExecutor:
-    """Threads in which PyTorch computes alone.
-
-    Its number of threads is a setting of each thread, and also what later threads begin with: put back at the end.
-    """
-    ready = threading.Barrier(count + 1)
-
-    def begin() -> None:
-        torch.set_num_threads(1)
-        ready.wait()
-
-    threads = ThreadPoolExecutor(count, thread_name_prefix="pens", initializer=begin)
-    for _ in range(count):
-        threads.submit(int)
-    ready.wait()
-    torch.set_num_threads(count)
-    return threads

@@ -37,8 +37,8 @@ _INSTRUCTIONS = {
 """By what PyTorch found the processor to have; elsewhere the compiler's own choice."""
 _FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 _SECONDS = 120
-_REPAID_BYTES = 4 << 30
-"""A training pass saves about a second per 2 GB of activations, and compiling takes two."""
+_REPAID_BYTES = 1 << 30
+"""A training pass saves about half a second per GB of activations; compiling takes two, once for all later runs."""
 _int, _float, _pointer = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 
 

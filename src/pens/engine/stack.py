@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-_IN_CACHE = 1 << 14  # numbers; fewer than PyTorch shares among threads
 _GROUPS_AT_ONCE = 1024  # averaged, so that only so many models are in use beside the result
 
 
@@ -75,14 +74,12 @@ class ModelStack:
         return mixed
 
     def _mix_one(self, group: Sequence[int], target: Tensor) -> None:
-        """One group, part by part in a processor's cache.  target [size]"""
-        change = torch.empty(_IN_CACHE)
-        for start in range(0, len(target), _IN_CACHE):
-            part = target[start : start + _IN_CACHE].zero_()
-            models = [self._rows[row, start : start + _IN_CACHE] for row in group]
-            for model in models[1:]:
-                part += torch.sub(model, models[0], out=change[: len(part)])
-            torch.add(models[0], part.div_(len(group)), out=part)
+        """One group, in a processor's cache.  target [size]"""
+        first, change = self._rows[group[0]], torch.empty_like(target)
+        target.zero_()
+        for row in group[1:]:
+            target += torch.sub(self._rows[row], first, out=change)
+        torch.add(first, target.div_(len(group)), out=target)
 
     def _mix(self, groups: Sequence[Sequence[int]]) -> Tensor:
         longest = max(len(g) for g in groups)
