@@ -123,7 +123,7 @@ def show_command(folder: Annotated[Path, typer.Argument(help="A run directory.")
 
 @app.command("report")
 def report_command(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="One or several run directories.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or folders of them.")],
     out: Annotated[Path, typer.Option(help="The page; pictures and their numbers go into a folder beside it.")] = Path(
         "report.html"
     ),

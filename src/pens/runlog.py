@@ -85,6 +85,10 @@ class ExperimentDir:
     def _record_file(self) -> Path:
         return self.folder / "experiment.json"
 
+    def exists(self) -> bool:
+        """Whether there is an experiment in the folder."""
+        return self._record_file.is_file()
+
     def create(self, record: ExperimentRecord) -> None:
         """Take a new or empty folder."""
         if self.folder.is_dir() and any(self.folder.iterdir()):

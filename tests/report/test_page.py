@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shlex
+import shutil
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
@@ -280,6 +281,14 @@ def test_the_command_line_writes_a_report(whole: Path, tmp_path: Path, capsys: p
     assert exit_.value.code == 0
     assert "er.html; 26 pictures and tables in" in capsys.readouterr().out
     read_page(tmp_path / "deep" / "er.html")
+
+
+def test_a_folder_of_run_directories_stands_for_them(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole / "run", tmp_path / "many" / "first")
+    shutil.copytree(whole / "run", tmp_path / "many" / "second")
+    (tmp_path / "many" / "a file").write_text("")
+    page, *_ = write_report([tmp_path / "many"], tmp_path / "report.html")
+    assert "<title>pens: first, second</title>" in page.read_text()
 
 
 def test_foreign_and_damaged_folders_are_refused_in_words(whole: Path, tmp_path: Path) -> None:

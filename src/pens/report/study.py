@@ -53,9 +53,9 @@ class Study:
 
 
 def read_studies(folders: Sequence[Path]) -> list[Study]:
-    """The experiments of these folders, each named after its folder."""
+    """The experiments of these folders, or of the folders in them, each named after its folder."""
     studies: list[Study] = []
-    for folder in folders:
+    for folder in (run for named in folders for run in _run_directories(named)):
         place = folder.resolve()
         if any(study.folder.resolve() == place for study in studies):
             raise RunDirError(f"{folder} is named twice: name each run directory once")
@@ -68,6 +68,13 @@ def read_studies(folders: Sequence[Path]) -> list[Study]:
         names = ", ".join(str(folder) for folder in folders)
         raise RunDirError(f"{names}: no run is complete yet, so there is nothing to report: pens run --resume DIR")
     return studies
+
+
+def _run_directories(folder: Path) -> list[Path]:
+    """The folder itself, or the run directories in it, if it is none and holds some (as that of `pens reproduce`)."""
+    if ExperimentDir(folder).exists() or not folder.is_dir():
+        return [folder]
+    return sorted(f for f in folder.iterdir() if ExperimentDir(f).exists()) or [folder]
 
 
 def _check(folder: Path, run: RunResult, num_peers: int) -> None:
