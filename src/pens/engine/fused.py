@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from pens.engine.homes import Homes, Wanted
 from pens.engine.patterns import is_halving, is_plain_convolution
-from pens.engine.seam import one_or_many
+from pens.engine.seam import one_or_many, whole
 
 # ruff: noqa: N803, N806  (Triton's constants are written in capitals)
 
@@ -257,8 +257,7 @@ class _Stacked(torch.autograd.Function):
         peers, batch, channels, height, width = x.shape
         rows, out = w.shape[1:]
         ph, pw = (height + 2 * pad - kernel + 1) // 2, (width + 2 * pad - kernel + 1) // 2
-        w = w if w.stride()[1:] == (out, 1) else w.contiguous()
-        b = b if b.stride(1) == 1 else b.contiguous()
+        w, b = whole(w), whole(b)
         y = x.new_empty((peers, batch, ph, pw, out), dtype=dtype)
         source = torch.empty(y.shape, dtype=torch.int8, device=x.device)
         tile = 64 if precision == "bf16" else 32
@@ -346,9 +345,8 @@ class FusedConv2d(nn.Conv2d):
         """x [batch, channel, height, width] → [batch, out channel, height / 2, width / 2]"""
         kernel = self.weight.permute(2, 3, 1, 0).reshape(-1, self.out_channels)  # [tap × channel, out channel]
         bias = self.bias if self.bias is not None else kernel.new_zeros(self.out_channels)
-        wanted = self.homes.take(f"{self.name}.weight", f"{self.name}.bias" if self.bias is not None else None)
         how = (self.kernel_size[0], self.padding[0], self.precision, self.dtype)
-        out: Tensor = _OneOrMany.apply(x, kernel, bias, *how, wanted)
+        out: Tensor = _OneOrMany.apply(x, kernel, bias, *how, self.homes.take(self.name))
         return out.permute(0, 3, 1, 2)
 
 

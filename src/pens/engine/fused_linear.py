@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pens.engine.fused import product, stages
 from pens.engine.homes import Homes, Wanted
-from pens.engine.seam import one_or_many
+from pens.engine.seam import one_or_many, whole
 
 # ruff: noqa: N803  (Triton's constants are written in capitals)
 
@@ -120,9 +120,7 @@ class _Stacked(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor, relu: bool, precision: str, wanted: Wanted) -> Tensor:
         peers, count, inputs = x.shape
         outputs = w.shape[1]
-        x = x if x.stride()[1:] == (inputs, 1) else x.contiguous()
-        w = w if w.stride()[1:] == (inputs, 1) else w.contiguous()
-        b = b if b.stride(1) == 1 else b.contiguous()
+        x, w, b = whole(x), whole(w), whole(b)
         y = x.new_empty((peers, count, outputs))
         ctx.sizes = (count, inputs, outputs, relu, precision)
         _forward[(peers, triton.cdiv(count, 16), triton.cdiv(outputs, _block(outputs)))](
@@ -170,9 +168,8 @@ class FusedLinear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """x [..., input] → [..., output]"""
         bias = self.bias if self.bias is not None else self.weight.new_zeros(self.out_features)
-        wanted = self.homes.take(f"{self.name}.weight", f"{self.name}.bias" if self.bias is not None else None)
         rows = x.reshape(-1, self.in_features)
-        out: Tensor = _OneOrMany.apply(rows, self.weight, bias, self.relu, self.precision, wanted)
+        out: Tensor = _OneOrMany.apply(rows, self.weight, bias, self.relu, self.precision, self.homes.take(self.name))
         return out.reshape(*x.shape[:-1], self.out_features)
 
 

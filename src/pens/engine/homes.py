@@ -37,8 +37,10 @@ class Homes:
         """For the next forward pass, in place of those of the last."""
         self._open = dict(homes)
 
-    def take(self, weight: str, bias: str | None) -> Wanted:
-        return Wanted(self._open.pop(weight, None), self._open.pop(bias, None) if bias else None)
+    def take(self, layer: str) -> Wanted:
+        """A layer's own, by its name."""
+        weight, bias = (self._open.pop(f"{layer}.{part}".lstrip("."), None) for part in ("weight", "bias"))
+        return Wanted(weight, bias)
 
 
 def _memory(home: Tensor | None, shape: tuple[int, ...], device: torch.device) -> Tensor:

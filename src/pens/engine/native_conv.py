@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pens.engine.native import Shape, kernels
 from pens.engine.patterns import is_halving, is_plain_convolution
-from pens.engine.seam import one_or_many
+from pens.engine.seam import one_or_many, whole
 
 
 class _Stacked(torch.autograd.Function):
@@ -18,7 +18,7 @@ class _Stacked(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor, shape: Shape) -> Tensor:
-        w, b = _whole(w), _whole(b)
+        w, b = whole(w), whole(b)
         y, source = kernels().forward(shape, x, w, b)
         ctx.save_for_backward(x, w, source)
         ctx.shape = shape
@@ -29,11 +29,6 @@ class _Stacked(torch.autograd.Function):
         x, w, source = ctx.saved_tensors
         dx, dw, db = kernels().backward(ctx.shape, x, w, g.contiguous(), source, ctx.needs_input_grad[0])
         return None if dx is None else dx.permute(0, 1, 4, 2, 3), dw, db, None
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    """Peers may lie apart, as rows do; what belongs to one lies together."""
-    return tensor if tensor[0].is_contiguous() else tensor.contiguous()
 
 
 _OneOrMany = one_or_many(_Stacked)

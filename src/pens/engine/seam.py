@@ -42,3 +42,8 @@ def one_or_many(stacked: Any) -> Any:
             return stacked.apply(*stacks, *how), 0
 
     return OneOrMany
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Peers may lie apart, as rows do; what belongs to one lies together.  [peer, ...]"""
+    return tensor if tensor[0].is_contiguous() else tensor.contiguous()
