@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pens.messages import (
     Action,
+    Answered,
     Drop,
     Event,
     Finish,
@@ -52,6 +53,10 @@ def model(owner: int, version: int = 1) -> ModelRef:
 
 def received(owner: int, version: int = 1) -> Received:
     return Received(model(owner, version))
+
+
+def answered(request: Request, version: int = 1) -> Answered:
+    return Answered(tuple(model(source, version) for source in request.sources))
 
 
 def started(a_plan: Plan) -> Peer:
@@ -229,22 +234,30 @@ def test_a_round_asks_different_peers_for_their_models() -> None:
     assert isinstance(request, Request)
     assert len(set(request.sources)) == 4
     assert 0 not in request.sources
-    actions: list[Action] = []
-    for source in request.sources:
-        actions += it.handle(received(source))
+    actions = it.handle(answered(request))
     assert actions == [Update(tuple(model(s) for s in request.sources), None, 3, may_stop=True)]
+
+
+@given(st.integers(1, 7), st.booleans())
+def test_an_answer_does_what_its_models_do_one_by_one(count: int, searching: bool) -> None:
+    search = Search(count, 1, rounds=2, samplings_per_round=2, epochs=5) if searching else None
+    together, one_by_one = (started(plan("pull", n_peers=count, search=search)) for _ in range(2))
+    (request,) = together.handle(Wake())
+    assert one_by_one.handle(Wake()) == [request]
+    assert isinstance(request, Request)
+    apart = [action for source in request.sources for action in one_by_one.handle(received(source))]
+    assert together.handle(answered(request)) == apart
+    assert together.state() == one_by_one.state()
 
 
 def test_a_round_of_step_one_samples_several_times() -> None:
     it = started(plan("pull", search=Search(2, 1, rounds=1, samplings_per_round=2, epochs=5)))
     (request,) = it.handle(Wake())
     assert isinstance(request, Request)
-    it.handle(received(request.sources[0]))
-    score, again = it.handle(received(request.sources[1]))
+    score, again = it.handle(answered(request))
     assert isinstance(score, Score)
     assert isinstance(again, Request)
-    it.handle(received(again.sources[0], 9))
-    (update,) = it.handle(received(again.sources[1], 9))
+    (update,) = it.handle(answered(again, 9))
     assert isinstance(update, Update)
     assert update.top_m == 1
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pens.config import Method, Settings
 from pens.data.scenarios import Federation, PeerData, rotated_federation
-from pens.messages import ModelRef, PeerId, Received, Request, Score, Update
+from pens.messages import Answered, ModelRef, PeerId, Request, Score, Update
 from pens.simulator import advance_together
 from tests.conftest import TINY, tiny_dataset
 from tests.fakes import fake_simulation, fake_simulations
@@ -282,8 +282,8 @@ def test_in_rounds_all_peers_pull_from_one_snapshot() -> None:
     run(simulation(tiny(patience=50), "random", log=log))
     versions: dict[float, set[int]] = {}
     for time, _, event, _ in log.entries:
-        if isinstance(event, Received):
-            versions.setdefault(time, set()).add(event.model.version)
+        if isinstance(event, Answered):
+            versions.setdefault(time, set()).update(model.version for model in event.models)
     assert versions == {float(r): {r} for r in range(1, 6)}
 
 

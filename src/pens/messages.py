@@ -1,6 +1,6 @@
 """What happens to a peer (events) and what it wants done (actions). Plain data: no tensors, clock, socket or file.
 
-    Event  = Start | Wake | Received | Updated | Selected
+    Event  = Start | Wake | Received | Answered | Updated | Selected
     Action = Send | Request | WakeAfter | Score | Update | Select | Drop | Finish
 
 A driver turns actions into events: the simulator in virtual time and in batches, a networked node in real time.
@@ -42,6 +42,13 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """ONRECEIVEMODEL for all models of a `Request`: they come together, since many single events take long."""
+
+    models: tuple[ModelRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Updated:
     """The `Update` in progress is complete; the peer's model is the new one."""
 
@@ -53,7 +60,7 @@ class Selected:
     neighbours: tuple[PeerId, ...]
 
 
-Event = Start | Wake | Received | Updated | Selected
+Event = Start | Wake | Received | Answered | Updated | Selected
 
 # --- actions ----------------------------------------------------------------------------------------------------------
 
@@ -67,7 +74,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Pull the current models of some peers; each comes back as `Received`."""
+    """Pull the current models of some peers, which come back as `Answered`."""
 
     sources: tuple[PeerId, ...]
 

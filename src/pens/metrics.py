@@ -43,13 +43,14 @@ class Traffic:
         counts: Array = self.at_update.column("received")[order][begins + version - 1]
         return counts
 
-    def count(self, kind: Kind, peer: PeerId, time: float) -> None:
-        """One more model. Times never decrease."""
-        self._heard[peer] += kind == "received"
+    def count(self, kind: Kind, peer: PeerId, time: float, models: int = 1) -> None:
+        """One more model, or several. Times never decrease."""
+        if kind == "received":
+            self._heard[peer] += models
         if time <= self._certain_until:
-            getattr(self, kind)[peer] += 1
+            getattr(self, kind)[peer] += models
         else:
-            self._uncertain.append((time, kind, peer))
+            self._uncertain.extend([(time, kind, peer)] * models)
 
     def settle(self, until: float) -> None:
         """All up to that time did happen."""

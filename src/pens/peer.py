@@ -30,6 +30,7 @@ from typing import Any, Literal
 from pens import rng
 from pens.messages import (
     Action,
+    Answered,
     Drop,
     Event,
     Finish,
@@ -109,6 +110,8 @@ class Peer:
                 return self._main()
             case Received(model):
                 return self._on_receive_model(model)
+            case Answered(models):
+                return self._on_answer(models)
             case Updated():
                 return self._on_updated()
             case Selected(neighbours):
@@ -154,7 +157,8 @@ class Peer:
 
     def _sample(self) -> list[Action]:
         """RANDOMPEER, as often as models are waited for."""
-        return [Request(tuple(self._random().sample(self.neighbours, self._threshold())))]
+        places = self._random().sample(range(len(self.neighbours)), self._threshold())
+        return [Request(tuple(self.neighbours[place] for place in places))]
 
     def _next_wait(self) -> float:
         return self.plan.interval * (1 + self.plan.jitter * (2 * self._number() - 1))
@@ -169,6 +173,12 @@ class Peer:
         older = self._buffer.pop(model.owner, None)
         self._buffer[model.owner] = model
         return [*([Drop(older, "replaced")] if older else []), *self._merge_if_full()]
+
+    def _on_answer(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        """As many as were waited for, of different peers, all of them asked: there is nothing to refuse or replace."""
+        for model in models:
+            self._buffer[model.owner] = model
+        return self._merge_if_full()
 
     def _accepts(self, sender: PeerId) -> bool:
         return self.phase == "searching" or self.plan.accept_anyone or sender in self.neighbours

@@ -12,7 +12,7 @@ import math
 from collections import deque
 from typing import Any
 
-from pens.messages import Event, ModelRef, PeerId, Received, Start, Updated, Wake
+from pens.messages import Answered, Event, ModelRef, PeerId, Received, Start, Updated, Wake
 
 Entry = tuple[float, int, PeerId, Event]
 _BARE: dict[str, Event] = {"start": Start(), "wake": Wake(), "updated": Updated()}
@@ -69,9 +69,19 @@ class EventQueue:
 
 def _encode(event: Event) -> list[Any]:
     if isinstance(event, Received):
-        return ["received", event.model.owner, event.model.version]
+        return ["received", *event.model]
+    if isinstance(event, Answered):
+        return ["answered", *map(list, event.models)]
     return [_NAME[type(event)]]
 
 
-def _decode(name: str, *model: int) -> Event:
-    return Received(ModelRef(PeerId(model[0]), model[1])) if name == "received" else _BARE[name]
+def _decode(name: str, *values: Any) -> Event:
+    if name == "received":
+        return Received(_ref(*values))
+    if name == "answered":
+        return Answered(tuple(_ref(*value) for value in values))
+    return _BARE[name]
+
+
+def _ref(owner: int, version: int) -> ModelRef:
+    return ModelRef(PeerId(owner), version)

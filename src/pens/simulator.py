@@ -31,6 +31,7 @@ from pens.learners import Learners
 from pens.links import Links
 from pens.messages import (
     Action,
+    Answered,
     Drop,
     Event,
     Finish,
@@ -182,6 +183,8 @@ class Simulator:
             self._exchange_model(me)
         if isinstance(event, Received):
             self.traffic.count("received", me, self._queue.now)
+        if isinstance(event, Answered):
+            self.traffic.count("received", me, self._queue.now, len(event.models))
         actions = self.peers[me].handle(event)
         if self._trace:
             self._trace(self._queue.now, me, event, actions)
@@ -191,10 +194,9 @@ class Simulator:
     def _act(self, me: PeerId, action: Action) -> None:
         match action:
             case Send(to):
-                self._deliver(me, to, self._schedule.links.latency)
+                self._queue.put(self._schedule.links.latency, to, Received(self._sent_by(me)))
             case Request(sources):
-                for source in sources:
-                    self._deliver(source, me, 0.0)
+                self._queue.put(0.0, me, Answered(tuple(map(self._sent_by, sources))))
             case WakeAfter(delay):
                 self._queue.put(delay, me, Wake())
             case Score():
@@ -216,11 +218,10 @@ class Simulator:
                 self._num_going -= self._is_going(me)
                 self._finish_times[me] = self._queue.now
 
-    def _deliver(self, sender: PeerId, receiver: PeerId, delay: float) -> None:
-        """Put the sender's model, as it is now, on its way."""
-        model = self.learners.retain(self.current[sender])
+    def _sent_by(self, sender: PeerId) -> ModelRef:
+        """The sender's model, as it is now, on its way."""
         self.traffic.count("sent", sender, self._queue.now)
-        self._queue.put(delay, receiver, Received(model))
+        return self.learners.retain(self.current[sender])
 
     def _exchange_model(self, me: PeerId) -> None:
         coming = self._coming[me]

@@ -27,10 +27,11 @@ class Others(Sequence[PeerId]):
     def __getitem__(self, index: int | slice) -> PeerId | list[PeerId]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
+        count = len(self._members) - 1
+        place = index if index >= 0 else index + count
+        if not 0 <= place < count:
             raise IndexError(index)
-        index %= len(self)
-        return PeerId(self._members[index + (index >= self._mine)])
+        return PeerId(self._members[place if place < self._mine else place + 1])
 
     def __contains__(self, peer: object) -> bool:
         if not isinstance(peer, int):

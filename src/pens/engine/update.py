@@ -67,11 +67,15 @@ class StackUpdate:
             for _ in range(_WARM_UPS):
                 self._rewind()
                 self.step()
+            self._rewind()
+            graph = torch.cuda.CUDAGraph()
+            graph.capture_begin(pool=pool)  # `torch.cuda.graph` also empties the allocator's cache, each time
+            try:
+                self.step()
+            finally:
+                graph.capture_end()
         torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        self._rewind()
-        with torch.cuda.graph(self._graph, pool=pool):
-            self.step()
+        self._graph = graph
 
     def run(self, rows: Tensor, slots: Sequence[int], visits: Visits) -> tuple[Tensor, Tensor]:
         """Take all steps.  rows [peer, size] → new rows, and the mean loss over the last epoch [peer]
