@@ -27,12 +27,14 @@ _CIFAR10 = {
     "peers": 100,
     "train_per_peer": 400,
     "val_per_peer": 100,
+    "patience": 100,  # docs/decisions/0017
 }
 _FASHION = {
     "dataset": "fashion-mnist",
     "peers": 100,
     "train_per_peer": 500,
     "val_per_peer": 100,
+    "patience": 100,
 }
 _LAPTOP = {
     "peers": 20,
