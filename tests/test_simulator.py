@@ -41,6 +41,8 @@ scenarios = st.fixed_dictionaries(
         "own_in_merge": st.booleans(),
         "accept": st.sampled_from(["neighbours", "anyone"]),
         "tested": st.sampled_from(["best", "last"]),
+        "admit": st.booleans(),
+        "admission_trials": st.integers(1, 2),
     }
 )
 methods = st.sampled_from(GOSSIP)
@@ -294,16 +296,16 @@ def test_in_rounds_every_peer_asks_for_n_peers_models_each_round() -> None:
     assert asked == Counter(dict.fromkeys(range(6), 5))
     assert simulator.traffic.received == [15] * 6
     assert sum(simulator.traffic.sent) == 90
-    assert [m.total() for m in simulator.learners.merges] == [15] * 6
+    assert [m.total() for m in simulator.learners.merges.values()] == [15] * 6
 
 
 def test_step_one_counts_every_sampling_and_merges_the_last() -> None:
     simulator = run(simulation(tiny(patience=50, step1_rounds=3, step1_samplings=4, n_sampled=3, m=2), "pens"))
-    for tally in simulator.learners.tallies:
+    for tally in simulator.learners.tallies.values():
         assert tally.samplings == 12
         assert tally.sampled.total() == 36
         assert tally.selected.total() == 24
-    assert simulator.learners.scored == [36] * 6
+    assert list(simulator.learners.scored.values()) == [36] * 6
     searching = [r for r in simulator.learners.history if r.searching and r.version > 1]
     assert {r.merged for r in searching} == {2}
     assert len(searching) == 18
@@ -330,7 +332,7 @@ def test_models_are_let_go_when_nobody_needs_them() -> None:
 def test_a_peer_that_stopped_early_works_no_more_and_serves_its_best_model() -> None:
     simulator = run(simulation(tiny(rounds=40, patience=2, window=1), "random"))
     learners = simulator.learners
-    assert all(np.isfinite(learners.stop_times))
+    assert all(map(np.isfinite, learners.stop_times.values()))
     assert learners.num_updates < 6 * 41
     last = {r.peer: r for r in learners.history.sorted()}
     for peer, record in last.items():
@@ -348,7 +350,7 @@ def test_the_tested_model_is_the_best_on_validation_or_the_last() -> None:
         history = [r for r in best.history.sorted() if r.peer == peer and not r.searching]
         means = [np.mean([r.val_accuracy for r in history[max(0, i - 4) : i + 1]]) for i in range(len(history))]
         first = next(i for i, mean in enumerate(means) if mean > max(means) - 1e-9)
-        kept = best._best[peer]
+        kept = best._best[PeerId(peer)]
         assert kept is not None
         assert kept.version == history[first].version
     assert list(last.history) == list(best.history)

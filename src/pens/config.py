@@ -114,6 +114,10 @@ class PensSettings(Section):
     """What "more than expected" compares with. auto: uniform in rounds, received in async."""
     significance: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     """0: more than expected (paper). Else such a count must, by chance alone, be less probable than this."""
+    admit: bool = False
+    """async only: whether strangers whose models do well become neighbours in step 2, as late joiners must."""
+    admission_trials: Count = 6
+    """A stranger is judged at least so often before that."""
 
 
 class StoppingSettings(Section):

@@ -336,7 +336,7 @@ class Experiment:
 
     def _measure(self, run: Running) -> RunResult:
         simulator, federation = run.simulator, self.federation(run.seed)
-        learners, traffic = simulator.learners, simulator.traffic
+        learners, traffic, neighbours = simulator.learners, simulator.traffic, simulator.neighbours()
         tests = SampleStack(federation.tests, self._torch_device)
         rows = learners.tested_rows()
         if run.method == "central":
@@ -352,14 +352,14 @@ class Experiment:
             accuracy=accuracy,
             kinds=federation.kinds,
             kind_names=federation.kind_names,
-            agreement=neighbour_agreement(simulator.selections, federation.kinds),
-            neighbours={int(p): tuple(int(n) for n in ns) for p, ns in sorted(simulator.selections.items())},
+            agreement=neighbour_agreement(neighbours, federation.kinds),
+            neighbours={int(p): tuple(int(n) for n in ns) for p, ns in sorted(neighbours.items())},
             communication=Communication(
                 sent=np.array(traffic.sent),
                 received=np.array(traffic.received),
                 refused=np.array(traffic.refused),
-                merged=np.array([m.total() for m in learners.merges]),
-                scored=np.array(learners.scored),
+                merged=np.array([m.total() for m in learners.merges.values()]),
+                scored=np.array(list(learners.scored.values())) + simulator.judged(),
                 model_bytes=4 * self._engine.network.size,
             ),
             pairs=_pairs(learners),
@@ -401,7 +401,19 @@ def build_simulator(
     trace: Trace | None = None,
 ) -> Simulator:
     """One method with one seed, ready to run. `models` [peer, size]: untrained."""
-    rules = LearningRules(
+    learners = Learners(workshop, first_slot, models, learning_rules(settings, method, seed))
+    plan = build_plan(settings, method)
+    members = federation.members()
+    peers = [
+        Peer(PeerId(p), seed, plan, _reachable(method, federation, members, PeerId(p))) for p in range(len(models))
+    ]
+    rule = selection_rule(settings, len(models)) if method == "pens" else None
+    return Simulator(peers, learners, _schedule(settings, plan), rule, trace, settings.pens.admission_trials)
+
+
+def learning_rules(settings: Settings, method: Method, seed: int) -> LearningRules:
+    """What all peers of a run have in common when they compute."""
+    return LearningRules(
         recipe=_recipe(settings, method),
         stopping=_stopping(settings, method),
         own_in_merge=settings.gossip.own_in_merge,
@@ -410,14 +422,6 @@ def build_simulator(
         score_samples=settings.pens.score_samples,
         max_batch=settings.engine.max_batch,
     )
-    learners = Learners(workshop, first_slot, models, rules)
-    plan = build_plan(settings, method)
-    members = federation.members()
-    peers = [
-        Peer(PeerId(p), seed, plan, _reachable(method, federation, members, PeerId(p))) for p in range(len(models))
-    ]
-    rule = selection_rule(settings, len(models)) if method == "pens" else None
-    return Simulator(peers, learners, _schedule(settings, plan), rule, trace)
 
 
 def build_plan(settings: Settings, method: Method) -> Plan:
@@ -436,6 +440,7 @@ def build_plan(settings: Settings, method: Method) -> Plan:
         interval=settings.timing.interval,
         jitter=settings.timing.jitter,
         give_up=settings.timing.give_up,
+        admit=method == "pens" and pens.admit,
     )
 
 
@@ -514,7 +519,8 @@ def _all_warnings(simulator: Simulator) -> list[str]:
 
 def _pairs(learners: Learners) -> Pairs:
     columns: list[list[int]] = [[], [], [], [], []]
-    for peer, (merges, tally) in enumerate(zip(learners.merges, learners.tallies, strict=True)):
+    for peer, merges in learners.merges.items():
+        tally = learners.tallies[peer]
         for other in sorted(set(merges) | set(tally.sampled)):
             row = (peer, other, merges[other], tally.selected[other], tally.sampled[other])
             for column, value in zip(columns, row, strict=True):

@@ -1,7 +1,7 @@
 """What happens to a peer (events) and what it wants done (actions). Plain data: no tensors, clock, socket or file.
 
     Event  = Start | Wake | Received | Updated | Selected
-    Action = Send | Request | WakeAfter | Score | Update | Select | Drop | Finish
+    Action = Send | Request | WakeAfter | Score | Judge | Update | Select | Drop | Finish
 
 A driver turns actions into events: the simulator in virtual time and in batches, a networked node in real time.
 """
@@ -39,6 +39,8 @@ class Received:
     """ONRECEIVEMODEL: a model came from `model.owner`."""
 
     model: ModelRef
+    answer: bool = False
+    """Whether it came as an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Updated:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The answer to `Select`."""
+    """The answer to `Select`, and to `Judge`: who the neighbours are from now on."""
 
     neighbours: tuple[PeerId, ...]
 
@@ -63,6 +65,8 @@ class Send:
     """Push the peer's current model, as it is now, to another peer."""
 
     to: PeerId
+    answer: bool = False
+    """In return for one of its models. An answer is never answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,18 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Judge:
+    """Score the models of strangers beside those of neighbours, on the peer's own training data, and count who wins.
+
+    Comes before the `Update` that merges the neighbours' models; answered by `Selected` when that is complete, before
+    `Updated`.
+    """
+
+    strangers: tuple[ModelRef, ...]
+    against: tuple[ModelRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Update:
     """The one expensive action: choose among the models, average with the peer's own, train, validate, keep the best.
 
@@ -103,7 +119,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """SELECTNEIGHBORS: end step 1. Answered by `Selected`; the one place where numbers come back to a peer."""
+    """SELECTNEIGHBORS: end step 1. Answered by `Selected`, the one event that brings numbers back to a peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,4 +135,4 @@ class Finish:
     """The peer has done its updates. It goes on serving its model to others."""
 
 
-Action = Send | Request | WakeAfter | Score | Update | Select | Drop | Finish
+Action = Send | Request | WakeAfter | Score | Judge | Update | Select | Drop | Finish

@@ -69,9 +69,12 @@ class EventQueue:
 
 def _encode(event: Event) -> list[Any]:
     if isinstance(event, Received):
-        return ["received", event.model.owner, event.model.version]
+        return ["received", event.model.owner, event.model.version, *([True] if event.answer else [])]
     return [_NAME[type(event)]]
 
 
 def _decode(name: str, *model: int) -> Event:
-    return Received(ModelRef(PeerId(model[0]), model[1])) if name == "received" else _BARE[name]
+    if name == "received":
+        owner, version, *answer = model
+        return Received(ModelRef(PeerId(owner), version), bool(answer))
+    return _BARE[name]
