@@ -51,7 +51,7 @@ def round_tensors(tensors: Tensor, form: WireForm) -> Tensor:
     if not is_rounded(tensors, form):
         return tensors
     rounded = tensors.half().float() if form == "fp16" else from_int8(*to_int8(tensors))
-    held = torch.isfinite(rounded.flatten(1)).all(1)
+    held = torch.isfinite(rounded).reshape(len(rounded), -1).all(1)
     return torch.where(held.view(-1, *[1] * (tensors.dim() - 1)), rounded, tensors)
 
 
