@@ -52,6 +52,7 @@ LAYERS = [
     "metrics",
     "jobs",
     "curves",
+    "received",
     "learners",
     "simulator",
     "results",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pens.config import WireForm
 from pens.engine.layout import Layout
-from pens.engine.rounding import round_rows, round_tensors, to_int8
+from pens.engine.rounding import model_bytes, round_rows, round_tensors, to_int8
 from tests.network.models import any_model
 
 FORMS: tuple[WireForm, ...] = get_args(WireForm)
@@ -80,3 +80,8 @@ def test_rows_are_rounded_each_for_itself(form: WireForm) -> None:
     assert torch.equal(rounded, rows) == (form == "fp32")
     for name, tensors in layout.tensors(rows).items():
         assert torch.equal(layout.tensors(rounded)[name], round_tensors(tensors, form))
+
+
+def test_what_a_model_weighs() -> None:
+    layout = Layout.stored({"w": torch.Size([3, 2, 2]), "b": torch.Size([3])}, {"mean": torch.Size([2])})
+    assert [model_bytes(layout, form) for form in FORMS] == [4 * 17, 2 * 17, 12 + 4 * 3 + 4 * 5]

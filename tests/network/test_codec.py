@@ -207,7 +207,24 @@ class Vandal:
         self._random = np.random.default_rng(seed)
         self._whole = [encode(small_model(), form) for form in FORMS]
         self._parts = [split(payload) for payload in self._whole]
-        self._words = [0, -1, 2**31, 2**63, 10**30, 1e308, None, True, "", "F32", "F16", "I8", "BOOL", [], [[]], {}]
+        self._words: list[object] = [
+            0,
+            -1,
+            2**31,
+            2**63,
+            10**30,
+            1e308,
+            None,
+            True,
+            "",
+            "F32",
+            "F16",
+            "I8",
+            "BOOL",
+            [],
+            [[]],
+            {},
+        ]
 
     def message(self) -> bytes:
         ways = (self._flip, self._cut, self._splice, self._lie, self._rename, self._fill, self._nest, self._noise)

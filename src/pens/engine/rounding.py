@@ -61,3 +61,14 @@ def round_rows(rows: Tensor, layout: Layout, form: WireForm) -> Tensor:
     for place in (*layout.trained, *layout.kept):
         place.view(rounded).copy_(round_tensors(place.view(rows), form))
     return rounded
+
+
+def model_bytes(layout: Layout, form: WireForm) -> int:
+    """What a model's numbers weigh in a form, with their scales and without any header."""
+    return sum(_tensor_bytes(place.shape, form) for place in (*layout.trained, *layout.kept))
+
+
+def _tensor_bytes(shape: torch.Size, form: WireForm) -> int:
+    if form == "int8" and len(shape) > 1:
+        return shape.numel() + 4 * shape[0]
+    return shape.numel() * (2 if form == "fp16" else 4)
