@@ -22,6 +22,7 @@ from pens.errors import SettingsError
 
 Method = Literal["pens", "random", "local", "oracle", "central"]
 METHODS: tuple[Method, ...] = get_args(Method)
+WireForm = Literal["fp32", "fp16", "int8"]
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -94,6 +95,8 @@ class GossipSettings(Section):
     """Whether a peer's own model is part of the average."""
     accept: Literal["neighbours", "anyone"] = "neighbours"
     """async only: whose models a peer merges once it has neighbours."""
+    wire: WireForm = "fp32"
+    """How models travel: fp16 takes half, int8 a quarter of the bytes; receivers get them rounded."""
 
 
 class PensSettings(Section):

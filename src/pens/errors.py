@@ -8,6 +8,7 @@
     │   └── NotEnoughData  the scenario asks for more samples than there are
     ├── NetworkError       an nn.Module that a stack of models cannot run
     ├── DeviceError        a device that this machine does not have
+    ├── PayloadError       bytes from another peer that are not the model they should be
     ├── RunDirError        a run directory that is taken, missing, damaged or of other settings
     ├── ReportError        a report that cannot be written
     └── Interrupted        the user asked for a stop; the run can be resumed
@@ -49,6 +50,10 @@ class NetworkError(PensError):
 
 class DeviceError(PensError):
     """A device that is not there."""
+
+
+class PayloadError(PensError):
+    """Bytes that are not a model of the expected shape, or a model that cannot be put into bytes."""
 
 
 class RunDirError(PensError):

@@ -40,6 +40,7 @@ from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, forget_peak_memory, peak_memory_bytes, resolve_device
 from pens.engine.optimizers import Recipe
+from pens.engine.rounding import model_bytes
 from pens.engine.training import Engine, new_engine
 from pens.errors import Interrupted, RunDirError, SettingsError
 from pens.learners import Learners, LearningRules
@@ -360,7 +361,7 @@ class Experiment:
                 refused=np.array(traffic.refused),
                 merged=np.array([m.total() for m in learners.merges.values()]),
                 scored=np.array(list(learners.scored.values())) + simulator.judged(),
-                model_bytes=4 * self._engine.network.size,
+                model_bytes=model_bytes(self._engine.network.stored, self.record.settings.gossip.wire),
             ),
             pairs=_pairs(learners),
             history=_history(learners, traffic),
@@ -421,6 +422,7 @@ def learning_rules(settings: Settings, method: Method, seed: int) -> LearningRul
         score_on=settings.pens.score_on,
         score_samples=settings.pens.score_samples,
         max_batch=settings.engine.max_batch,
+        wire=settings.gossip.wire,
     )
 
 

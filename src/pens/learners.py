@@ -29,7 +29,7 @@ from torch import Tensor
 
 from pens import rng
 from pens.calls import Evaluate, Train, Work, Workshop, evaluate, train
-from pens.config import StoppingSettings
+from pens.config import StoppingSettings, WireForm
 from pens.curves import Curves, UpdateRecord
 from pens.engine.batches import Subset
 from pens.engine.optimizers import Recipe
@@ -37,6 +37,7 @@ from pens.jobs import JobGraph, Judging, Scoring, Updating
 from pens.ledger import Ledger
 from pens.messages import Judge, ModelRef, PeerId, Score, Update
 from pens.policies import EarlyStopping, Tally, Trials, is_win, select_top_m
+from pens.received import ReceivedModels
 
 T = TypeVar("T")
 
@@ -57,6 +58,8 @@ class LearningRules:
     """Models are compared on so many of the receiver's training samples; None: all."""
     max_batch: int = 0
     """At most so many updates, or comparisons, at once; 0: all that are ready."""
+    wire: WireForm = "fp32"
+    """How models travel: received ones are rounded so, a peer's own is not."""
 
 
 class Learners:
@@ -76,6 +79,7 @@ class Learners:
         """
         self.workshop, self.rules = workshop, rules
         self.models = workshop.models
+        self._received = ReceivedModels(self.models, workshop.engine.network.stored, rules.wire)
         self._peers = tuple(PeerId(p) for p in range(len(first_models))) if peers is None else tuple(peers)
         self._slot = {peer: first_slot + place for place, peer in enumerate(self._peers)}
         self._rows: dict[ModelRef, int] = {}
@@ -120,6 +124,7 @@ class Learners:
         self._uses[ref] -= 1
         if self._uses[ref] == 0:
             del self._uses[ref]
+            self._received.forget(ref)
             if ref in self._rows:
                 self.models.release(self._rows.pop(ref))
 
@@ -185,7 +190,8 @@ class Learners:
         """Score the models of each job on its peer's own data, and choose the top m."""
         drawn = [(job, self._draw(job)) for job in jobs]
         pairs = list(dict.fromkeys((ref, job.peer, draw) for job, draw in drawn for ref in job.models))
-        rows, slots = [self._rows[ref] for ref, _, _ in pairs], self._slots([peer for _, peer, _ in pairs])
+        rows = self._received.rows([ref for ref, _, _ in pairs], self._rows)
+        slots = self._slots([peer for _, peer, _ in pairs])
         size = self.rules.score_samples
         subset = None if size is None else Subset(size, [draw for _, _, draw in pairs])
         found = yield from evaluate(Evaluate(self.rules.score_on, rows, slots, subset))
@@ -250,8 +256,8 @@ class Learners:
 
     def _merge_group(self, job: Updating) -> list[int]:
         """Algorithm 1, MERGE_SAVED_MODELS: the received models and, unless configured otherwise, the peer's own."""
-        refs = (job.own, *job.models) if self.rules.own_in_merge or not job.models else job.models
-        return [self._rows[ref] for ref in refs]
+        received = self._received.rows(job.models, self._rows)
+        return [self._rows[job.own], *received] if self.rules.own_in_merge or not received else received
 
     def _finish(self, job: Updating, row: int) -> None:
         """Give the job's model its values."""
@@ -280,6 +286,7 @@ class Learners:
         """The update that stops a peer ends with its best model: from now on it serves that one."""
         best = self._best[peer]
         assert best
+        self._received.forget(ref)
         self.models.release(self._rows[ref])
         self._rows[ref] = self.models.retain(self._rows[best])
 
@@ -318,6 +325,7 @@ class Learners:
 
     def let_go(self) -> None:
         """Free the place of all models: other runs may go on."""
+        self._received.let_go()
         for row in self._rows.values():
             self.models.release(row)
         self._rows = {}

@@ -1,0 +1,1 @@
+"""Real peers: one process each, trust by certificates, models over the wire."""
