@@ -1,7 +1,7 @@
 """`pens certs …`: a federation's certificates on the command line. Parsing and printing only.
 
-The libraries that this needs are an extra, so they are imported when a command runs, and who has not installed them gets
-one line that says what to do.
+The libraries that this needs are an extra, so they are imported when a command runs, and who has not installed them
+gets one line that says what to do.
 """
 
 from __future__ import annotations

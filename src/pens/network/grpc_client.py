@@ -1,11 +1,12 @@
 """The calling side: a connection to each member, made for its very certificate, kept open and used again.
 
-Whoever answers at an address is asked for its name and serial number on a first connection, which any member may answer.
-The answer opens a second one, for exactly that certificate (`identity`), and only there is anything said or believed.
+Whoever answers at an address is asked for its name and serial number on a first connection, which any member may
+answer. The answer opens a second one, for exactly that certificate (`identity`), and only there is anything said or
+believed.
 
 A call that finds nobody is tried again, after a random part of a pause that doubles each time. One that was turned
-away, or met somebody else, is not: that will not change. A member that restarts with a new certificate is asked anew who
-it is.
+away, or met somebody else, is not: that will not change. A member that restarts with a new certificate is asked anew
+who it is.
 """
 
 from __future__ import annotations

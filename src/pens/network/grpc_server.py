@@ -1,8 +1,8 @@
 """The listening side: who calls is settled first, then what it may do, and only then are its bytes parsed.
 
 A model comes as a stream: a header, then pieces. The header is judged before any piece is kept. The answer is written
-as soon as it is known, while the sender may still be writing; the stream is then read to its end and thrown away, within
-a few seconds, because a sender whose writes fail cannot see the answer.
+as soon as it is known, while the sender may still be writing; the stream is then read to its end and thrown away,
+within a few seconds, because a sender whose writes fail cannot see the answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How much a member takes from others, and how long it waits for them.
 
-Everything that another member can make us hold or do has a bound here: the size of a message and of a model, the models
-that one sender may send in a while, the bytes on their way in at any moment, the calls in progress, the time each may
-take. Who meets a bound that passes hears BUSY and may come again; who breaks a rule is REFUSED.
+Everything that another member can make us hold or do has a bound here: the size of a message and of a model, the
+models that one sender may send in a while, the bytes on their way in at any moment, the calls in progress, the time
+each may take. Who meets a bound that passes hears BUSY and may come again; who breaks a rule is REFUSED.
 """
 
 from __future__ import annotations

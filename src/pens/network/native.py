@@ -1,14 +1,14 @@
 """What gRPC's C core must be told before it starts, and what it says when it turns somebody away.
 
 TLS 1.3 only. gRPC for Python cannot set a lowest version of TLS, but the C core reads a list of cipher suites for TLS
-1.2 from the environment; those of TLS 1.3 are not affected. The list here asks for RSA certificates, of which a federation
-has none (`identity`): whoever offers TLS 1.2 finds no suite in common. The environment is read once, when gRPC is
-imported first, so `grpc_transport` sets it on import; and the server looks at each caller's version again.
+1.2 from the environment; those of TLS 1.3 are not affected. The list here asks for RSA certificates, of which a
+federation has none (`identity`): whoever offers TLS 1.2 finds no suite in common. The environment is read once, when
+gRPC is imported first, so `grpc_transport` sets it on import; and the server looks at each caller's version again.
 
 Handshakes. A caller without a certificate, with another authority's or an expired one, is turned away inside the C
-core, and Python never hears of it. The C core writes one line to the standard error stream for each, at verbosity `info`. A
-program that wants these in its log sets `native_log_settings()` before the import, reads its own standard error stream
-through a pipe, and asks `refusal_in` about each line.
+core, and Python never hears of it. The C core writes one line to the standard error stream for each, at verbosity
+`info`. A program that wants these in its log sets `native_log_settings()` before the import, reads its own standard
+error stream through a pipe, and asks `refusal_in` about each line.
 """
 
 from __future__ import annotations
