@@ -20,6 +20,7 @@ from pens import experiment
 from pens.config import EngineSettings, Settings, parse_assignments, parse_methods
 from pens.data.sources import survey
 from pens.errors import Interrupted, PensError, SettingsError
+from pens.network.commands import certs
 from pens.presets import PRESETS
 from pens.presets import preset as find_preset
 from pens.report.tables import LEGEND, results_table, size
@@ -36,6 +37,7 @@ from pens.runlog import ExperimentDir
 from pens.watch import PlanWatcher, Watcher, watching
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(certs)
 
 DataDir = Annotated[Path | None, typer.Option(help="Folder to look for data sets in, before all others.")]
 

@@ -1,1 +1,4 @@
-"""Real peers: one process each, trust by certificates, models over the wire."""
+"""Real peers: each organisation runs one, and they gossip models over mutual TLS.
+
+Most of it needs what `pip install 'pens[network]'` brings.
+"""
