@@ -49,6 +49,8 @@ class MemberRecord:
     incarnation: int
     heartbeat: int
     left: bool = False
+    finished: bool = False
+    """It has done its updates, or stopped early, and serves its model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ def encode_table(records: Iterable[MemberRecord]) -> bytes:
             incarnation=record.incarnation,
             heartbeat=record.heartbeat,
             left=record.left,
+            finished=record.finished,
         )
         for record in records
     ]
@@ -70,7 +71,7 @@ def decode_table(data: bytes) -> tuple[MemberRecord, ...]:
 
 def _record(line: wire_pb2.Record) -> MemberRecord:
     address = check_address(Address(line.host, line.port))
-    return MemberRecord(_name(line.name), address, line.incarnation, line.heartbeat, line.left)
+    return MemberRecord(_name(line.name), address, line.incarnation, line.heartbeat, line.left, line.finished)
 
 
 def check_address(address: Address) -> Address:

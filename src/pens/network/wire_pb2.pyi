@@ -20,20 +20,22 @@ class Claim(_message.Message):
     def __init__(self, name: _Optional[str] = ..., serial: _Optional[bytes] = ...) -> None: ...
 
 class Record(_message.Message):
-    __slots__ = ("name", "host", "port", "incarnation", "heartbeat", "left")
+    __slots__ = ("name", "host", "port", "incarnation", "heartbeat", "left", "finished")
     NAME_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
     name: str
     host: str
     port: int
     incarnation: int
     heartbeat: int
     left: bool
-    def __init__(self, name: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., incarnation: _Optional[int] = ..., heartbeat: _Optional[int] = ..., left: _Optional[bool] = ...) -> None: ...
+    finished: bool
+    def __init__(self, name: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., incarnation: _Optional[int] = ..., heartbeat: _Optional[int] = ..., left: _Optional[bool] = ..., finished: _Optional[bool] = ...) -> None: ...
 
 class Table(_message.Message):
     __slots__ = ("records",)
