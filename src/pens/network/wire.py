@@ -131,9 +131,10 @@ def encode_piece(payload: memoryview) -> bytes:
 
 def decode_piece(data: bytes) -> memoryview:
     """A part of a model's bytes. The way in which everybody writes it needs no copy; protobuf reads all others."""
-    tag_and_size = _PAYLOAD_TAG + _varint(max(0, len(data) - _bytes_before_payload(len(data))))
-    if data.startswith(tag_and_size) and len(data) > len(tag_and_size):
-        return memoryview(data)[len(tag_and_size) :]
+    for size_bytes in range(1, min(6, len(data))):
+        before = _PAYLOAD_TAG + _varint(len(data) - 1 - size_bytes)
+        if len(before) == 1 + size_bytes and data.startswith(before):
+            return memoryview(data)[len(before) :]
     return memoryview(parse(wire_pb2.Piece(), data).payload)
 
 
@@ -145,11 +146,6 @@ def _varint(number: int) -> bytes:
         number >>= 7
     groups.append(number)
     return bytes(groups)
-
-
-def _bytes_before_payload(total: int) -> int:
-    """Of a message of this size that is a payload and nothing else: the tag, and the payload's size as varint."""
-    return next(before for before in range(2, 12) if 1 + len(_varint(max(0, total - before))) == before)
 
 
 def encode_receipt(verdict: Verdict) -> bytes:
