@@ -31,6 +31,7 @@ from pens.network.identity import ANY_MEMBER, Credentials, exact_dns_name
 from pens.network.limits import Limits
 from pens.network.transport import Address, Introduction, MemberRecord, Parcel, Traffic, Verdict
 from pens.network.wire import (
+    HEADER,
     check_address,
     decode_claim,
     decode_receipt,
@@ -110,7 +111,9 @@ class MemberCaller:
     async def _deliver(self, to: MemberRecord, parcel: Parcel) -> Verdict:
         size = len(parcel.payload)
         async with self._connection(to.address, to.name) as connection, self._sends:
-            call = connection.channel.stream_stream(f"/{SERVICE}/Deliver")(timeout=self._limits.transfer_s(size))
+            call = connection.channel.stream_stream(f"/{SERVICE}/Deliver")(
+                timeout=self._limits.transfer_s(size), metadata=((HEADER, encode_header(parcel.version, size)),)
+            )
             answer = asyncio.ensure_future(call.read())
             try:
                 await self._write(call, parcel, answer)
@@ -124,13 +127,12 @@ class MemberCaller:
 
     async def _write(self, call: Any, parcel: Parcel, answer: asyncio.Future[Any]) -> None:
         """Write until the receiver has answered; the answer tells what became of a write that failed."""
-        step = self._limits.piece_bytes
+        step, payload = self._limits.piece_bytes, memoryview(parcel.payload)
         with suppress(aio.AioRpcError, asyncio.InvalidStateError):
-            await call.write(encode_header(parcel.version, len(parcel.payload)))
-            for start in range(0, len(parcel.payload), step):
+            for start in range(0, len(payload), step):
                 if answer.done():
                     break
-                piece = parcel.payload[start : start + step]
+                piece = payload[start : start + step]
                 await call.write(encode_piece(piece))
                 self._traffic.bytes_out += len(piece)
             await call.done_writing()

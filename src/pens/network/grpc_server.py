@@ -1,6 +1,6 @@
 """The listening side: who calls is settled first, then what it may do, and only then are its bytes parsed.
 
-A model comes as a stream: a header, then pieces. The header is judged before any piece is kept. The answer is written
+A model is announced in the metadata of its call, and judged before any of its pieces is read. The answer is written
 as soon as it is known, while the sender may still be writing; the stream is then read to its end and thrown away,
 within a few seconds, because a sender whose writes fail cannot see the answer.
 """
@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
+from io import BytesIO
 from typing import Any
 
 import grpc
@@ -18,9 +19,10 @@ from grpc import aio
 
 from pens.errors import CertificateError
 from pens.network.identity import Credentials, Identity, identity_of
-from pens.network.limits import MIN_PIECE_BYTES, Intake, Limits
+from pens.network.limits import Intake, Limits
 from pens.network.transport import Inbox, Parcel, Traffic, Verdict
 from pens.network.wire import (
+    HEADER,
     WireError,
     decode_header,
     decode_piece,
@@ -108,20 +110,19 @@ class MemberService:
     async def _deliver(self, _requests: Any, context: Any) -> None:
         sender = (await self._caller(context)).name
         try:
-            verdict = await self._receive(sender, context)
+            await context.write(encode_receipt(await self._receive(sender, context)))
         except _Refusal as refusal:
-            verdict = refusal.verdict
             self._note(context, refusal.reason, f"model of {sender}: {refusal}")
             if refusal.reason == "slow":  # a read is still under way, so the stream cannot be read to its end
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(refusal))
-        await context.write(encode_receipt(verdict))
-        await self._read_to_the_end(context)
+            await context.write(encode_receipt(refusal.verdict))
+            await self._read_to_the_end(context)
 
     async def _receive(self, sender: str, context: Any) -> Verdict:
         with self._intake.turn(sender) as its_turn:
             if not its_turn:
                 raise _Refusal(Verdict.BUSY, "busy", "another of its models is on its way")
-            version, size = await self._header(context)
+            version, size = self._header(context)
             self._judge(sender, size)
             with self._intake.space(size) as enough:
                 if not enough:
@@ -141,15 +142,12 @@ class MemberService:
         if verdict is not Verdict.TAKEN:
             raise _Refusal(verdict, "busy" if verdict is Verdict.BUSY else reason, f"{reason}, {size} bytes")
 
-    async def _header(self, context: Any) -> tuple[int, int]:
+    def _header(self, context: Any) -> tuple[int, int]:
+        headers = [value for key, value in context.invocation_metadata() if key == HEADER]
+        if len(headers) != 1:
+            raise _Refusal(Verdict.REFUSED, "malformed", f"{len(headers)} headers, not 1")
         try:
-            async with asyncio.timeout(self._limits.call_s):
-                message = await context.read()
-            if message is aio.EOF:
-                raise WireError("nothing")
-            return decode_header(message)
-        except TimeoutError:
-            raise _Refusal(Verdict.REFUSED, "slow", f"no header within {self._limits.call_s:g} s") from None
+            return decode_header(headers[0])
         except WireError as error:
             raise _Refusal(Verdict.REFUSED, "malformed", str(error)) from None
 
@@ -164,20 +162,18 @@ class MemberService:
             raise _Refusal(Verdict.REFUSED, "malformed", str(error)) from None
 
     async def _pieces(self, context: Any, size: int) -> bytes:
-        pieces: list[bytes] = []
+        payload = BytesIO()  # grows with what came, not with what was announced; its value is not copied
         missing = size
         while (message := await context.read()) is not aio.EOF:
             piece = decode_piece(message)
             missing -= len(piece)
             if missing < 0:
                 raise WireError(f"more than the {size} bytes that were announced")
-            if missing and len(piece) < MIN_PIECE_BYTES:
-                raise WireError(f"a piece of {len(piece)} bytes; all but the last have at least {MIN_PIECE_BYTES}")
-            pieces.append(piece)
+            payload.write(piece)
             self._traffic.bytes_in += len(piece)
         if missing:
             raise WireError(f"{missing} bytes fewer than the {size} that were announced")
-        return b"".join(pieces)
+        return payload.getvalue()
 
     async def _read_to_the_end(self, context: Any) -> None:
         try:

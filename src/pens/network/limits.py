@@ -14,9 +14,6 @@ from dataclasses import dataclass
 
 from pens.network.transport import Verdict
 
-MIN_PIECE_BYTES = 1 << 14
-"""Only the last piece of a model may be smaller, so that a model has a bounded number of them."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:

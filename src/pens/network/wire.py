@@ -20,6 +20,8 @@ from pens.network.transport import Address, MemberRecord, Verdict
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _MAX_SERIAL_BYTES = 20
+HEADER = "pens-header-bin"
+_PAYLOAD_TAG = bytes([wire_pb2.Piece.PAYLOAD_FIELD_NUMBER << 3 | 2])  # 2: a size and that many bytes
 _VERDICTS = {
     Verdict.TAKEN: wire_pb2.Receipt.TAKEN,
     Verdict.BUSY: wire_pb2.Receipt.BUSY,
@@ -113,29 +115,38 @@ def decode_claim(data: bytes) -> tuple[str, int]:
 
 
 def encode_header(version: int, size: int) -> bytes:
-    """The first message of a model."""
-    return bytes(wire_pb2.Piece(header=wire_pb2.Header(version=version, size=size)).SerializeToString())
+    """What is said of a model before it comes."""
+    return bytes(wire_pb2.Header(version=version, size=size).SerializeToString())
 
 
 def decode_header(data: bytes) -> tuple[int, int]:
     """Version and size of the model that follows."""
-    piece = parse(wire_pb2.Piece(), data)
-    if piece.WhichOneof("content") != "header":
-        raise WireError("a model without a header")
-    return piece.header.version, piece.header.size
+    header = parse(wire_pb2.Header(), data)
+    return header.version, header.size
 
 
-def encode_piece(payload: bytes) -> bytes:
-    """A part of a model's bytes."""
-    return bytes(wire_pb2.Piece(payload=payload).SerializeToString())
+def encode_piece(payload: memoryview) -> bytes:
+    """A part of a model's bytes. What protobuf would write, with one copy in place of three."""
+    return b"".join((_PAYLOAD_TAG, _varint(len(payload)), payload))
 
 
-def decode_piece(data: bytes) -> bytes:
-    """A part of a model's bytes."""
-    piece = parse(wire_pb2.Piece(), data)
-    if piece.WhichOneof("content") != "payload":
-        raise WireError("something else than a piece of a model")
-    return piece.payload
+def decode_piece(data: bytes) -> memoryview:
+    """A part of a model's bytes. The way in which everybody writes it needs no copy; protobuf reads all others."""
+    for size_bytes in range(1, min(6, len(data))):
+        before = _PAYLOAD_TAG + _varint(len(data) - 1 - size_bytes)
+        if len(before) == 1 + size_bytes and data.startswith(before):
+            return memoryview(data)[len(before) :]
+    return memoryview(parse(wire_pb2.Piece(), data).payload)
+
+
+def _varint(number: int) -> bytes:
+    """A number as protobuf writes it: seven bits a byte, the lowest first, the top bit set in all but the last."""
+    groups = bytearray()
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)
 
 
 def encode_receipt(verdict: Verdict) -> bytes:

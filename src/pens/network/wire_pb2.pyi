@@ -52,12 +52,10 @@ class Header(_message.Message):
     def __init__(self, version: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
 
 class Piece(_message.Message):
-    __slots__ = ("header", "payload")
-    HEADER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("payload",)
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
-    header: Header
     payload: bytes
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, payload: _Optional[bytes] = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ("verdict",)
