@@ -88,6 +88,7 @@ LAYERS = [
     "report.sections.settings",
     "report.page",
     "network.codec",
+    "network.logs",
     "reproduce.plan",
     "reproduce.store",
     "reproduce.compare",
