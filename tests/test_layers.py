@@ -89,6 +89,7 @@ LAYERS = [
     "report.page",
     "network.codec",
     "network.logs",
+    "network.monitor",
     "reproduce.plan",
     "reproduce.store",
     "reproduce.compare",

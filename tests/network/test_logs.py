@@ -111,7 +111,7 @@ def run(code: str) -> list[dict[str, str]]:
 def test_native_lines_become_records(first: str) -> None:
     """Whichever is set up first: what is logged to standard error does not come back as a native line."""
     set_up = {
-        "logs": "with logs.logging_to(native=True):",
+        "logs": "with logs.logging_to(native=logs.NativeLines()):",
         "native": "with logs.NativeLines() as native, logs.logging_to():",
     }
     lines = run(f"""
@@ -131,10 +131,20 @@ def test_native_lines_become_records(first: str) -> None:
     assert [line["event"] for line in lines if line["logger"] == "pens"] == ["own"]
 
 
+def test_a_line_about_a_refusal_says_why() -> None:
+    (line,) = run("""
+def refusal_in(line):
+    return line.partition("because ")[2] or None
+with logs.logging_to(native=logs.NativeLines(refusal_in)):
+    os.write(2, b"I0000 handshake failed because no certificate\\n")
+""")
+    assert (line["level"], line["event"], line["reason"]) == ("WARNING", "connection refused", "no certificate")
+
+
 def test_the_real_grpc_core_is_heard() -> None:
     lines = run("""
 os.environ["GRPC_VERBOSITY"] = "DEBUG"
-with logs.logging_to(native=True):
+with logs.logging_to(native=logs.NativeLines()):
     import grpc
     grpc.insecure_channel("127.0.0.1:1").close()
 """)
@@ -144,7 +154,7 @@ with logs.logging_to(native=True):
 
 def test_no_line_is_lost_at_exit() -> None:
     lines = run("""
-context = logs.logging_to(native=True)
+context = logs.logging_to(native=logs.NativeLines())
 context.__enter__()
 for i in range(2000):
     os.write(2, b"line %d\\n" % i)
@@ -156,7 +166,7 @@ os.write(2, b"the end")
 def test_native_code_that_holds_the_lock_does_not_hang() -> None:
     lines = run("""
 flood = b"x" * 1000 + b"\\n"
-with logs.logging_to(native=True):
+with logs.logging_to(native=logs.NativeLines()):
     write = ctypes.PyDLL(None).write  # keeps the interpreter's lock
     for _ in range(5000):
         write(2, flood, len(flood))
@@ -166,7 +176,7 @@ with logs.logging_to(native=True):
 
 def test_a_child_that_keeps_the_pipe_does_not_keep_the_parent() -> None:
     lines = run("""
-with logs.logging_to(native=True):
+with logs.logging_to(native=logs.NativeLines()):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     os.write(2, b"said\\n")
 child.communicate(b"\\n")
@@ -176,7 +186,7 @@ child.communicate(b"\\n")
 
 def test_a_line_without_end_takes_bounded_memory() -> None:
     lines = run("""
-with logs.logging_to(native=True):
+with logs.logging_to(native=logs.NativeLines()):
     for _ in range(10):
         os.write(2, b"y" * 10_000)
 """)

@@ -32,7 +32,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
@@ -40,6 +40,8 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 LogForm = Literal["json", "text"]
+
+_native = logging.getLogger("pens.network.native")
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _PIPE_BYTES = 1 << 20
@@ -118,11 +120,11 @@ def _word(value: object) -> str:
 
 @contextmanager
 def logging_to(
-    file: Path | None = None, form: LogForm = "json", level: str = "INFO", native: bool = False
+    file: Path | None = None, form: LogForm = "json", level: str = "INFO", native: NativeLines | None = None
 ) -> Iterator[None]:
     """Send all records of the process to a file (which may be moved away meanwhile), or to standard error.
 
-    `native`: with the lines of native code among them.
+    `native`: makes records of native code's lines, too; started and stopped here.
     """
     handler: logging.Handler = WatchedFileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else ReadableLines())
@@ -131,7 +133,7 @@ def logging_to(
     root.addHandler(handler)
     root.setLevel(level)
     try:
-        with NativeLines() if native else nullcontext():
+        with native or nullcontext():
             yield
     finally:
         root.setLevel(before)
@@ -143,11 +145,12 @@ def logging_to(
 
 
 class NativeLines:
-    """Turns lines that native code writes to file descriptor 2 into records of `logger`. Use as a context, or start
-    and stop; one at a time in a process."""
+    """Turns lines that native code writes to file descriptor 2 into records of `pens.network.native`. Use as a
+    context, or start and stop; one at a time in a process."""
 
-    def __init__(self, logger: str = "pens.network.native") -> None:
-        self._logger = logging.getLogger(logger)
+    def __init__(self, refusal_in: Callable[[str], str | None] = lambda line: None) -> None:
+        """`refusal_in`: why somebody was turned away, if a line says so; such a line becomes a warning of its own."""
+        self._refusal_in = refusal_in
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> NativeLines:
@@ -221,8 +224,10 @@ class NativeLines:
 
     def _log(self, line: bytes) -> None:
         text = line[:_LONGEST_LINE].decode(errors="replace").strip()
-        if text:
-            self._logger.log(_native_level(text), "%s", text)
+        if reason := self._refusal_in(text):
+            _native.warning("connection refused", extra={"reason": reason, "line": text})
+        elif text:
+            _native.log(_native_level(text), "%s", text)
 
 
 def _enlarge(pipe: int) -> None:
