@@ -89,6 +89,8 @@ LAYERS = [
     "report.sections.settings",
     "report.page",
     "network.codec",
+    "network.logs",
+    "network.monitor",
     "reproduce.plan",
     "reproduce.store",
     "reproduce.compare",
