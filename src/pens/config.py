@@ -216,7 +216,7 @@ class Settings(Section):
 
 def parse_settings(tree: Mapping[str, Any]) -> Settings:
     """Settings from nested or flat keys, as a TOML file holds them."""
-    return Settings().replace(dict(_flatten(tree)))
+    return Settings().replace(dict(flatten(tree)))
 
 
 def flat_keys(path: Path) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def flat_keys(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: not valid TOML: {error}") from None
-    return dict(_flatten(tree))
+    return dict(flatten(tree))
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def parse_methods(text: str | Iterable[str]) -> tuple[Method, ...]:
         raise SettingsError(f"no method given: choose from {', '.join(METHODS)}")
     for name in names:
         if name not in METHODS:
-            raise SettingsError(f"unknown method {name!r}{_suggest(name, METHODS)}: choose from {', '.join(METHODS)}")
+            raise SettingsError(f"unknown method {name!r}{suggest(name, METHODS)}: choose from {', '.join(METHODS)}")
     if len(set(names)) < len(names):
         raise SettingsError(f"methods {', '.join(names)}: one of them stands twice, list each once")
     return tuple(m for n in names for m in METHODS if m == n)
@@ -300,11 +300,12 @@ def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int,
             )
 
 
-def _flatten(tree: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+def flatten(tree: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Sections and keys of a file → `section.key` and values."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
             if name not in _SECTIONS:
-                raise SettingsError(f"unknown section [{name}]{_suggest(name, _SECTIONS)}")
+                raise SettingsError(f"unknown section [{name}]{suggest(name, _SECTIONS)}")
             yield from ((f"{name}.{key}", v) for key, v in value.items())
         else:
             yield name, value
@@ -323,12 +324,13 @@ def _locate(name: str) -> tuple[str, str]:
     if key not in _SECTION_OF or (dot and _SECTION_OF[key] != section):
         known = [*_SECTION_OF, *(f"{s}.{k}" for k, s in _SECTION_OF.items())] if dot else list(_SECTION_OF)
         raise SettingsError(
-            f"unknown setting {name!r}{_suggest(name, known)} (`pens presets digits` shows all settings)"
+            f"unknown setting {name!r}{suggest(name, known)} (`pens presets digits` shows all settings)"
         )
     return _SECTION_OF[key], key
 
 
-def _suggest(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known: Iterable[str]) -> str:
+    """What somebody may have meant, as the end of a message."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f", did you mean {close[0]!r}?" if close else ""
 
@@ -346,11 +348,11 @@ def _validated(tree: Mapping[str, Any]) -> Settings:
     try:
         return Settings.model_validate(tree)
     except ValidationError as error:
-        problems = [_problem(dict(e)) for e in error.errors()]
+        problems = [problem(dict(e)) for e in error.errors()]
         raise SettingsError("\n".join(dict.fromkeys(problems))) from None
 
 
-def _problem(error: Mapping[str, Any]) -> str:
+def problem(error: Mapping[str, Any]) -> str:
     """One pydantic complaint as `key = value: what is allowed`."""
     location = [str(part) for part in error["loc"]]
     name = location[1] if len(location) > 1 else location[0]

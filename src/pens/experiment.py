@@ -449,8 +449,14 @@ def build_plan(settings: Settings, method: Method) -> Plan:
 def first_models(engine: Engine, settings: Settings, seed: int, count: int) -> Tensor:
     """Untrained models: independent for each peer, or one for all (section 6, table 1).  → [peer, size]"""
     if settings.model.init == "common":
-        return engine.network.new_row(rng.key(seed, "init")).expand(count, -1)
-    return torch.stack([engine.network.new_row(rng.key(seed, "init", p)) for p in range(count)])
+        return first_model(engine, settings, seed, PeerId(0)).expand(count, -1)
+    return torch.stack([first_model(engine, settings, seed, PeerId(p)) for p in range(count)])
+
+
+def first_model(engine: Engine, settings: Settings, seed: int, peer: PeerId) -> Tensor:
+    """One peer's untrained model.  → [size]"""
+    whose = () if settings.model.init == "common" else (peer,)
+    return engine.network.new_row(rng.key(seed, "init", *whose))
 
 
 def _reachable(

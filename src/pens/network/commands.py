@@ -6,6 +6,7 @@ gets one line that says what to do.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -102,3 +103,21 @@ def show_command(folder: Folder = CERTS) -> None:
     console = Console(highlight=False, emoji=False)
     console.print(table)
     console.print(f"authority {authority.federation!r} until {authority.not_after:%Y-%m-%d}", style="dim", markup=False)
+
+
+def peer_command(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Who the peer is and what it holds.")],
+    bootstrap: Annotated[
+        list[str] | None, typer.Option(metavar="HOST:PORT", help="A member to begin with; any will do. Repeatable.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the peer's state and records, instead of that in the file.")
+    ] = None,
+) -> None:
+    """Run one real peer, until it is told to stop. Killed at any moment, it goes on where it was when started again."""
+    from pens.network.native import native_log_settings
+
+    os.environ.update(native_log_settings())  # before gRPC is imported
+    with needs_network_extra():
+        from pens.network.peer_command import run_peer
+    run_peer(config, tuple(bootstrap or ()), out)

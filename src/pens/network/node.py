@@ -27,14 +27,12 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from typing import Any, overload
 
-import numpy as np
 from torch import Tensor
 
 from pens.curves import UpdateRecord
-from pens.data.samples import Array
 from pens.errors import PayloadError
 from pens.learners import Learners
 from pens.messages import (
@@ -60,7 +58,8 @@ from pens.messages import (
 from pens.network.learning import Learning
 from pens.network.membership import Membership, Target
 from pens.network.outbox import Outbox
-from pens.network.state import Job, PeerFolder, Records, decode_job, encode_job
+from pens.network.past import Past, compose_records
+from pens.network.state import Job, PeerFolder, decode_job, encode_job
 from pens.network.transport import Address, MemberRecord, Parcel, Transport, TransportError, Verdict
 from pens.peer import Peer
 from pens.policies import SelectionRule, admitted, choose_neighbours
@@ -125,23 +124,15 @@ class Status:
     members: Mapping[str, str]
     """Others, and what is thought of them."""
     val_accuracy: float | None
+    val_loss: float | None
+    last_update: float | None
+    """When the last update was complete, on the event loop's clock; None before the first of this life."""
+    training_s: float
+    """Spent in jobs, in this life."""
     accuracy: float | None
     counts: Counts
     merged: int
     scored: int
-
-
-@dataclass
-class _Past:
-    """What a node remembers for its records."""
-
-    seconds: float = 0.0
-    """Of earlier lives."""
-    completed: list[float] = field(default_factory=list)
-    """When each version of the model was complete."""
-    received: list[int] = field(default_factory=list)
-    """Models that had come when each update began."""
-    lives: int = 0
 
 
 class Reachable(Sequence[PeerId]):
@@ -190,18 +181,22 @@ class Node:
         self.peer, self._reachable, self._learning = peer, reachable, learning
         self.membership, self._transport, self._number = membership, transport, number
         self._rules, self._folder, self._advertise, self._trace = rules, folder, advertise, trace
-        self.counts, self._past = Counts(), _Past()
+        self.counts, self._past = Counts(), Past()
         self._outbox = Outbox(transport, membership.find, self._on_sent, rules.outgoing)
         self._names: dict[PeerId, str] = {}
         self._jobs: deque[Job] = deque()
         self._judged = False  # strangers, since the last update
         self._training = self._closing = False
+        self._training_s = 0.0
+        self._last_update: float | None = None
         self._something = asyncio.Event()  # to do, or to look at
         self._over = asyncio.Event()
         self._wake: asyncio.TimerHandle | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self._all_finished: float = math.inf  # since when
         self._born = 0.0
+        self.status: Status | None = None
+        """As it was a moment ago; may be read from other threads."""
 
     # --- a life -------------------------------------------------------------------------------------------------------
 
@@ -337,9 +332,9 @@ class Node:
         """Work off jobs, until the node ends."""
         while not self._closing:
             if self._jobs:
-                self._training = True
+                self._training, begun = True, self._now
                 await self._do(self._jobs[0])
-                self._training = False
+                self._training, self._training_s = False, self._training_s + self._now - begun
             else:
                 await self._wait_for_something()
 
@@ -368,6 +363,7 @@ class Node:
         self._past.received.append(self.counts.received)
         await self._learning.update(job, self.seconds)
         self._past.completed.append(self.seconds)
+        self._last_update = self._now
         if self.peer.phase == "starting" and not await self._enough_are_known():
             return
         self._jobs.popleft()
@@ -461,6 +457,7 @@ class Node:
                     self._calls.add(call)
                     call.add_done_callback(self._calls.discard)
             self._look_whether_over()
+            self.status = self._now_status()
             await asyncio.sleep(self._rules.gossip_s)
 
     async def _tell(self, target: Target) -> None:
@@ -481,8 +478,7 @@ class Node:
 
     # --- what is told -------------------------------------------------------------------------------------------------
 
-    def status(self) -> Status:
-        """For those who watch."""
+    def _now_status(self) -> Status:
         curves = self._learners.history.table()
         everyone = self.membership.members(self._now, "alive", "suspect", "dropped", "left")
         return Status(
@@ -495,50 +491,43 @@ class Node:
             neighbours=tuple(self._named(self.peer.neighbours)),
             members={r.name: str(self.membership.status(r.name, self._now)) for r in everyone},
             val_accuracy=float(curves[-1, UpdateRecord._fields.index("val_accuracy")]) if len(curves) else None,
+            val_loss=float(curves[-1, UpdateRecord._fields.index("val_loss")]) if len(curves) else None,
+            last_update=self._last_update,
+            training_s=self._training_s,
             accuracy=self._learning.accuracy,
-            counts=self.counts,
+            counts=replace(self.counts),
             merged=self._learners.merges[self.peer.me].total(),
             scored=self._num_scored(),
         )
 
-    def _num_scored(self) -> int:
-        return self._learners.scored[self.peer.me] + len(self._learners.trials[self.peer.me].times)
-
-    def _records(self, final: bool) -> Records:
-        me, learners = self.peer.me, self._learners
-        tally, merges = learners.tallies[me], learners.merges[me]
+    def _told(self, final: bool) -> dict[str, Any]:
+        """What goes into result.json."""
+        learners, me = self._learners, self.peer.me
         selected = self.peer.neighbours is not self._reachable
-        result = {
+        return {
+            **asdict(self.counts),
             "name": self.membership.me.name,
+            "final": final,
             "phase": self.peer.phase,
             "updates": self._learning.current.version,
             "done": self.membership.me.finished,
             "stopped_early": learners.has_stopped(me),
-            "final": final,
             "accuracy": self._learning.accuracy,
             "neighbours": sorted(self._named(self.peer.neighbours)) if selected else None,
-            "counts": {**asdict(self.counts), "merged": merges.total(), "scored": self._num_scored()},
-            "setbacks": learners.setbacks[me],
+            "merged": learners.merges[me].total(),
+            "scored": self._num_scored(),
+            "bytes_sent": self.counts.bytes_out,
             "seconds": self.seconds,
             "lives": self._past.lives,
+            "warnings": self._warnings(),
         }
-        pairs = {"merged": merges, "selected": tally.selected, "sampled": tally.sampled}
-        named = {what: {self._names.get(p, str(p)): n for p, n in counter.items()} for what, counter in pairs.items()}
-        return Records(result, named, self._history(), self._learning.tested_model())
 
-    def _history(self) -> dict[str, Array]:
-        """The columns of `results.History`; the only peer is number 0."""
-        curves = self._learners.history
-        columns = {name: curves.column(name) for name in UpdateRecord._fields}
-        versions = columns["version"].astype(np.int64)
-        kinds = {"searching": np.bool_, "merged": np.int64}
-        return {
-            **{name: column.astype(kinds.get(name, np.float64)) for name, column in columns.items()},
-            "time": np.array(self._past.completed, np.float64)[versions - 1],
-            "peer": np.zeros(len(versions), np.int64),
-            "version": versions,
-            "received": np.array(self._past.received, np.int64)[versions - 1],
-        }
+    def _warnings(self) -> list[str]:
+        undone = self._learners.setbacks[self.peer.me]
+        return [f"{undone} update(s) undone, the loss was not a finite number"] if undone else []
+
+    def _num_scored(self) -> int:
+        return self._learners.scored[self.peer.me] + len(self._learners.trials[self.peer.me].times)
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 
@@ -546,7 +535,8 @@ class Node:
         """State and records as they are now; returns when they are on disk."""
         if not self._folder:
             return
-        folder, (data, tensors), records = self._folder, self._state(), self._records(final)
+        folder, (data, tensors) = self._folder, self._state()
+        records = compose_records(self._learning, self._past, self._names, self._told(final))
         members = self.membership.state(self._now)
 
         def write() -> None:
@@ -580,7 +570,7 @@ class Node:
         self._jobs.extend(decode_job(job) for job in state["jobs"])
         self._judged = state["judged"]
         self._names = {PeerId(peer): name for peer, name in state["names"]}
-        self.counts, self._past = Counts(**state["counts"]), _Past(**state["past"])
+        self.counts, self._past = Counts(**state["counts"]), Past(**state["past"])
         if state["finished"]:
             self._tell_finished()
         if state["wake_in"] is not None:

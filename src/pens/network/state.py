@@ -5,6 +5,7 @@
     DIR/peer.json                who it is: name, number, settings, sizes of its data
     DIR/history.parquet          its updates; times are seconds since it first started
     DIR/pairs.json               how often it merged, selected and compared whose models, by name
+    DIR/comparisons.parquet      step 1 round by round; only where it compared
     DIR/models.safetensors       its tested model
     DIR/result.json              everything else; `final` in it says whether the peer ended in peace
 
@@ -42,6 +43,7 @@ class Records:
     result: Mapping[str, Any]
     pairs: Mapping[str, Mapping[str, int]]
     history: Mapping[str, Array]
+    comparisons: Mapping[str, Array] | None
     models: Mapping[str, Tensor]
 
 
@@ -65,7 +67,8 @@ class PeerFolder:
                     f"{self.folder} is the folder of a peer with {key} {known.get(key)!r}, not {about[key]!r}: "
                     "choose another state folder, or delete that one"
                 )
-        self._write("peer.json", about, durable=True)
+        started = {"started": known["started"]} if known and "started" in known else {}
+        self._write("peer.json", {**about, **started}, durable=True)
 
     def save(self, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Replace the state."""
@@ -85,12 +88,17 @@ class PeerFolder:
 
     def write(self, records: Records) -> None:
         """Replace the records."""
-        table = pa.table({name: pa.array(values) for name, values in records.history.items()})
-        replace_file(self.folder / "history.parquet", lambda p: pq.write_table(table, p), durable=False)
+        self._write_table("history.parquet", records.history)
+        if records.comparisons:
+            self._write_table("comparisons.parquet", records.comparisons)
         models = {name: t.detach().cpu().contiguous() for name, t in records.models.items()}
         replace_file(self.folder / "models.safetensors", lambda p: save_file(models, p), durable=False)
         self._write("pairs.json", records.pairs, durable=False)
         self._write("result.json", records.result, durable=False)
+
+    def _write_table(self, name: str, columns: Mapping[str, Array]) -> None:
+        table = pa.table({column: pa.array(values) for column, values in columns.items()})
+        replace_file(self.folder / name, lambda p: pq.write_table(table, p), durable=False)
 
     def _write(self, name: str, data: Mapping[str, Any], *, durable: bool) -> None:
         text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
