@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-slow lint clean
+.PHONY: demo test test-slow lint wire clean
 
 demo: $(VENV)/installed
 	$(BIN)/pens run digits --methods local,random,pens,oracle --seeds 4 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
@@ -19,10 +19,13 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+wire: $(VENV)/installed
+	$(BIN)/python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src pens/network/wire.proto
+
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pens needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,network]'
 	touch $@
 
 clean:

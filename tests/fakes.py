@@ -14,6 +14,7 @@ from pens.config import Method, Settings
 from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.engine.batches import SampleStack, Subset
+from pens.engine.layout import Layout
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Evaluation, Trained
@@ -29,7 +30,11 @@ class FakeEngine:
 
     def __init__(self, kinds: Sequence[int]) -> None:
         self._kinds = torch.tensor(kinds, dtype=torch.float32)
-        self.network: Any = SimpleNamespace(size=2, new_row=lambda seed: torch.tensor([0.5, seed % 1000 / 1000]))
+        self.network: Any = SimpleNamespace(
+            size=2,
+            stored=Layout.stored({"numbers": torch.Size([2])}, {}),
+            new_row=lambda seed: torch.tensor([0.5, seed % 1000 / 1000]),
+        )
         self.batches: list[tuple[int, int]] = []
         """(peers, epochs) of each call of `train`."""
         self.evaluations: list[int] = []

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from pens.messages import (
     Action,
-    Answered,
     Drop,
     Event,
     Finish,
     ModelRef,
     PeerId,
+    Pulled,
     Received,
     Request,
     Score,
@@ -55,8 +55,8 @@ def received(owner: int, version: int = 1) -> Received:
     return Received(model(owner, version))
 
 
-def answered(request: Request, version: int = 1) -> Answered:
-    return Answered(tuple(model(source, version) for source in request.sources))
+def pulled(request: Request, version: int = 1) -> Pulled:
+    return Pulled(tuple(model(source, version) for source in request.sources))
 
 
 def started(a_plan: Plan) -> Peer:
@@ -234,7 +234,7 @@ def test_a_round_asks_different_peers_for_their_models() -> None:
     assert isinstance(request, Request)
     assert len(set(request.sources)) == 4
     assert 0 not in request.sources
-    actions = it.handle(answered(request))
+    actions = it.handle(pulled(request))
     assert actions == [Update(tuple(model(s) for s in request.sources), None, 3, may_stop=True)]
 
 
@@ -246,7 +246,7 @@ def test_an_answer_does_what_its_models_do_one_by_one(count: int, searching: boo
     assert one_by_one.handle(Wake()) == [request]
     assert isinstance(request, Request)
     apart = [action for source in request.sources for action in one_by_one.handle(received(source))]
-    assert together.handle(answered(request)) == apart
+    assert together.handle(pulled(request)) == apart
     assert together.state() == one_by_one.state()
 
 
@@ -254,10 +254,10 @@ def test_a_round_of_step_one_samples_several_times() -> None:
     it = started(plan("pull", search=Search(2, 1, rounds=1, samplings_per_round=2, epochs=5)))
     (request,) = it.handle(Wake())
     assert isinstance(request, Request)
-    score, again = it.handle(answered(request))
+    score, again = it.handle(pulled(request))
     assert isinstance(score, Score)
     assert isinstance(again, Request)
-    (update,) = it.handle(answered(again, 9))
+    (update,) = it.handle(pulled(again, 9))
     assert isinstance(update, Update)
     assert update.top_m == 1
 

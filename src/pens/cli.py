@@ -20,6 +20,7 @@ from pens import experiment
 from pens.config import EngineSettings, Settings, parse_assignments, parse_methods
 from pens.data.sources import survey
 from pens.errors import Interrupted, PensError, SettingsError
+from pens.network.commands import certs, peer_command
 from pens.presets import PRESETS
 from pens.presets import preset as find_preset
 from pens.report.tables import LEGEND, results_table, size
@@ -36,6 +37,8 @@ from pens.runlog import ExperimentDir
 from pens.watch import PlanWatcher, Watcher, watching
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(certs)
+app.command("peer")(peer_command)
 
 DataDir = Annotated[Path | None, typer.Option(help="Folder to look for data sets in, before all others.")]
 

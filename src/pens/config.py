@@ -22,6 +22,7 @@ from pens.errors import SettingsError
 
 Method = Literal["pens", "random", "local", "oracle", "central"]
 METHODS: tuple[Method, ...] = get_args(Method)
+WireForm = Literal["fp32", "fp16", "int8"]
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -94,6 +95,8 @@ class GossipSettings(Section):
     """Whether a peer's own model is part of the average."""
     accept: Literal["neighbours", "anyone"] = "neighbours"
     """async only: whose models a peer merges once it has neighbours."""
+    wire: WireForm = "fp32"
+    """How models travel: fp16 takes half, int8 a quarter of the bytes; receivers get them rounded."""
 
 
 class PensSettings(Section):
@@ -114,6 +117,10 @@ class PensSettings(Section):
     """What "more than expected" compares with. auto: uniform in rounds, received in async."""
     significance: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     """0: more than expected (paper). Else such a count must, by chance alone, be less probable than this."""
+    admit: bool = False
+    """async only: whether strangers whose models do well become neighbours in step 2, as late joiners must."""
+    admission_trials: Count = 6
+    """A stranger is judged at least so often before that."""
 
 
 class StoppingSettings(Section):
@@ -209,7 +216,7 @@ class Settings(Section):
 
 def parse_settings(tree: Mapping[str, Any]) -> Settings:
     """Settings from nested or flat keys, as a TOML file holds them."""
-    return Settings().replace(dict(_flatten(tree)))
+    return Settings().replace(dict(flatten(tree)))
 
 
 def flat_keys(path: Path) -> dict[str, Any]:
@@ -222,7 +229,7 @@ def flat_keys(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: not valid TOML: {error}") from None
-    return dict(_flatten(tree))
+    return dict(flatten(tree))
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
@@ -248,7 +255,7 @@ def parse_methods(text: str | Iterable[str]) -> tuple[Method, ...]:
         raise SettingsError(f"no method given: choose from {', '.join(METHODS)}")
     for name in names:
         if name not in METHODS:
-            raise SettingsError(f"unknown method {name!r}{_suggest(name, METHODS)}: choose from {', '.join(METHODS)}")
+            raise SettingsError(f"unknown method {name!r}{suggest(name, METHODS)}: choose from {', '.join(METHODS)}")
     if len(set(names)) < len(names):
         raise SettingsError(f"methods {', '.join(names)}: one of them stands twice, list each once")
     return tuple(m for n in names for m in METHODS if m == n)
@@ -293,11 +300,12 @@ def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int,
             )
 
 
-def _flatten(tree: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+def flatten(tree: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Sections and keys of a file → `section.key` and values."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
             if name not in _SECTIONS:
-                raise SettingsError(f"unknown section [{name}]{_suggest(name, _SECTIONS)}")
+                raise SettingsError(f"unknown section [{name}]{suggest(name, _SECTIONS)}")
             yield from ((f"{name}.{key}", v) for key, v in value.items())
         else:
             yield name, value
@@ -316,12 +324,13 @@ def _locate(name: str) -> tuple[str, str]:
     if key not in _SECTION_OF or (dot and _SECTION_OF[key] != section):
         known = [*_SECTION_OF, *(f"{s}.{k}" for k, s in _SECTION_OF.items())] if dot else list(_SECTION_OF)
         raise SettingsError(
-            f"unknown setting {name!r}{_suggest(name, known)} (`pens presets digits` shows all settings)"
+            f"unknown setting {name!r}{suggest(name, known)} (`pens presets digits` shows all settings)"
         )
     return _SECTION_OF[key], key
 
 
-def _suggest(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known: Iterable[str]) -> str:
+    """What somebody may have meant, as the end of a message."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f", did you mean {close[0]!r}?" if close else ""
 
@@ -339,11 +348,11 @@ def _validated(tree: Mapping[str, Any]) -> Settings:
     try:
         return Settings.model_validate(tree)
     except ValidationError as error:
-        problems = [_problem(dict(e)) for e in error.errors()]
+        problems = [problem(dict(e)) for e in error.errors()]
         raise SettingsError("\n".join(dict.fromkeys(problems))) from None
 
 
-def _problem(error: Mapping[str, Any]) -> str:
+def problem(error: Mapping[str, Any]) -> str:
     """One pydantic complaint as `key = value: what is allowed`."""
     location = [str(part) for part in error["loc"]]
     name = location[1] if len(location) > 1 else location[0]

@@ -8,8 +8,11 @@
     │   └── NotEnoughData  the scenario asks for more samples than there are
     ├── NetworkError       an nn.Module that a stack of models cannot run
     ├── DeviceError        a device that this machine does not have
+    ├── PayloadError       bytes from another peer that are not the model they should be
     ├── RunDirError        a run directory that is taken, missing, damaged or of other settings
     ├── ReportError        a report that cannot be written
+    ├── CertificateError   a certificate, key or revocation list that is missing, damaged, taken or not to be trusted
+    ├── TransportError     another member that cannot be reached, or is not who it should be
     └── Interrupted        the user asked for a stop; the run can be resumed
 
 Each message gives the value, the bound and the remedy, and is written for the person who reads it alone at night.
@@ -51,12 +54,24 @@ class DeviceError(PensError):
     """A device that is not there."""
 
 
+class PayloadError(PensError):
+    """Bytes that are not a model of the expected shape, or a model that cannot be put into bytes."""
+
+
 class RunDirError(PensError):
     """A run directory that cannot be written, read or resumed."""
 
 
 class ReportError(PensError):
     """A report that cannot be written where it should be."""
+
+
+class CertificateError(PensError):
+    """A certificate, key or revocation list that is missing, damaged, taken or not to be trusted."""
+
+
+class TransportError(PensError):
+    """Another member that cannot be reached, or is not who it should be."""
 
 
 class Interrupted(PensError):

@@ -40,6 +40,7 @@ from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, forget_peak_memory, peak_memory_bytes, resolve_device
 from pens.engine.optimizers import Recipe
+from pens.engine.rounding import model_bytes
 from pens.engine.training import Engine, new_engine
 from pens.errors import Interrupted, RunDirError, SettingsError
 from pens.learners import Learners, LearningRules
@@ -336,7 +337,7 @@ class Experiment:
 
     def _measure(self, run: Running) -> RunResult:
         simulator, federation = run.simulator, self.federation(run.seed)
-        learners, traffic = simulator.learners, simulator.traffic
+        learners, traffic, neighbours = simulator.learners, simulator.traffic, simulator.neighbours()
         tests = SampleStack(federation.tests, self._torch_device)
         rows = learners.tested_rows()
         if run.method == "central":
@@ -352,15 +353,15 @@ class Experiment:
             accuracy=accuracy,
             kinds=federation.kinds,
             kind_names=federation.kind_names,
-            agreement=neighbour_agreement(simulator.selections, federation.kinds),
-            neighbours={int(p): tuple(int(n) for n in ns) for p, ns in sorted(simulator.selections.items())},
+            agreement=neighbour_agreement(neighbours, federation.kinds),
+            neighbours={int(p): tuple(int(n) for n in ns) for p, ns in sorted(neighbours.items())},
             communication=Communication(
                 sent=np.array(traffic.sent),
                 received=np.array(traffic.received),
                 refused=np.array(traffic.refused),
-                merged=np.array([m.total() for m in learners.merges]),
-                scored=np.array(learners.scored),
-                model_bytes=4 * self._engine.network.size,
+                merged=np.array([m.total() for m in learners.merges.values()]),
+                scored=np.array(list(learners.scored.values())) + simulator.judged(),
+                model_bytes=model_bytes(self._engine.network.stored, self.record.settings.gossip.wire),
             ),
             pairs=_pairs(learners),
             history=_history(learners, traffic),
@@ -401,7 +402,19 @@ def build_simulator(
     trace: Trace | None = None,
 ) -> Simulator:
     """One method with one seed, ready to run. `models` [peer, size]: untrained."""
-    rules = LearningRules(
+    learners = Learners(workshop, first_slot, models, learning_rules(settings, method, seed))
+    plan = build_plan(settings, method)
+    members = federation.members()
+    peers = [
+        Peer(PeerId(p), seed, plan, _reachable(method, federation, members, PeerId(p))) for p in range(len(models))
+    ]
+    rule = selection_rule(settings, len(models)) if method == "pens" else None
+    return Simulator(peers, learners, _schedule(settings, plan), rule, trace, settings.pens.admission_trials)
+
+
+def learning_rules(settings: Settings, method: Method, seed: int) -> LearningRules:
+    """What all peers of a run have in common when they compute."""
+    return LearningRules(
         recipe=_recipe(settings, method),
         stopping=_stopping(settings, method),
         own_in_merge=settings.gossip.own_in_merge,
@@ -409,15 +422,8 @@ def build_simulator(
         score_on=settings.pens.score_on,
         score_samples=settings.pens.score_samples,
         max_batch=settings.engine.max_batch,
+        wire=settings.gossip.wire,
     )
-    learners = Learners(workshop, first_slot, models, rules)
-    plan = build_plan(settings, method)
-    members = federation.members()
-    peers = [
-        Peer(PeerId(p), seed, plan, _reachable(method, federation, members, PeerId(p))) for p in range(len(models))
-    ]
-    rule = selection_rule(settings, len(models)) if method == "pens" else None
-    return Simulator(peers, learners, _schedule(settings, plan), rule, trace)
 
 
 def build_plan(settings: Settings, method: Method) -> Plan:
@@ -436,14 +442,21 @@ def build_plan(settings: Settings, method: Method) -> Plan:
         interval=settings.timing.interval,
         jitter=settings.timing.jitter,
         give_up=settings.timing.give_up,
+        admit=method == "pens" and pens.admit,
     )
 
 
 def first_models(engine: Engine, settings: Settings, seed: int, count: int) -> Tensor:
     """Untrained models: independent for each peer, or one for all (section 6, table 1).  → [peer, size]"""
     if settings.model.init == "common":
-        return engine.network.new_row(rng.key(seed, "init")).expand(count, -1)
-    return torch.stack([engine.network.new_row(rng.key(seed, "init", p)) for p in range(count)])
+        return first_model(engine, settings, seed, PeerId(0)).expand(count, -1)
+    return torch.stack([first_model(engine, settings, seed, PeerId(p)) for p in range(count)])
+
+
+def first_model(engine: Engine, settings: Settings, seed: int, peer: PeerId) -> Tensor:
+    """One peer's untrained model.  → [size]"""
+    whose = () if settings.model.init == "common" else (peer,)
+    return engine.network.new_row(rng.key(seed, "init", *whose))
 
 
 def _reachable(
@@ -514,7 +527,8 @@ def _all_warnings(simulator: Simulator) -> list[str]:
 
 def _pairs(learners: Learners) -> Pairs:
     columns: list[list[int]] = [[], [], [], [], []]
-    for peer, (merges, tally) in enumerate(zip(learners.merges, learners.tallies, strict=True)):
+    for peer, merges in learners.merges.items():
+        tally = learners.tallies[peer]
         for other in sorted(set(merges) | set(tally.sampled)):
             row = (peer, other, merges[other], tally.selected[other], tally.sampled[other])
             for column, value in zip(columns, row, strict=True):

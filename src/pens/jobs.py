@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pens.messages import ModelRef, PeerId
 
@@ -42,6 +42,15 @@ class Updating:
     open: bool = True
 
 
+class Judging(NamedTuple):
+    """What makes a comparison a judgement of strangers."""
+
+    time: float
+    """When it is answered."""
+    num_against: int
+    """The first so many models are the neighbours'."""
+
+
 @dataclass(eq=False, slots=True)
 class Scoring:
     """A recorded comparison: score models, and count the top m."""
@@ -55,6 +64,7 @@ class Scoring:
     top_m: int
     update: Updating | None
     """The update that merges the top m, if one does."""
+    judging: Judging | None = None
     place: int = 0
     missing: int = 0
     open: bool = True
@@ -170,7 +180,7 @@ class JobGraph:
 
     def restore(self, state: list[list[Any]], known: Collection[ModelRef]) -> None:
         """Take in what `state` described, into an empty graph."""
-        compared = {(peer, merging) for kind, peer, *_, merging in state if kind == "scoring"}
+        compared = {(peer, merging) for kind, peer, *_, merging, _ in state if kind == "scoring"}
         updates: dict[tuple[int, int], Updating] = {}
         for kind, peer, *values in state:
             if kind == "update":
@@ -180,9 +190,10 @@ class JobGraph:
                 updates[peer, out] = job
                 self.add_update(job, known, (peer, out) in compared)
             else:
-                number, round_, models, top_m, merging = values
+                number, round_, models, top_m, merging, judging = values
                 update = None if merging is None else updates[peer, merging]
-                self.add_scoring(Scoring(PeerId(peer), number, round_, _refs(models), top_m, update), known)
+                how = Judging(*judging) if judging else None
+                self.add_scoring(Scoring(PeerId(peer), number, round_, _refs(models), top_m, update, how), known)
 
 
 def _encode(job: Job) -> list[Any]:
@@ -190,7 +201,7 @@ def _encode(job: Job) -> list[Any]:
     if isinstance(job, Updating):
         return ["update", job.peer, job.time, models, job.epochs, job.may_stop, job.own.version, job.out.version]
     merging = job.update.out.version if job.update else None
-    return ["scoring", job.peer, job.number, job.round, models, job.top_m, merging]
+    return ["scoring", job.peer, job.number, job.round, models, job.top_m, merging, job.judging]
 
 
 def _refs(models: list[list[int]]) -> tuple[ModelRef, ...]:

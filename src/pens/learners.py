@@ -11,14 +11,17 @@ respects the names gives the same result. What depends on a peer's own past (ear
 its own updates only, and those form a chain.
 
 A peer that stopped early answers later updates with its best model and no work: it keeps serving that model.
+
+A simulation's models all come out of updates. A node's peer is sent those of others: `take_in` gives them values.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -26,15 +29,19 @@ from torch import Tensor
 
 from pens import rng
 from pens.calls import Evaluate, Train, Work, Workshop, evaluate, train
-from pens.config import StoppingSettings
+from pens.config import StoppingSettings, WireForm
 from pens.curves import Curves, UpdateRecord
 from pens.engine.batches import Subset
 from pens.engine.optimizers import Recipe
-from pens.jobs import JobGraph, Scoring, Updating
+from pens.jobs import JobGraph, Judging, Scoring, Updating
 from pens.ledger import Ledger
-from pens.messages import ModelRef, PeerId, Score, Update
-from pens.policies import EarlyStopping, Tally, select_top_m
+from pens.messages import Judge, ModelRef, PeerId, Score, Update
+from pens.policies import EarlyStopping, Tally, Trials, is_win, select_top_m
+from pens.received import ReceivedModels
 
+T = TypeVar("T")
+
+_NARROW = 1 << 31  # numbers of peers below it take four bytes in a ledger
 _COMPARISONS_AT_ONCE = 20_000  # so that lists of what is compared stay small at any number of peers
 
 
@@ -51,39 +58,55 @@ class LearningRules:
     """Models are compared on so many of the receiver's training samples; None: all."""
     max_batch: int = 0
     """At most so many updates, or comparisons, at once; 0: all that are ready."""
+    wire: WireForm = "fp32"
+    """How models travel: received ones are rounded so, a peer's own is not."""
 
 
 class Learners:
     """Executes scorings and updates for all peers of a simulation, or for the one peer of a node."""
 
-    def __init__(self, workshop: Workshop, first_slot: int, first_models: Tensor, rules: LearningRules) -> None:
-        """`first_models` [peer, size]: each peer's untrained model. Peer p's samples lie in slot first_slot + p."""
+    def __init__(
+        self,
+        workshop: Workshop,
+        first_slot: int,
+        first_models: Tensor,
+        rules: LearningRules,
+        peers: Sequence[PeerId] | None = None,
+    ) -> None:
+        """`first_models` [peer, size]: each peer's untrained model. The samples of the first lie in slot first_slot.
+
+        `peers`: their numbers; None: 0, 1, 2, …
+        """
         self.workshop, self.rules = workshop, rules
         self.models = workshop.models
-        self._first_slot = first_slot
-        peers = range(len(first_models))
+        self._received = ReceivedModels(self.models, workshop.engine.network.stored, rules.wire)
+        self._peers = tuple(PeerId(p) for p in range(len(first_models))) if peers is None else tuple(peers)
+        self._slot = {peer: first_slot + place for place, peer in enumerate(self._peers)}
         self._rows: dict[ModelRef, int] = {}
         self._uses: Counter[ModelRef] = Counter()
-        self._versions = [0] * len(peers)
-        self._latest = [ModelRef(PeerId(p), 0) for p in peers]
-        self._best: list[ModelRef | None] = [None] * len(peers)
-        self._stopping = [self._fresh_stopping() for _ in peers]
-        self._may_stop = [False] * len(peers)
-        self.stop_times = [np.inf] * len(peers)
+        self._versions = dict.fromkeys(self._peers, 0)
+        self._latest = {p: ModelRef(p, 0) for p in self._peers}
+        self._best: dict[PeerId, ModelRef | None] = dict.fromkeys(self._peers)
+        self._stopping = {p: self._fresh_stopping() for p in self._peers}
+        self._may_stop = dict.fromkeys(self._peers, False)
+        self.stop_times = dict.fromkeys(self._peers, math.inf)
         """When each peer stopped early, in virtual time."""
-        self.tallies = [Tally() for _ in peers]
-        self.merges: list[Counter[PeerId]] = [Counter() for _ in peers]
+        self.tallies = {p: Tally() for p in self._peers}
+        self.trials = {p: Trials() for p in self._peers}
+        self.merges: dict[PeerId, Counter[PeerId]] = {p: Counter() for p in self._peers}
         """How often each peer merged a model of each other."""
-        self.scored = [0] * len(peers)
-        self._scorings = [0] * len(peers)
-        self.comparisons = Ledger("peer", "round", "sender", "chosen")
+        self.scored = dict.fromkeys(self._peers, 0)
+        self._scorings = dict.fromkeys(self._peers, 0)
+        wide = max(self._peers, default=0) >= _NARROW
+        self.comparisons = Ledger("peer", "round", "sender", "chosen", wide=wide)
         """Every comparison of step 1: in which round, whose model, and whether it was among the top m."""
         self.history = Curves()
         self.setbacks: Counter[PeerId] = Counter()
         """Updates undone because the loss was not finite."""
         self.num_updates = self.num_batches = 0
         self.jobs = JobGraph()
-        for ref, row in zip(self._latest, self.models.add(first_models.to(self.models.device)), strict=True):
+        rows = self.models.add(first_models.to(self.models.device))
+        for ref, row in zip(self._latest.values(), rows, strict=True):
             self._rows[ref], self._uses[ref] = row, 1
 
     # --- names --------------------------------------------------------------------------------------------------------
@@ -101,14 +124,33 @@ class Learners:
         self._uses[ref] -= 1
         if self._uses[ref] == 0:
             del self._uses[ref]
+            self._received.forget(ref)
             if ref in self._rows:
                 self.models.release(self._rows.pop(ref))
+
+    def take_in(self, ref: ModelRef, model: Tensor) -> None:
+        """A model that was sent from elsewhere, retained once for the peer that received it.  [size]"""
+        self.retain(ref)
+        if ref not in self._rows:
+            (self._rows[ref],) = self.models.add(model[None].to(self.models.device))
+
+    def row(self, ref: ModelRef) -> int:
+        """Where a model's values are."""
+        return self._rows[ref]
 
     # --- recording ----------------------------------------------------------------------------------------------------
 
     def record_score(self, peer: PeerId, action: Score) -> None:
         """The models were retained for the peer; they are released when the job is done."""
         self._record_scoring(peer, action.models, action.m, None)
+
+    def record_judgement(self, peer: PeerId, action: Judge, time: float) -> None:
+        """Likewise, for the strangers; the models that they are compared with are retained here."""
+        against = tuple(self.retain(ref) for ref in action.against)
+        self._scorings[peer] += 1
+        number, before = self._scorings[peer], self._versions[peer]
+        job = Scoring(peer, number, before, (*against, *action.strangers), 0, None, Judging(time, len(against)))
+        self.jobs.add_scoring(job, self._rows)
 
     def record_update(self, peer: PeerId, own: ModelRef, action: Update, time: float) -> ModelRef:
         """Likewise. Returns the name of the model that will come out, retained once for the caller."""
@@ -148,13 +190,15 @@ class Learners:
         """Score the models of each job on its peer's own data, and choose the top m."""
         drawn = [(job, self._draw(job)) for job in jobs]
         pairs = list(dict.fromkeys((ref, job.peer, draw) for job, draw in drawn for ref in job.models))
-        rows, slots = [self._rows[ref] for ref, _, _ in pairs], self._slots([peer for _, peer, _ in pairs])
+        rows = self._received.rows([ref for ref, _, _ in pairs], self._rows)
+        slots = self._slots([peer for _, peer, _ in pairs])
         size = self.rules.score_samples
         subset = None if size is None else Subset(size, [draw for _, _, draw in pairs])
         found = yield from evaluate(Evaluate(self.rules.score_on, rows, slots, subset))
         losses = dict(zip(pairs, found.loss.tolist(), strict=True))
         for job, draw in drawn:
-            chosen = self._top_m(job, [losses[ref, job.peer, draw] for ref in job.models])
+            found_here = [losses[ref, job.peer, draw] for ref in job.models]
+            chosen = self._judged(job, job.judging, found_here) if job.judging else self._top_m(job, found_here)
             self.jobs.scored(job, chosen)
             for ref in job.models:
                 if not job.update or ref not in chosen:
@@ -174,6 +218,13 @@ class Learners:
         for i, sender in enumerate(senders):
             self.comparisons.add(job.peer, job.round, sender, i in best)
         return tuple(job.models[i] for i in best)
+
+    def _judged(self, job: Scoring, judging: Judging, losses: list[float]) -> tuple[ModelRef, ...]:
+        """Count for each stranger whether its model was as good as the neighbours'."""
+        neighbours = losses[: judging.num_against]
+        for ref, loss in zip(job.models[judging.num_against :], losses[judging.num_against :], strict=True):
+            self.trials[job.peer].add(ref.owner, is_win(loss, neighbours), judging.time)
+        return ()
 
     def _update(self, jobs: list[Updating], epochs: int) -> Work:
         """Merge, train, validate, keep the best, as one batch."""
@@ -200,13 +251,13 @@ class Learners:
             self.models.release(new_rows[i])
             self._observe(job, float(validation.loss[i]), float(validation.accuracy[i]))
 
-    def _slots(self, peers: Sequence[int]) -> list[int]:
-        return [self._first_slot + peer for peer in peers]
+    def _slots(self, peers: Sequence[PeerId]) -> list[int]:
+        return [self._slot[peer] for peer in peers]
 
     def _merge_group(self, job: Updating) -> list[int]:
         """Algorithm 1, MERGE_SAVED_MODELS: the received models and, unless configured otherwise, the peer's own."""
-        refs = (job.own, *job.models) if self.rules.own_in_merge or not job.models else job.models
-        return [self._rows[ref] for ref in refs]
+        received = self._received.rows(job.models, self._rows)
+        return [self._rows[job.own], *received] if self.rules.own_in_merge or not received else received
 
     def _finish(self, job: Updating, row: int) -> None:
         """Give the job's model its values."""
@@ -235,6 +286,7 @@ class Learners:
         """The update that stops a peer ends with its best model: from now on it serves that one."""
         best = self._best[peer]
         assert best
+        self._received.forget(ref)
         self.models.release(self._rows[ref])
         self._rows[ref] = self.models.retain(self._rows[best])
 
@@ -268,11 +320,12 @@ class Learners:
 
     def tested_rows(self) -> list[int]:
         """The row of each peer's model that is to be tested: the best on validation data, or the last."""
-        refs = self._latest if self.rules.stopping.tested == "last" else self._best
-        return [self._rows[ref or latest] for ref, latest in zip(refs, self._latest, strict=True)]
+        last = self.rules.stopping.tested == "last"
+        return [self._rows[(not last and self._best[peer]) or self._latest[peer]] for peer in self._peers]
 
     def let_go(self) -> None:
         """Free the place of all models: other runs may go on."""
+        self._received.let_go()
         for row in self._rows.values():
             self.models.release(row)
         self._rows = {}
@@ -286,16 +339,17 @@ class Learners:
         places = {ref: place[row] for ref, row in self._rows.items()}
         data = {
             "refs": [[*ref, uses, places.get(ref)] for ref, uses in sorted(self._uses.items())],
-            "versions": self._versions,
-            "latest": [ref.version for ref in self._latest],
-            "best": [ref.version if ref else None for ref in self._best],
-            "stopping": [asdict(s) for s in self._stopping],
-            "may_stop": self._may_stop,
-            "stop_times": self.stop_times,
-            "tallies": [[_pairs(t.selected), _pairs(t.sampled), t.samplings] for t in self.tallies],
-            "merges": [_pairs(m) for m in self.merges],
-            "scored": self.scored,
-            "scorings": self._scorings,
+            "versions": list(self._versions.values()),
+            "latest": [ref.version for ref in self._latest.values()],
+            "best": [ref.version if ref else None for ref in self._best.values()],
+            "stopping": [asdict(s) for s in self._stopping.values()],
+            "may_stop": list(self._may_stop.values()),
+            "stop_times": list(self.stop_times.values()),
+            "tallies": [tally.state() for tally in self.tallies.values()],
+            "trials": [trials.state() for trials in self.trials.values()],
+            "merges": [_pairs(m) for m in self.merges.values()],
+            "scored": list(self.scored.values()),
+            "scorings": list(self._scorings.values()),
             "jobs": self.jobs.state(),
             "setbacks": _pairs(self.setbacks),
             "num_updates": self.num_updates,
@@ -316,20 +370,24 @@ class Learners:
                 self._rows[ref] = self.models.retain(rows[place])
         for row in rows:
             self.models.release(row)
-        self._versions = list(data["versions"])
-        self._latest = [ModelRef(PeerId(p), v) for p, v in enumerate(data["latest"])]
-        self._best = [None if v is None else ModelRef(PeerId(p), v) for p, v in enumerate(data["best"])]
-        self._stopping = [EarlyStopping(**s) for s in data["stopping"]]
-        self._may_stop, self.stop_times = list(data["may_stop"]), list(data["stop_times"])
-        self.tallies = [Tally(_counter(selected), _counter(sampled), n) for selected, sampled, n in data["tallies"]]
-        self.merges = [_counter(m) for m in data["merges"]]
-        self.scored, self.setbacks = list(data["scored"]), _counter(data["setbacks"])
+        self._versions = self._each(data["versions"])
+        self._latest = {p: ModelRef(p, v) for p, v in self._each(data["latest"]).items()}
+        self._best = {p: None if v is None else ModelRef(p, v) for p, v in self._each(data["best"]).items()}
+        self._stopping = self._each(EarlyStopping(**s) for s in data["stopping"])
+        self._may_stop, self.stop_times = self._each(data["may_stop"]), self._each(data["stop_times"])
+        self.tallies = self._each(map(Tally.restored, data["tallies"]))
+        self.trials = self._each(map(Trials.restored, data["trials"]))
+        self.merges = self._each(map(_counter, data["merges"]))
+        self.scored, self.setbacks = self._each(data["scored"]), _counter(data["setbacks"])
         self.num_updates, self.num_batches = data["num_updates"], data["num_batches"]
         self.comparisons.restore(tensors["comparisons"])
-        self._scorings = list(data["scorings"])
+        self._scorings = self._each(data["scorings"])
         self.history = Curves(tensors["history"].numpy())
         self.jobs = JobGraph()
         self.jobs.restore(data["jobs"], self._rows)
+
+    def _each(self, values: Iterable[T]) -> dict[PeerId, T]:
+        return dict(zip(self._peers, values, strict=True))
 
 
 def _record(job: Updating, train_loss: float, val_loss: float, val_accuracy: float) -> UpdateRecord:

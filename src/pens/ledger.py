@@ -1,4 +1,7 @@
-"""A ledger: rows of whole numbers that are only ever appended, four bytes each, for what a run records per event."""
+"""A ledger: rows of whole numbers that are only ever appended, four bytes each, for what a run records per event.
+
+Or eight bytes, where the numbers of peers are those of a network.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ from pens.data.samples import Array
 class Ledger:
     """Named columns of equal length."""
 
-    def __init__(self, *names: str) -> None:
-        self._columns = {name: array("i") for name in names}
+    def __init__(self, *names: str, wide: bool = False) -> None:
+        self._type = "q" if wide else "i"
+        self._columns = {name: array(self._type) for name in names}
 
     def __len__(self) -> int:
         return len(next(iter(self._columns.values())))
@@ -31,9 +35,9 @@ class Ledger:
 
     def state(self) -> Tensor:
         """All rows, for a checkpoint.  [column, row]"""
-        return torch.from_numpy(np.array([np.frombuffer(c, np.int32) for c in self._columns.values()]))
+        return torch.from_numpy(np.array([np.frombuffer(c, self._type) for c in self._columns.values()]))
 
     def restore(self, state: Tensor) -> None:
         """Become what `state` described."""
         for name, values in zip(self._columns, state.numpy(), strict=True):
-            self._columns[name] = array("i", values.astype(np.int32).tobytes())
+            self._columns[name] = array(self._type, values.astype(self._type).tobytes())

@@ -1,7 +1,7 @@
 """What happens to a peer (events) and what it wants done (actions). Plain data: no tensors, clock, socket or file.
 
-    Event  = Start | Wake | Received | Answered | Updated | Selected
-    Action = Send | Request | WakeAfter | Score | Update | Select | Drop | Finish
+    Event  = Start | Wake | Received | Pulled | Updated | Selected
+    Action = Send | Request | WakeAfter | Score | Judge | Update | Select | Drop | Finish
 
 A driver turns actions into events: the simulator in virtual time and in batches, a networked node in real time.
 """
@@ -39,10 +39,12 @@ class Received:
     """ONRECEIVEMODEL: a model came from `model.owner`."""
 
     model: ModelRef
+    answer: bool = False
+    """Whether it came as an answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class Pulled:
     """ONRECEIVEMODEL for all models of a `Request`: they come together, since many single events take long."""
 
     models: tuple[ModelRef, ...]
@@ -55,12 +57,12 @@ class Updated:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The answer to `Select`."""
+    """The answer to `Select`, and to `Judge`: who the neighbours are from now on."""
 
     neighbours: tuple[PeerId, ...]
 
 
-Event = Start | Wake | Received | Answered | Updated | Selected
+Event = Start | Wake | Received | Pulled | Updated | Selected
 
 # --- actions ----------------------------------------------------------------------------------------------------------
 
@@ -70,11 +72,13 @@ class Send:
     """Push the peer's current model, as it is now, to another peer."""
 
     to: PeerId
+    answer: bool = False
+    """In return for one of its models. An answer is never answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Pull the current models of some peers, which come back as `Answered`."""
+    """Pull the current models of some peers, which come back as `Pulled`."""
 
     sources: tuple[PeerId, ...]
 
@@ -95,6 +99,18 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Judge:
+    """Score the models of strangers beside those of neighbours, on the peer's own training data, and count who wins.
+
+    Comes before the `Update` that merges the neighbours' models; answered by `Selected` when that is complete, before
+    `Updated`.
+    """
+
+    strangers: tuple[ModelRef, ...]
+    against: tuple[ModelRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Update:
     """The one expensive action: choose among the models, average with the peer's own, train, validate, keep the best.
 
@@ -110,7 +126,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """SELECTNEIGHBORS: end step 1. Answered by `Selected`; the one place where numbers come back to a peer."""
+    """SELECTNEIGHBORS: end step 1. Answered by `Selected`, the one event that brings numbers back to a peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,4 +142,4 @@ class Finish:
     """The peer has done its updates. It goes on serving its model to others."""
 
 
-Action = Send | Request | WakeAfter | Score | Update | Select | Drop | Finish
+Action = Send | Request | WakeAfter | Score | Judge | Update | Select | Drop | Finish

@@ -17,6 +17,13 @@ receipt is the same in both.
 
 Trap: in step 2 a pushed model comes from whoever chose the receiver, not from those whom the receiver chose. Only
 models of own neighbours are accepted, unless the plan says otherwise; the rest are dropped as refused, and counted.
+
+With `Plan.admit`, which is not in the paper, step 2 is open to those who come late: a stranger's model is answered with
+an own one, kept, and judged beside the neighbours' at the next update; who does well becomes a neighbour
+(docs/decisions/0018-late-joiners.md).
+
+Whom a peer may talk to can change while it lives (in a network, peers come and go): `reachable` is a view. Nobody is
+sent to while it is not reachable, and whoever can reach nobody waits.
 """
 
 from __future__ import annotations
@@ -30,12 +37,13 @@ from typing import Any, Literal
 from pens import rng
 from pens.messages import (
     Action,
-    Answered,
     Drop,
     Event,
     Finish,
+    Judge,
     ModelRef,
     PeerId,
+    Pulled,
     Received,
     Request,
     Score,
@@ -50,6 +58,8 @@ from pens.messages import (
 )
 
 Phase = Literal["starting", "searching", "selecting", "gossiping", "alone", "finished"]
+
+_STRANGERS = 16  # models of strangers that are kept until they are judged
 
 
 @dataclass(frozen=True)
@@ -80,13 +90,15 @@ class Plan:
     jitter: float = 0.0
     give_up: float = 3.0
     """How much longer than the usual number of waits a peer holds out for models that do not come."""
+    admit: bool = False
+    """Whether strangers may become neighbours in step 2."""
 
 
 class Peer:
     """One peer of the network."""
 
     def __init__(self, me: PeerId, seed: int, plan: Plan, reachable: Sequence[PeerId]) -> None:
-        """`reachable`: whom it may talk to. Empty: it trains alone."""
+        """`reachable`: whom it may talk to, in ascending order. Empty when the first training ends: it trains alone."""
         self.me, self.plan = me, plan
         self._seed, self._key = seed, rng.key(seed, "peer", me)
         self._reachable = reachable
@@ -100,6 +112,7 @@ class Peer:
         self._draws = 0  # random decisions taken so far
         self._busy = False  # an update is in progress
         self._buffer: dict[PeerId, ModelRef] = {}  # SAVE(w_i): the newest model of each sender, oldest first
+        self._strangers: dict[PeerId, ModelRef] = {}  # likewise, of those to be judged
 
     def handle(self, event: Event) -> list[Action]:
         """What the peer wants done, now that this has happened to it."""
@@ -108,15 +121,14 @@ class Peer:
                 return self._update((), top_m=None)
             case Wake():
                 return self._main()
-            case Received(model):
-                return self._on_receive_model(model)
-            case Answered(models):
-                return self._on_answer(models)
+            case Received(model, answer):
+                return self._on_receive_model(model, answer)
+            case Pulled(models):
+                return self._on_pulled(models)
             case Updated():
                 return self._on_updated()
             case Selected(neighbours):
-                self.neighbours = neighbours
-                return self._enter("gossiping" if neighbours else "alone")
+                return self._on_selected(neighbours)
 
     # --- MAIN, both algorithms ---------------------------------------------------------------------------------------
 
@@ -124,9 +136,18 @@ class Peer:
         if self.plan.pace == "pull":
             return self._begin_round()
         if not self.neighbours:
-            return []
+            return [WakeAfter(self._next_wait())] if self.neighbours is self._reachable else []
+        whom = self._someone()
+        sends = [] if whom is None else [Send(whom)]
+        return [*sends, WakeAfter(self._next_wait()), *self._hold_out()]
+
+    def _someone(self) -> PeerId | None:
+        """RANDOMPEER: a neighbour; where that one is not reachable, another; None if none is."""
         whom = self.neighbours[int(self._number() * len(self.neighbours))]
-        return [Send(whom), WakeAfter(self._next_wait()), *self._hold_out()]
+        if self.neighbours is self._reachable or whom in self._reachable:
+            return whom
+        there = [neighbour for neighbour in self.neighbours if neighbour in self._reachable]
+        return there[int(self._number() * len(there))] if there else None
 
     def _hold_out(self) -> list[Action]:
         """Not in the listing: whoever waits in vain goes on. About one model comes per wait, so waits can be counted.
@@ -165,7 +186,9 @@ class Peer:
 
     # --- ONRECEIVEMODEL, both algorithms -----------------------------------------------------------------------------
 
-    def _on_receive_model(self, model: ModelRef) -> list[Action]:
+    def _on_receive_model(self, model: ModelRef, answer: bool) -> list[Action]:
+        if self.plan.admit and self.phase in ("gossiping", "finished") and model.owner not in self.neighbours:
+            return self._meet(model, answer)
         if self.phase not in ("searching", "gossiping"):
             return [Drop(model, "unused")]
         if not self._accepts(model.owner):
@@ -174,23 +197,33 @@ class Peer:
         self._buffer[model.owner] = model
         return [*([Drop(older, "replaced")] if older else []), *self._merge_if_full()]
 
-    def _on_answer(self, models: tuple[ModelRef, ...]) -> list[Action]:
+    def _on_pulled(self, models: tuple[ModelRef, ...]) -> list[Action]:
         """As many as were waited for, of different peers, all of them asked: there is nothing to refuse or replace."""
         for model in models:
             self._buffer[model.owner] = model
         return self._merge_if_full()
+
+    def _meet(self, model: ModelRef, answer: bool) -> list[Action]:
+        """A stranger's model: answer it, and keep it to be judged. Whoever is in step 1 hears those in step 2 so."""
+        answers: list[Action] = [] if answer else [Send(model.owner, answer=True)]
+        if self.phase == "finished":
+            return [*answers, Drop(model, "unused")]
+        older = self._strangers.pop(model.owner, None)
+        if older is None and len(self._strangers) == _STRANGERS:
+            older = self._strangers.pop(next(iter(self._strangers)))
+        self._strangers[model.owner] = model
+        return [*answers, *([Drop(older, "replaced")] if older else [])]
 
     def _accepts(self, sender: PeerId) -> bool:
         return self.phase == "searching" or self.plan.accept_anyone or sender in self.neighbours
 
     def _threshold(self) -> int:
         """Models that the peer waits for: n_sampled in step 1, else n_peers, or all neighbours if they are fewer."""
-        if self.phase == "searching" and self.plan.search:
-            return self.plan.search.n_sampled
-        return min(self.plan.n_peers, len(self.neighbours))
+        searching = self.plan.search if self.phase == "searching" else None
+        return min(searching.n_sampled if searching else self.plan.n_peers, len(self.neighbours))
 
     def _merge_if_full(self) -> list[Action]:
-        if self._busy or len(self._buffer) < self._threshold():
+        if self._busy or not self._buffer or len(self._buffer) < self._threshold():
             return []
         if self.phase == "searching" and self.plan.search:
             return self._compare(self.plan.search)
@@ -198,7 +231,7 @@ class Peer:
 
     def _compare(self, search: Search) -> list[Action]:
         """Algorithm 2, n_sampled models received: count the top m, and merge those of a round's last sampling."""
-        models = self._take(search.n_sampled)
+        models = self._take(max(1, self._threshold()))
         self._samplings += 1
         if self._samplings < search.samplings_per_round:
             more = self._sample() if self.plan.pace == "pull" else self._merge_if_full()
@@ -217,7 +250,15 @@ class Peer:
         self._busy = True
         searching = self.plan.search if self.phase == "searching" else None
         epochs = searching.epochs if searching else self.plan.epochs
-        return [Update(models, top_m, epochs, may_stop=self.phase in ("gossiping", "alone"))]
+        update = Update(models, top_m, epochs, may_stop=self.phase in ("gossiping", "alone"))
+        return [*self._judge(models), update] if self._strangers else [update]
+
+    def _judge(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        """Strangers are judged beside the neighbours whose models are merged, if there are any."""
+        if not models:
+            return []
+        strangers, self._strangers = tuple(self._strangers.values()), {}
+        return [Judge(strangers, models)]
 
     def _on_updated(self) -> list[Action]:
         self._busy = False
@@ -231,6 +272,15 @@ class Peer:
         if self.phase == "alone":
             return [] if self.plan.pace == "pull" else self._update((), top_m=None)
         return self._merge_if_full()
+
+    def _on_selected(self, neighbours: tuple[PeerId, ...]) -> list[Action]:
+        if self.phase != "selecting":  # the answer to `Judge`
+            self.neighbours = neighbours
+            return []
+        if not neighbours and self.plan.admit:  # it heard nobody: others may come yet
+            return self._enter("searching")
+        self.neighbours = neighbours
+        return self._enter("gossiping" if neighbours else "alone")
 
     def _after_first_training(self) -> list[Action]:
         if not self._reachable:
@@ -250,9 +300,10 @@ class Peer:
 
     def _enter(self, phase: Phase) -> list[Action]:
         """Begin a phase afresh: counters at zero, nothing saved."""
-        leftovers: list[Action] = [Drop(model, "unused") for model in self._buffer.values()]
+        kept = [*self._buffer.values(), *self._strangers.values()]
+        leftovers: list[Action] = [Drop(model, "unused") for model in kept]
         self.phase, self.updates, self.waits, self._samplings = phase, 0, 0, 0
-        self._buffer = {}
+        self._buffer, self._strangers = {}, {}
         if phase == "alone" and self.plan.pace == "push":
             return [*leftovers, *self._update((), top_m=None)]
         return leftovers
@@ -277,6 +328,7 @@ class Peer:
             "draws": self._draws,
             "busy": self._busy,
             "buffer": [[ref.owner, ref.version] for ref in self._buffer.values()],
+            "strangers": [[ref.owner, ref.version] for ref in self._strangers.values()],
             "neighbours": None if self.neighbours is self._reachable else list(self.neighbours),
         }
 
@@ -285,6 +337,7 @@ class Peer:
         self.phase, self.updates, self.waits = state["phase"], state["updates"], state["waits"]
         self._samplings, self._draws, self._busy = state["samplings"], state["draws"], state["busy"]
         self._buffer = {PeerId(o): ModelRef(PeerId(o), v) for o, v in state["buffer"]}
+        self._strangers = {PeerId(o): ModelRef(PeerId(o), v) for o, v in state["strangers"]}
         if state["neighbours"] is not None:
             self.neighbours = tuple(PeerId(p) for p in state["neighbours"])
 

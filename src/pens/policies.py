@@ -2,6 +2,7 @@
 
     select_top_m         Algorithm 2, SELECT_TOP_M
     choose_neighbours    Algorithm 2, SELECTNEIGHBORS ("merged with i more than expected")
+    is_win, admitted     not in the paper: strangers that become neighbours in step 2 (docs/decisions/0018)
     EarlyStopping        section 5.4, "early stopping on local validation data"
 
 Drivers call them with the numbers; `pens.peer` never sees a number.
@@ -10,6 +11,7 @@ Drivers call them with the numbers; `pens.peer` never sees a number.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -39,12 +41,41 @@ class Tally:
     sampled: Counter[PeerId] = field(default_factory=Counter)
     """How often each peer was compared."""
     samplings: int = 0
+    size: int = 0
+    """Models in a sampling: in the first one, and in all that are not set apart."""
+    apart: dict[int, Counter[PeerId]] = field(default_factory=dict)
+    """How often each peer was compared in samplings of another size, by that size; counted in `sampled`, too."""
 
     def add(self, senders: Sequence[PeerId], chosen: Sequence[PeerId]) -> None:
         """Count one sampling: who was compared, who was among the top m."""
         self.sampled.update(senders)
         self.selected.update(chosen)
         self.samplings += 1
+        if len(senders) != self.size:
+            self._set_apart(senders)
+
+    def _set_apart(self, senders: Sequence[PeerId]) -> None:
+        if not self.size:
+            self.size = len(senders)
+        else:
+            self.apart.setdefault(len(senders), Counter()).update(senders)
+
+    def expected(self, peer: PeerId, m: int) -> float:
+        """How often a peer would be among the top m, were chance the only cause."""
+        apart = {size: compared[peer] for size, compared in self.apart.items()}
+        usual = self.sampled[peer] - sum(apart.values())
+        return math.fsum(count * min(1.0, m / size) for size, count in {**apart, self.size: usual}.items() if count)
+
+    def state(self) -> list[Any]:
+        """As plain data."""
+        apart = [[size, _pairs(compared)] for size, compared in self.apart.items()]
+        return [_pairs(self.selected), _pairs(self.sampled), self.samplings, self.size, apart]
+
+    @staticmethod
+    def restored(state: Sequence[Any]) -> Tally:
+        """What `state` described."""
+        selected, sampled, samplings, size, apart = state
+        return Tally(_counter(selected), _counter(sampled), samplings, size, {n: _counter(c) for n, c in apart})
 
 
 @dataclass(frozen=True)
@@ -74,11 +105,22 @@ def choose_neighbours(tally: Tally, rule: SelectionRule) -> Selection:
 
     Whoever finds nobody takes the m selected most often, rather than train alone.
     """
-    found = [p for p, count in tally.selected.items() if is_neighbour(count, tally.sampled[p], tally.samplings, rule)]
+    found = [p for p in tally.selected if _is_found(tally, p, rule)]
     if found:
         return Selection(tuple(sorted(found)), fallback=False)
     by_count = sorted(tally.selected.items(), key=lambda item: (-item[1], item[0]))
     return Selection(tuple(sorted(p for p, _ in by_count[: rule.m])), fallback=True)
+
+
+def _is_found(tally: Tally, peer: PeerId, rule: SelectionRule) -> bool:
+    """Whether a peer becomes a neighbour. Where samplings were not all of n_sampled, each counts by its own size."""
+    selected, compared = tally.selected[peer], tally.sampled[peer]
+    if rule.expected == "uniform" or (not tally.apart and tally.size in (0, rule.n_sampled)):
+        return is_neighbour(selected, compared, tally.samplings, rule)
+    expected = tally.expected(peer, rule.m)
+    if selected <= expected + 1e-9:
+        return False
+    return not rule.significance or _upper_tail(selected, compared, expected / compared) < rule.significance
 
 
 def is_neighbour(selected: int, compared: int, samplings: int, rule: SelectionRule) -> bool:
@@ -104,6 +146,59 @@ def more_than_expected(selected: Any, compared: Any, samplings: Any, rule: Selec
 def _upper_tail(count: int, trials: int, chance: float) -> float:
     """The probability of at least `count` successes: the upper tail of a binomial distribution."""
     return math.fsum(math.comb(trials, k) * chance**k * (1 - chance) ** (trials - k) for k in range(count, trials + 1))
+
+
+@dataclass
+class Trials:
+    """What one peer counts of strangers in step 2: those that it did not select, but that send to it."""
+
+    judged: Counter[PeerId] = field(default_factory=Counter)
+    won: Counter[PeerId] = field(default_factory=Counter)
+    times: list[float] = field(default_factory=list)
+    """When each trial was."""
+
+    def add(self, stranger: PeerId, win: bool, time: float) -> None:
+        """Count one trial."""
+        self.judged[stranger] += 1
+        self.won[stranger] += win
+        self.times.append(time)
+
+    def until(self, time: float) -> int:
+        """Trials so far."""
+        return bisect_right(self.times, time)
+
+    def state(self) -> list[Any]:
+        """As plain data."""
+        return [_pairs(self.judged), _pairs(self.won), self.times]
+
+    @staticmethod
+    def restored(state: Sequence[Any]) -> Trials:
+        """What `state` described."""
+        judged, won, times = state
+        return Trials(_counter(judged), _counter(won), list(times))
+
+
+def is_win(loss: float, neighbours: Sequence[float]) -> bool:
+    """Whether a stranger's model is at least as good as half of the neighbours' on the same samples.
+
+    For a mature model of the same kind about half of the time; for another kind's, or an immature one, about never.
+    """
+    known = sorted(math.inf if math.isnan(other) else other for other in neighbours)
+    middle = (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2
+    return not math.isnan(loss) and loss <= middle
+
+
+def admitted(trials: Trials, needed: int) -> tuple[PeerId, ...]:
+    """Strangers that have had enough trials and won more than a quarter of them, in ascending order."""
+    return tuple(sorted(p for p, n in trials.judged.items() if n >= needed and 4 * trials.won[p] > n))
+
+
+def _pairs(counter: Counter[PeerId]) -> list[list[int]]:
+    return [[peer, count] for peer, count in counter.items()]
+
+
+def _counter(pairs: Sequence[Sequence[int]]) -> Counter[PeerId]:
+    return Counter({PeerId(peer): count for peer, count in pairs})
 
 
 @dataclass

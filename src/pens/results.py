@@ -24,7 +24,7 @@ class Communication:
     merged: Array
     scored: Array
     model_bytes: int
-    """What one model weighs on the wire: 4 bytes per number."""
+    """What one model weighs on the wire: 4 bytes per number, or less where it is rounded."""
 
     @property
     def bytes_sent(self) -> int:

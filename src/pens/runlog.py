@@ -15,10 +15,9 @@ Every file is written beside its place and then moved there, so that whatever st
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from torch import Tensor
 
 from pens.config import METHODS, Method, Settings, parse_methods, parse_settings
 from pens.errors import PensError, RunDirError
+from pens.files import replace_file
 from pens.metrics import Agreement
 from pens.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 
@@ -159,7 +159,7 @@ class RunDir:
         state = np.frombuffer(json.dumps(data).encode(), np.uint8)  # not as metadata, whose size is bounded
         contents = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
         contents[_STATE] = torch.from_numpy(state.copy())
-        _replace(self._checkpoint, lambda path: save_file(contents, path, {"format": str(FORMAT)}))
+        replace_file(self._checkpoint, lambda path: save_file(contents, path, {"format": str(FORMAT)}))
 
     def load_checkpoint(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """The state of a run that was stopped, if there is one."""
@@ -195,7 +195,7 @@ class RunDir:
         if result.comparisons:
             _write_table(self._comparisons, result.comparisons)
         models = {name: t.detach().cpu().contiguous() for name, t in result.models.items()}
-        _replace(self.folder / "models.safetensors", lambda path: save_file(models, path))
+        replace_file(self.folder / "models.safetensors", lambda path: save_file(models, path))
         _write_json(self.folder / "result.json", _result_json(result))
         self._checkpoint.unlink(missing_ok=True)
 
@@ -317,24 +317,8 @@ def _data_sizes(data: Mapping[str, Any] | None) -> DataSizes | None:
     return DataSizes(np.array(data["train"]), np.array(data["val"])) if data else None
 
 
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside its place and move it there."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    for stray in path.parent.glob(f".{path.name}.*"):  # of a process that was killed while it wrote
-        stray.unlink(missing_ok=True)
-    try:
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except (OSError, safetensors.SafetensorError, pa.ArrowException) as error:
-        raise RunDirError(f"{path}: cannot be written: {error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _write_json(path: Path, data: Mapping[str, Any]) -> None:
-    _replace(path, lambda p: p.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"))
+    replace_file(path, lambda p: p.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -349,7 +333,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _write_table(path: Path, columns: History | Pairs | Comparisons) -> None:
     table = pa.table({name: pa.array(values) for name, values in vars(columns).items() if values is not None})
-    _replace(path, lambda p: pq.write_table(table, p, compression="zstd"))
+    replace_file(path, lambda p: pq.write_table(table, p, compression="zstd"))
 
 
 def _read_table(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import math
 from collections import deque
 from typing import Any
 
-from pens.messages import Answered, Event, ModelRef, PeerId, Received, Start, Updated, Wake
+from pens.messages import Event, ModelRef, PeerId, Pulled, Received, Start, Updated, Wake
 
 Entry = tuple[float, int, PeerId, Event]
 _BARE: dict[str, Event] = {"start": Start(), "wake": Wake(), "updated": Updated()}
@@ -69,17 +69,18 @@ class EventQueue:
 
 def _encode(event: Event) -> list[Any]:
     if isinstance(event, Received):
-        return ["received", *event.model]
-    if isinstance(event, Answered):
-        return ["answered", *map(list, event.models)]
+        return ["received", *event.model, *([True] if event.answer else [])]
+    if isinstance(event, Pulled):
+        return ["pulled", *map(list, event.models)]
     return [_NAME[type(event)]]
 
 
 def _decode(name: str, *values: Any) -> Event:
     if name == "received":
-        return Received(_ref(*values))
-    if name == "answered":
-        return Answered(tuple(_ref(*value) for value in values))
+        owner, version, *answer = values
+        return Received(_ref(owner, version), bool(answer))
+    if name == "pulled":
+        return Pulled(tuple(_ref(*value) for value in values))
     return _BARE[name]
 
 

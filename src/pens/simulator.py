@@ -10,6 +10,7 @@ Events run ahead of the numbers: updates are only recorded. In `rounds` they run
 until a few updates per peer are recorded, since the more are known, the more of them can be computed together. Then
 one batch is computed: all updates whose inputs are known. Numbers come back to the events at one place, a peer that
 selects its neighbours: no event after that is looked at until its comparisons are computed, and not more than those.
+Where strangers are judged, that is at the end of the update that they were judged with.
 
 A run is over when every peer has finished its updates or stopped early. Events ran ahead of that moment, too, but what
 happened after it is not counted. So nothing depends on how far they ran: neither batches nor an interruption, which can
@@ -31,12 +32,13 @@ from pens.learners import Learners
 from pens.links import Links
 from pens.messages import (
     Action,
-    Answered,
     Drop,
     Event,
     Finish,
+    Judge,
     ModelRef,
     PeerId,
+    Pulled,
     Received,
     Request,
     Score,
@@ -51,7 +53,7 @@ from pens.messages import (
 )
 from pens.metrics import Traffic
 from pens.peer import Peer
-from pens.policies import SelectionRule, choose_neighbours
+from pens.policies import SelectionRule, admitted, choose_neighbours
 from pens.scheduler import EventQueue
 
 Trace = Callable[[float, PeerId, Event, list[Action]], None]
@@ -84,14 +86,18 @@ class Simulator:
         schedule: Schedule,
         selection: SelectionRule | None,
         trace: Trace | None = None,
+        admission_trials: int = 0,
     ) -> None:
+        """`admission_trials`: after so many, a stranger may become a neighbour, where the plan has peers judge them."""
         self.peers, self.learners = peers, learners
+        self._admission_trials = admission_trials
         self._schedule, self._selection, self._trace = schedule, selection, trace
         self._queue = EventQueue()
         self._rounds = 0
         self.current = [learners.first_model(p.me) for p in peers]
         self._coming: list[ModelRef | None] = [None] * len(peers)
         self._selecting: PeerId | None = None
+        self._judging: set[PeerId] = set()
         self._num_going = len(peers)
         self._finish_times = [math.inf] * len(peers)
         self.traffic = Traffic(len(peers), math.inf if schedule.metronome else 0.0)
@@ -99,6 +105,8 @@ class Simulator:
         """Peers that selected nobody more than expected."""
         self.selections: dict[PeerId, tuple[PeerId, ...]] = {}
         """The neighbours that each peer chose at the end of step 1."""
+        self.admissions: list[tuple[float, PeerId, tuple[PeerId, ...]]] = []
+        """When a peer's neighbours became which, in step 2; events ran ahead of the end of the run."""
         for peer in peers:
             self._queue.put(0.0, peer.me, Start())
 
@@ -169,9 +177,20 @@ class Simulator:
         return self._finish_times[me] == self.learners.stop_times[me] == math.inf
 
     def _answer_selection(self, me: PeerId) -> None:
-        """Tell a peer that selects its neighbours whom it found."""
+        """Tell a peer that selects its neighbours whom it found, or that judged strangers whom it admits."""
         self._selecting = None
-        self._handle(me, Selected(self._select(me)))
+        if me not in self._judging:
+            self._handle(me, Selected(self._select(me)))
+            return
+        self._judging.remove(me)
+        self._handle(me, Selected(self._admit(me)))
+        self._handle(me, Updated())
+
+    def _await_judgement(self, me: PeerId) -> None:
+        """An update is complete, and the strangers that came before it are judged, or have to be first."""
+        self._selecting = me
+        if self.learners.jobs.is_scored(me):
+            self._answer_selection(me)
 
     def _certain_until(self) -> float:
         """A time before which the run cannot have ended."""
@@ -180,10 +199,13 @@ class Simulator:
 
     def _handle(self, me: PeerId, event: Event) -> None:
         if isinstance(event, Updated):
+            if me in self._judging:
+                self._await_judgement(me)
+                return
             self._exchange_model(me)
         if isinstance(event, Received):
             self.traffic.count("received", me, self._queue.now)
-        if isinstance(event, Answered):
+        if isinstance(event, Pulled):
             self.traffic.count("received", me, self._queue.now, len(event.models))
         actions = self.peers[me].handle(event)
         if self._trace:
@@ -193,17 +215,20 @@ class Simulator:
 
     def _act(self, me: PeerId, action: Action) -> None:
         match action:
-            case Send(to):
-                self._queue.put(self._schedule.links.latency, to, Received(self._sent_by(me)))
+            case Send(to, answer):
+                self._queue.put(self._schedule.links.latency, to, Received(self._sent_by(me), answer))
             case Request(sources):
-                self._queue.put(0.0, me, Answered(tuple(map(self._sent_by, sources))))
+                self._queue.put(0.0, me, Pulled(tuple(map(self._sent_by, sources))))
             case WakeAfter(delay):
                 self._queue.put(delay, me, Wake())
             case Score():
                 self.learners.record_score(me, action)
+            case Judge():
+                self._judging.add(me)
+                answered = self._queue.now + self._training_delay(self.peers[me].plan.epochs)
+                self.learners.record_judgement(me, action, answered)
             case Update():
-                delay = self._schedule.links.training_delay(action.epochs)
-                delay = 0.5 if self._schedule.metronome else delay
+                delay = self._training_delay(action.epochs)
                 coming = self.learners.record_update(me, self.current[me], action, self._queue.now + delay)
                 self._coming[me] = coming
                 self.traffic.begin_update(me, coming.version)
@@ -223,6 +248,9 @@ class Simulator:
         self.traffic.count("sent", sender, self._queue.now)
         return self.learners.retain(self.current[sender])
 
+    def _training_delay(self, epochs: int) -> float:
+        return 0.5 if self._schedule.metronome else self._schedule.links.training_delay(epochs)
+
     def _exchange_model(self, me: PeerId) -> None:
         coming = self._coming[me]
         assert coming
@@ -236,6 +264,22 @@ class Simulator:
         if selection.fallback:
             self.fallbacks.append(me)
         return selection.neighbours
+
+    def _admit(self, me: PeerId) -> tuple[PeerId, ...]:
+        """The neighbours of a peer, with the strangers that have become some."""
+        before = tuple(self.peers[me].neighbours)
+        after = tuple(sorted({*before, *admitted(self.learners.trials[me], self._admission_trials)}))
+        if after != before:
+            self.admissions.append((self._queue.now, me, after))
+        return after
+
+    def neighbours(self) -> dict[PeerId, tuple[PeerId, ...]]:
+        """Of each peer that selected, at the end of the run."""
+        return {**self.selections, **{peer: after for time, peer, after in self.admissions if time <= self.now}}
+
+    def judged(self) -> list[int]:
+        """Models of strangers that each peer scored in step 2."""
+        return [self.learners.trials[peer.me].until(self.now) for peer in self.peers]
 
     def progress(self) -> float:
         """The share of all updates that is done, with early stops counted as done.  0 … 1"""
@@ -256,6 +300,7 @@ class Simulator:
             "queue": self._queue.state(),
             "rounds": self._rounds,
             "selecting": self._selecting,
+            "judging": sorted(self._judging),
             "finish_times": self._finish_times,
             "peers": [peer.state() for peer in self.peers],
             "current": [ref.version for ref in self.current],
@@ -263,6 +308,7 @@ class Simulator:
             "traffic": self.traffic.state(),
             "fallbacks": self.fallbacks,
             "selections": [[peer, list(neighbours)] for peer, neighbours in self.selections.items()],
+            "admissions": [[time, peer, list(neighbours)] for time, peer, neighbours in self.admissions],
         }
         return data, {**tensors, "traffic": self.traffic.at_update.state()}
 
@@ -271,6 +317,7 @@ class Simulator:
         self.learners.restore(data["learners"], tensors)
         self._queue.restore(data["queue"])
         self._rounds, self._selecting = data["rounds"], data["selecting"]
+        self._judging = {PeerId(p) for p in data["judging"]}
         self._finish_times = list(data["finish_times"])
         for peer, state in zip(self.peers, data["peers"], strict=True):
             peer.restore(state)
@@ -280,3 +327,4 @@ class Simulator:
         self.traffic.at_update.restore(tensors["traffic"])
         self.fallbacks = [PeerId(p) for p in data["fallbacks"]]
         self.selections = {PeerId(p): tuple(PeerId(n) for n in neighbours) for p, neighbours in data["selections"]}
+        self.admissions = [(time, PeerId(p), tuple(map(PeerId, ns))) for time, p, ns in data["admissions"]]

@@ -1,0 +1,4 @@
+"""Real peers: each organisation runs one, and they gossip models over mutual TLS.
+
+Most of it needs what `pip install 'pens[network]'` brings.
+"""

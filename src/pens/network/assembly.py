@@ -1,0 +1,154 @@
+"""A peer's settings → its data, network, learners and node: the one place where the parts of a real peer meet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from pens.config import check_scenario
+from pens.data.samples import Samples
+from pens.data.scenarios import PeerData, rotated_federation
+from pens.data.sources import load_dataset
+from pens.engine.batches import SampleStack
+from pens.engine.devices import device_name, resolve_device
+from pens.engine.training import Engine, new_engine
+from pens.errors import SettingsError
+from pens.experiment import build_plan, first_model, learning_rules, new_workshop, selection_rule
+from pens.learners import Learners
+from pens.messages import PeerId
+from pens.nets import net_factory
+from pens.network.learning import Bench, Learning
+from pens.network.membership import Membership, MembershipRules
+from pens.network.node import Node, NodeRules, Reachable
+from pens.network.peer_config import PeerConfig, load_object, parse_address
+from pens.network.state import PeerFolder
+from pens.network.transport import MemberRecord, Transport
+from pens.peer import Peer
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a peer holds."""
+
+    data: PeerData
+    test: Samples | None
+    num_classes: int
+    kind: str | None = None
+    """Where the scenario tells; nothing is decided by it."""
+
+
+def load_holding(config: PeerConfig) -> Holding:
+    """From the scenario's share, or from the user's own function."""
+    if config.data.source is not None:
+        return _own_holding(config, config.data.source)
+    settings, share = config.settings, config.data.share
+    assert share is not None
+    check_scenario(settings)
+    folder = config.path(config.data.data_dir) if config.data.data_dir else None
+    dataset = load_dataset(settings.scenario.dataset, folder)
+    federation = rotated_federation(dataset, settings.scenario, config.peer.seed)
+    kind = federation.kinds[share]
+    return Holding(federation.peers[share], federation.tests[kind], dataset.num_classes, federation.kind_names[kind])
+
+
+def _own_holding(config: PeerConfig, source: str) -> Holding:
+    found = load_object(source, "data.source", config.folder)()
+    data, test = _as_data(found, source)
+    parts = [data.train, data.val, *([test] if test else [])]
+    return Holding(data, test, config.data.num_classes or 1 + max(int(part.y.max()) for part in parts))
+
+
+def _as_data(found: Any, source: str) -> tuple[PeerData, Samples | None]:
+    if isinstance(found, PeerData):
+        return found, None
+    if isinstance(found, tuple) and len(found) in (2, 3) and all(isinstance(part, Samples) for part in found):
+        return PeerData(found[0], found[1]), found[2] if len(found) == 3 else None
+    raise SettingsError(
+        f"data.source = {source!r} returned a {type(found).__name__}: "
+        "expected pens.PeerData, or (train, val) or (train, val, test) of pens.Samples"
+    )
+
+
+def build_node(
+    config: PeerConfig, holding: Holding, transport: Transport, number: Callable[[str], PeerId], bench: Bench
+) -> Node:
+    """A node, ready to run."""
+    settings, about = config.settings, config.peer
+    device = resolve_device(about.device)
+    me = number(about.name)
+    learners = _learners(config, holding, device, me)
+    test = SampleStack([holding.test], device) if holding.test else None
+    reachable = Reachable()
+    folder = PeerFolder(config.path(about.state))
+    folder.create(_card(config, holding, me, device))
+    return Node(
+        Peer(me, about.seed, build_plan(settings, about.method), reachable),
+        reachable,
+        Learning(me, learners, bench, settings.gossip.wire, test),
+        _membership(config),
+        transport,
+        number,
+        NodeRules(
+            selection=selection_rule(settings, settings.scenario.peers) if about.method == "pens" else None,
+            admission_trials=settings.pens.admission_trials,
+            wait_for=about.wait_for,
+            linger_s=about.linger_s,
+            gossip_s=about.gossip_s,
+            max_held=about.max_held,
+        ),
+        folder,
+        advertise=parse_address(about.advertise) if about.advertise else None,
+    )
+
+
+def _membership(config: PeerConfig) -> Membership:
+    about = config.peer
+    rules = MembershipRules(gossip_s=about.gossip_s, suspect_s=about.suspect_s, drop_s=about.drop_s)
+    me = MemberRecord(about.name, parse_address(about.advertise or about.listen), incarnation=1, heartbeat=0)
+    return Membership(me, about.seed, rules, [parse_address(text) for text in about.bootstrap])
+
+
+def _learners(config: PeerConfig, holding: Holding, device: torch.device, me: PeerId) -> Learners:
+    settings, seed = config.settings, config.peer.seed
+    engine = _engine(config, holding, device)
+    rules = replace(learning_rules(settings, config.peer.method, seed), wire="fp32")  # others' models come rounded
+    model = first_model(engine, settings, seed, me)
+    return Learners(new_workshop(engine, [holding.data], device), 0, model[None], rules, [me])
+
+
+def _engine(config: PeerConfig, holding: Holding, device: torch.device) -> Engine:
+    settings, train = config.settings, holding.data.train
+    if config.peer.model:
+        factory = load_object(config.peer.model, "peer.model", config.folder)
+    else:
+        shape = tuple(train.x.shape[1:])
+        factory = net_factory(settings.model.net, settings.scenario.dataset, shape, holding.num_classes)
+    example = SampleStack([train], device).x[0, :3]
+    num_visits = len(train) * settings.training.epochs * settings.gossip.rounds
+    return new_engine(factory, example, holding.num_classes, settings.engine, num_visits)
+
+
+def _card(config: PeerConfig, holding: Holding, me: PeerId, device: torch.device) -> dict[str, Any]:
+    """What goes into peer.json."""
+    from pens import __version__  # here: the package imports much of this first
+
+    return {
+        "name": config.peer.name,
+        "peer_id": me,
+        "method": config.peer.method,
+        "seed": config.peer.seed,
+        "kind": holding.kind,
+        "settings": config.settings.model_dump(mode="json"),
+        "data_sizes": {
+            "train": len(holding.data.train),
+            "val": len(holding.data.val),
+            "test": len(holding.test) if holding.test else 0,
+        },
+        "device": device_name(device),
+        "started": time.time(),
+        "version": __version__,
+    }

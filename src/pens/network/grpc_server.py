@@ -1,0 +1,199 @@
+"""The listening side: who calls is settled first, then what it may do, and only then are its bytes parsed.
+
+A model is announced in the metadata of its call, and judged before any of its pieces is read. The answer is written
+as soon as it is known, while the sender may still be writing; the stream is then read to its end and thrown away,
+within a few seconds, because a sender whose writes fail cannot see the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from io import BytesIO
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from pens.errors import CertificateError
+from pens.network.identity import Credentials, Identity, identity_of
+from pens.network.limits import Intake, Limits
+from pens.network.transport import Inbox, Parcel, Traffic, Verdict
+from pens.network.wire import (
+    HEADER,
+    WireError,
+    decode_header,
+    decode_piece,
+    decode_table,
+    encode_claim,
+    encode_receipt,
+    encode_table,
+)
+
+SERVICE = "pens.v1.Member"
+_REST_S = 5.0  # for a sender to notice the answer and stop
+_log = logging.getLogger("pens.network")
+
+
+class _Refusal(Exception):
+    """A model that is turned away."""
+
+    def __init__(self, verdict: Verdict, reason: str, detail: str = "") -> None:
+        super().__init__(detail or reason)
+        self.verdict, self.reason = verdict, reason
+
+
+class MemberService:
+    """Answers the calls of other members."""
+
+    def __init__(
+        self, credentials: Credentials, inbox: Inbox, limits: Limits, traffic: Traffic, clock: Callable[[], float]
+    ) -> None:
+        self._credentials, self._inbox, self._limits, self._traffic = credentials, inbox, limits, traffic
+        self._intake = Intake(limits, clock)
+        own = credentials.identity
+        self._claim = encode_claim(own.name, own.serial)
+
+    def handlers(self) -> Any:
+        """For gRPC. Requests stay bytes until the caller is known."""
+        methods = {
+            "Introduce": grpc.unary_unary_rpc_method_handler(self._introduce),
+            "Exchange": grpc.unary_unary_rpc_method_handler(self._exchange),
+            "Deliver": grpc.stream_stream_rpc_method_handler(self._deliver),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    # --- who calls ----------------------------------------------------------------------------------------------------
+
+    async def _caller(self, context: Any) -> Identity:
+        """The caller, by its certificate; ends the call if that is no longer good."""
+        auth = context.auth_context()
+        try:
+            identity = identity_of(auth["x509_pem_cert"][0])
+        except (KeyError, IndexError, CertificateError) as error:
+            return await self._turn_away(context, "certificate", f"no member's certificate: {error}")
+        if auth.get("ssl_tls_version") != [b"TLSv1.3"]:
+            return await self._turn_away(context, "not TLS 1.3", f"{identity.name} did not use TLS 1.3")
+        revoked = self._credentials.revoked
+        if revoked is not None and identity.serial in revoked:
+            return await self._turn_away(context, "revoked", f"the certificate of {identity.name} has been revoked")
+        if identity.not_after <= datetime.now(UTC):
+            return await self._turn_away(context, "expired", f"the certificate of {identity.name} has ended")
+        return identity
+
+    async def _turn_away(self, context: Any, reason: str, message: str) -> Identity:
+        self._note(context, reason, message)
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+        raise AssertionError("abort raises")
+
+    def _note(self, context: Any, reason: str, message: str) -> None:
+        self._traffic.refusals[reason] += 1
+        _log.warning("refused %s: %s", context.peer(), message, extra={"reason": reason})
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def _introduce(self, _request: bytes, context: Any) -> bytes:
+        await self._caller(context)
+        return self._claim
+
+    async def _exchange(self, request: bytes, context: Any) -> bytes:
+        caller = await self._caller(context)
+        try:
+            records = decode_table(request)
+        except WireError as error:
+            self._note(context, "malformed", f"table of {caller.name}: {error}")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return encode_table(await self._inbox.gossip(caller.name, records))
+
+    async def _deliver(self, _requests: Any, context: Any) -> None:
+        sender = (await self._caller(context)).name
+        try:
+            await context.write(encode_receipt(await self._receive(sender, context)))
+        except _Refusal as refusal:
+            self._note(context, refusal.reason, f"model of {sender}: {refusal}")
+            if refusal.reason == "slow":  # a read is still under way, so the stream cannot be read to its end
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(refusal))
+            await context.write(encode_receipt(refusal.verdict))
+            await self._read_to_the_end(context)
+
+    async def _receive(self, sender: str, context: Any) -> Verdict:
+        with self._intake.turn(sender) as its_turn:
+            if not its_turn:
+                raise _Refusal(Verdict.BUSY, "busy", "another of its models is on its way")
+            version, size = self._header(context)
+            self._judge(sender, size)
+            with self._intake.space(size) as enough:
+                if not enough:
+                    raise _Refusal(Verdict.BUSY, "busy", "too many models are on their way")
+                payload = await self._payload(context, size)
+                verdict = await self._inbox.take_model(sender, Parcel(version, payload))
+        if verdict is Verdict.TAKEN:
+            self._traffic.models_in += 1
+        else:
+            self._traffic.refusals[verdict.value] += 1
+        return verdict
+
+    def _judge(self, sender: str, size: int) -> None:
+        verdict, reason = self._intake.judge(sender, size)
+        if verdict is Verdict.TAKEN:
+            verdict, reason = self._inbox.wants(sender, size), "unwanted"
+        if verdict is not Verdict.TAKEN:
+            raise _Refusal(verdict, "busy" if verdict is Verdict.BUSY else reason, f"{reason}, {size} bytes")
+
+    def _header(self, context: Any) -> tuple[int, int]:
+        headers = [value for key, value in context.invocation_metadata() if key == HEADER]
+        if len(headers) != 1:
+            raise _Refusal(Verdict.REFUSED, "malformed", f"{len(headers)} headers, not 1")
+        try:
+            return decode_header(headers[0])
+        except WireError as error:
+            raise _Refusal(Verdict.REFUSED, "malformed", str(error)) from None
+
+    async def _payload(self, context: Any, size: int) -> bytes:
+        limit_s = self._limits.transfer_s(size)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._pieces(context, size)
+        except TimeoutError:
+            raise _Refusal(Verdict.REFUSED, "slow", f"{size} bytes did not come within {limit_s:g} s") from None
+        except WireError as error:
+            raise _Refusal(Verdict.REFUSED, "malformed", str(error)) from None
+
+    async def _pieces(self, context: Any, size: int) -> bytes:
+        payload = BytesIO()  # grows with what came, not with what was announced; its value is not copied
+        missing = size
+        while (message := await context.read()) is not aio.EOF:
+            piece = decode_piece(message)
+            missing -= len(piece)
+            if missing < 0:
+                raise WireError(f"more than the {size} bytes that were announced")
+            payload.write(piece)
+            self._traffic.bytes_in += len(piece)
+        if missing:
+            raise WireError(f"{missing} bytes fewer than the {size} that were announced")
+        return payload.getvalue()
+
+    async def _read_to_the_end(self, context: Any) -> None:
+        try:
+            async with asyncio.timeout(_REST_S):
+                while await context.read() is not aio.EOF:
+                    pass
+        except TimeoutError:
+            _log.info("%s goes on sending what was refused: cut off", context.peer())
+
+
+def server_options(limits: Limits) -> list[tuple[str, int]]:
+    """Bounds that gRPC itself keeps."""
+    return [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", limits.message_bytes),
+        ("grpc.max_send_message_length", limits.message_bytes),
+        ("grpc.max_metadata_size", 8192),
+        ("grpc.max_concurrent_streams", 16),
+        ("grpc.server_handshake_timeout_ms", int(1000 * limits.call_s)),
+        ("grpc.keepalive_time_ms", int(1000 * limits.keepalive_s)),
+        ("grpc.keepalive_timeout_ms", int(1000 * limits.call_s)),
+        ("grpc.http2.min_ping_interval_without_data_ms", int(500 * limits.keepalive_s)),
+    ]

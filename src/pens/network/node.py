@@ -1,0 +1,587 @@
+"""Node: drives one peer on asyncio, over any transport. The networked twin of the simulator.
+
+Theory of operation. The same `Peer` decides; a node carries out. Everything but the computing happens in the event
+loop, one thing after the other: a model that came, a wait that is over, a job that is done each become an event, and
+the actions that the peer answers with are begun at once. What is to be computed goes into a queue; `_learn` works it
+off, one job at a time, on a bench beside the loop (`pens.network.learning`).
+
+    transport ──▶ take_model ──▶ Received ─┐               ┌─▶ Send ──▶ outbox ──▶ transport
+    timer ─────────────────────▶ Wake ─────┼─▶ Peer.handle ┼─▶ WakeAfter ──▶ timer
+    _learn ────────▶ Updated, Selected ────┘               └─▶ Score, Judge, Update, Select ──▶ queue ──▶ _learn
+
+Whom the peer can reach is the membership's live view. A peer that starts before the others would be alone: the end of
+its first training is held back until enough others are known.
+
+After every update, and when neighbours are selected, the whole state goes to disk before the next job begins, jobs
+that wait and received models included. So whoever is killed repeats the job in progress, from the same models and
+random streams.
+
+A peer that has done its updates, or stopped early, goes on serving its model until it is told to stop, or until nobody
+it knows needs it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, overload
+
+from torch import Tensor
+
+from pens.curves import UpdateRecord
+from pens.errors import PayloadError
+from pens.learners import Learners
+from pens.messages import (
+    Action,
+    Drop,
+    Event,
+    Finish,
+    Judge,
+    ModelRef,
+    PeerId,
+    Received,
+    Request,
+    Score,
+    Select,
+    Selected,
+    Send,
+    Start,
+    Update,
+    Updated,
+    Wake,
+    WakeAfter,
+)
+from pens.network.learning import Learning
+from pens.network.membership import Membership, Target
+from pens.network.outbox import Outbox
+from pens.network.past import Past, compose_records
+from pens.network.state import Job, PeerFolder, decode_job, encode_job
+from pens.network.transport import Address, MemberRecord, Parcel, Transport, TransportError, Verdict
+from pens.peer import Peer
+from pens.policies import SelectionRule, admitted, choose_neighbours
+
+Trace = Callable[[float, PeerId, Event, list[Action]], None]
+
+_LARGE_PAYLOAD = 4 << 20  # bytes; such a payload is read beside the event loop
+_CALLS = 16  # of gossip in progress
+_LEAVING_S = 2.0
+_GRACE_S = 1.0
+_log = logging.getLogger("pens.network.node")
+
+
+@dataclass(frozen=True)
+class NodeRules:
+    """What a node is told beyond its peer's plan."""
+
+    selection: SelectionRule | None = None
+    admission_trials: int = 6
+    wait_for: int = 1
+    """Others that must be known before the first training ends."""
+    linger_s: float | None = None
+    """Stop so long after everyone that is known has finished; None: when told to."""
+    gossip_s: float = 1.0
+    max_held: int = 256
+    """Received models that wait to be used; with more of them, senders hear BUSY."""
+    outgoing: int = 2
+    """Models that wait to be sent to one member."""
+
+
+@dataclass
+class Counts:
+    """Models, but for the bytes."""
+
+    sent: int = 0
+    received: int = 0
+    refused: int = 0
+    """From senders that are no neighbours."""
+    malformed: int = 0
+    """Payloads that were no model of this network's kind."""
+    failed: int = 0
+    """Not delivered: the receiver could not be reached, was busy or would not have it."""
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a node is doing, for those who watch it."""
+
+    name: str
+    phase: str
+    updates: int
+    """In this phase."""
+    version: int
+    """Of its model."""
+    done: bool
+    """It has done its updates, or stopped early."""
+    training: bool
+    """A job is in progress."""
+    neighbours: tuple[str, ...]
+    members: Mapping[str, str]
+    """Others, and what is thought of them."""
+    val_accuracy: float | None
+    val_loss: float | None
+    last_update: float | None
+    """When the last update was complete, on the event loop's clock; None before the first of this life."""
+    training_s: float
+    """Spent in jobs, in this life."""
+    accuracy: float | None
+    counts: Counts
+    merged: int
+    scored: int
+
+
+class Reachable(Sequence[PeerId]):
+    """Those who are there, in ascending order: a view that its owner keeps up to date."""
+
+    def __init__(self) -> None:
+        self.ids: tuple[PeerId, ...] = ()
+        self._set: frozenset[PeerId] = frozenset()
+
+    def become(self, ids: Sequence[PeerId]) -> None:
+        """From now on, these."""
+        self.ids = tuple(sorted(ids))
+        self._set = frozenset(ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> PeerId: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[PeerId, ...]: ...
+    def __getitem__(self, index: int | slice) -> PeerId | tuple[PeerId, ...]:
+        return self.ids[index]
+
+    def __contains__(self, peer: object) -> bool:
+        return peer in self._set
+
+
+class Node:
+    """One peer in a real network. Offers the transport its `Inbox`."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        reachable: Reachable,
+        learning: Learning,
+        membership: Membership,
+        transport: Transport,
+        number: Callable[[str], PeerId],
+        rules: NodeRules,
+        folder: PeerFolder | None = None,
+        advertise: Address | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        """`reachable`: the view that the peer was given. `number`: the number of a member, from its name."""
+        self.peer, self._reachable, self._learning = peer, reachable, learning
+        self.membership, self._transport, self._number = membership, transport, number
+        self._rules, self._folder, self._advertise, self._trace = rules, folder, advertise, trace
+        self.counts, self._past = Counts(), Past()
+        self._outbox = Outbox(transport, membership.find, self._on_sent, rules.outgoing)
+        self._names: dict[PeerId, str] = {}
+        self._jobs: deque[Job] = deque()
+        self._judged = False  # strangers, since the last update
+        self._training = self._closing = False
+        self._training_s = 0.0
+        self._last_update: float | None = None
+        self._something = asyncio.Event()  # to do, or to look at
+        self._over = asyncio.Event()
+        self._wake: asyncio.TimerHandle | None = None
+        self._calls: set[asyncio.Task[None]] = set()
+        self._all_finished: float = math.inf  # since when
+        self._born = 0.0
+        self.status: Status | None = None
+        """As it was a moment ago; may be read from other threads."""
+
+    # --- a life -------------------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """From start, or from where an earlier life ended, until told to stop or needed no more."""
+        self._born = self._now
+        self._begin_membership(await self._transport.start(self))
+        learner = asyncio.create_task(self._learn())
+        tasks = [learner, *(asyncio.create_task(c) for c in (self._gossip_on(), stop.wait(), self._over.wait()))]
+        try:
+            self._begin()
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await self._end(learner, tasks)
+
+    def _begin_membership(self, address: Address) -> None:
+        self.membership.move(self._advertise or address)
+        if self._folder:
+            known = self._folder.load_membership()
+            if known:
+                self.membership.restore(known, self._now)
+            self._folder.save_membership(self.membership.state(self._now))
+
+    def _begin(self) -> None:
+        saved = self._folder.load() if self._folder else None
+        if saved:
+            self._restore(*saved)
+            _log.info("goes on: %s, model %d", self.peer.phase, self._learning.current.version)
+        else:
+            self._handle(Start())
+        self._past.lives += 1
+
+    async def _end(self, learner: asyncio.Task[None], tasks: Sequence[asyncio.Task[Any]]) -> None:
+        """Finish the job in progress, save, and say goodbye."""
+        self._closing = True
+        self._something.set()
+        if self._wake:
+            self._wake.cancel()
+        for task in tasks:
+            if task is not learner:
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        failed = not learner.cancelled() and learner.exception() is not None
+        if not failed and self.peer.phase != "starting":
+            await self._save(final=True)
+        await self._outbox.close()
+        await self._say_goodbye()
+        await self._transport.stop(_GRACE_S)
+
+    async def _say_goodbye(self) -> None:
+        self.membership.leave()
+        others = self.membership.members(self._now, "alive")[:_CALLS]
+        calls = [self._tell(Target(record.address, record.name)) for record in others]
+        try:
+            await asyncio.wait_for(asyncio.gather(*calls, *self._calls), _LEAVING_S)
+        except TimeoutError:
+            _log.info("left without an answer from everybody")
+
+    @property
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    @property
+    def seconds(self) -> float:
+        """Of all lives."""
+        return self._past.seconds + self._now - self._born
+
+    # --- events and actions -------------------------------------------------------------------------------------------
+
+    def _handle(self, event: Event) -> None:
+        self._look_around()
+        actions = self.peer.handle(event)
+        if self._trace:
+            self._trace(self._now, self.peer.me, event, actions)
+        for action in actions:
+            self._act(action)
+
+    def _look_around(self) -> None:
+        """Bring the peer's view of the others up to date."""
+        there = {self._number(r.name): r.name for r in self.membership.members(self._now, "alive")}
+        self._names |= there
+        self._reachable.become(tuple(there))
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Send(to, answer):
+                self._send(to, answer)
+            case WakeAfter(delay):
+                self._wake_after(delay)
+            case Score() | Judge() | Update() | Select():
+                self._jobs.append(action)
+                self._something.set()
+            case Drop(model, why):
+                self._learning.let_go(model)
+                self.counts.refused += why == "refused"
+            case Finish():
+                self._tell_finished()
+            case Request():
+                raise AssertionError("a node's peer pushes, it does not ask")
+
+    def _send(self, to: PeerId, answer: bool) -> None:
+        payload = self._learning.payload
+        if payload is not None and to in self._names:
+            number = _on_the_wire(self._learning.current.version, answer)
+            self._outbox.put(self._names[to], Parcel(number, payload))
+
+    def _on_sent(self, name: str, parcel: Parcel, outcome: Verdict | TransportError) -> None:
+        if outcome is Verdict.TAKEN:
+            self.counts.sent += 1
+            self.counts.bytes_out += len(parcel.payload)
+            self.membership.heard(name, self._now)
+        else:
+            self.counts.failed += 1
+            _log.info("model not delivered to %s: %s", name, outcome)
+
+    def _wake_after(self, delay: float) -> None:
+        self._wake = asyncio.get_running_loop().call_later(delay, self._on_wake)
+
+    def _on_wake(self) -> None:
+        if not self._closing:
+            self._handle(Wake())
+
+    def _tell_finished(self) -> None:
+        if not self.membership.me.finished:
+            self.membership.finish()
+            _log.info("finished: %d updates", self._learning.current.version)
+
+    # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    async def _learn(self) -> None:
+        """Work off jobs, until the node ends."""
+        while not self._closing:
+            if self._jobs:
+                self._training, begun = True, self._now
+                await self._do(self._jobs[0])
+                self._training, self._training_s = False, self._training_s + self._now - begun
+            else:
+                await self._wait_for_something()
+
+    async def _wait_for_something(self) -> None:
+        self._something.clear()
+        await self._something.wait()
+
+    async def _do(self, job: Job) -> None:
+        match job:
+            case Score():
+                await self._learning.score(job)
+                self._jobs.popleft()
+            case Judge():
+                await self._learning.judge(job, self.seconds)
+                self._jobs.popleft()
+                self._judged = True
+            case Update():
+                await self._update(job)
+            case Select():
+                self._jobs.popleft()
+                self._handle(Selected(self._select()))
+                await self._save()
+
+    async def _update(self, job: Update) -> None:
+        del self._past.received[self._learning.current.version :]
+        self._past.received.append(self.counts.received)
+        await self._learning.update(job, self.seconds)
+        self._past.completed.append(self.seconds)
+        self._last_update = self._now
+        if self.peer.phase == "starting" and not await self._enough_are_known():
+            return
+        self._jobs.popleft()
+        if self._judged:
+            self._judged = False
+            self._handle(Selected(self._admit()))
+        if self._learners.has_stopped(self.peer.me):
+            self._tell_finished()
+        self._handle(Updated())
+        await self._save()
+
+    async def _enough_are_known(self) -> bool:
+        """Wait for others to come; False: the node ends before."""
+        while len(self.membership.members(self._now, "alive")) < self._rules.wait_for and not self._closing:
+            await self._wait_for_something()
+        return not self._closing
+
+    @property
+    def _learners(self) -> Learners:
+        return self._learning.learners
+
+    def _select(self) -> tuple[PeerId, ...]:
+        assert self._rules.selection, "a peer that searches needs a selection rule"
+        selection = choose_neighbours(self._learners.tallies[self.peer.me], self._rules.selection)
+        _log.info("selected %s", ", ".join(self._named(selection.neighbours)) or "nobody")
+        return selection.neighbours
+
+    def _admit(self) -> tuple[PeerId, ...]:
+        """The neighbours, with the strangers that have become some."""
+        new = set(admitted(self._learners.trials[self.peer.me], self._rules.admission_trials))
+        new -= set(self.peer.neighbours)
+        if new:
+            _log.info("admitted %s", ", ".join(self._named(sorted(new))))
+        return tuple(sorted({*self.peer.neighbours, *new}))
+
+    def _named(self, peers: Sequence[PeerId]) -> list[str]:
+        return [self._names.get(peer, str(peer)) for peer in peers]
+
+    # --- what others send (Inbox) -------------------------------------------------------------------------------------
+
+    def wants(self, sender: str, size: int) -> Verdict:
+        """Asked before a model of this many bytes is received."""
+        if self._closing or sender == self.membership.me.name or size > self._learning.max_payload_bytes:
+            return Verdict.REFUSED
+        return Verdict.BUSY if self._learning.num_held >= self._rules.max_held else Verdict.TAKEN
+
+    async def take_model(self, sender: str, parcel: Parcel) -> Verdict:
+        """A model came."""
+        verdict = self.wants(sender, len(parcel.payload))
+        if verdict is not Verdict.TAKEN:
+            return verdict
+        try:
+            if len(parcel.payload) > _LARGE_PAYLOAD:
+                row = await asyncio.to_thread(self._learning.read, parcel.payload)
+            else:
+                row = self._learning.read(parcel.payload)
+        except PayloadError as error:
+            self.counts.malformed += 1
+            _log.warning("model from %s refused: %s", sender, error)
+            return Verdict.REFUSED
+        self._receive(sender, parcel, row)
+        return Verdict.TAKEN
+
+    def _receive(self, sender: str, parcel: Parcel, row: Tensor) -> None:
+        owner = self._number(sender)
+        self._names[owner] = sender
+        self.membership.heard(sender, self._now)
+        self.counts.received += 1
+        self.counts.bytes_in += len(parcel.payload)
+        version, answer = _off_the_wire(parcel.version)
+        ref = ModelRef(owner, version)
+        self._learning.hold(ref, row)
+        self._handle(Received(ref, answer))
+
+    async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
+        """Somebody says what it knows, and asks for what we know."""
+        self._hear(sender, records)
+        return self.membership.records(self._now)
+
+    def _hear(self, speaker: str, records: Sequence[MemberRecord]) -> None:
+        self.membership.merge(records, self._now, speaker)
+        self._something.set()
+
+    # --- gossip -------------------------------------------------------------------------------------------------------
+
+    async def _gossip_on(self) -> None:
+        while True:
+            for target in self.membership.tick(self._now):
+                if len(self._calls) < _CALLS:
+                    call = asyncio.create_task(self._tell(target))
+                    self._calls.add(call)
+                    call.add_done_callback(self._calls.discard)
+            self._look_whether_over()
+            self.status = self._now_status()
+            await asyncio.sleep(self._rules.gossip_s)
+
+    async def _tell(self, target: Target) -> None:
+        records = self.membership.records(self._now)
+        try:
+            answer = await self._transport.gossip(target.address, target.name, records)
+        except TransportError as error:
+            _log.debug("no gossip with %s at %s: %s", target.name or "anybody", target.address, error)
+        else:
+            self._hear(answer.name, answer.records)
+
+    def _look_whether_over(self) -> None:
+        """Whether everybody has finished, and that for long enough."""
+        finished = self.membership.me.finished and self.membership.everyone_finished(self._now)
+        self._all_finished = min(self._all_finished, self._now) if finished else math.inf
+        if self._rules.linger_s is not None and self._now - self._all_finished >= self._rules.linger_s:
+            self._over.set()
+
+    # --- what is told -------------------------------------------------------------------------------------------------
+
+    def _now_status(self) -> Status:
+        curves = self._learners.history.table()
+        everyone = self.membership.members(self._now, "alive", "suspect", "dropped", "left")
+        return Status(
+            name=self.membership.me.name,
+            phase=self.peer.phase,
+            updates=self.peer.updates,
+            version=self._learning.current.version,
+            done=self.membership.me.finished,
+            training=self._training,
+            neighbours=tuple(self._named(self.peer.neighbours)),
+            members={r.name: str(self.membership.status(r.name, self._now)) for r in everyone},
+            val_accuracy=float(curves[-1, UpdateRecord._fields.index("val_accuracy")]) if len(curves) else None,
+            val_loss=float(curves[-1, UpdateRecord._fields.index("val_loss")]) if len(curves) else None,
+            last_update=self._last_update,
+            training_s=self._training_s,
+            accuracy=self._learning.accuracy,
+            counts=replace(self.counts),
+            merged=self._learners.merges[self.peer.me].total(),
+            scored=self._num_scored(),
+        )
+
+    def _told(self, final: bool) -> dict[str, Any]:
+        """What goes into result.json."""
+        learners, me = self._learners, self.peer.me
+        selected = self.peer.neighbours is not self._reachable
+        return {
+            **asdict(self.counts),
+            "name": self.membership.me.name,
+            "final": final,
+            "phase": self.peer.phase,
+            "updates": self._learning.current.version,
+            "done": self.membership.me.finished,
+            "stopped_early": learners.has_stopped(me),
+            "accuracy": self._learning.accuracy,
+            "neighbours": sorted(self._named(self.peer.neighbours)) if selected else None,
+            "merged": learners.merges[me].total(),
+            "scored": self._num_scored(),
+            "bytes_sent": self.counts.bytes_out,
+            "seconds": self.seconds,
+            "lives": self._past.lives,
+            "warnings": self._warnings(),
+        }
+
+    def _warnings(self) -> list[str]:
+        undone = self._learners.setbacks[self.peer.me]
+        return [f"{undone} update(s) undone, the loss was not a finite number"] if undone else []
+
+    def _num_scored(self) -> int:
+        return self._learners.scored[self.peer.me] + len(self._learners.trials[self.peer.me].times)
+
+    # --- state on disk ------------------------------------------------------------------------------------------------
+
+    async def _save(self, final: bool = False) -> None:
+        """State and records as they are now; returns when they are on disk."""
+        if not self._folder:
+            return
+        folder, (data, tensors) = self._folder, self._state()
+        records = compose_records(self._learning, self._past, self._names, self._told(final))
+        members = self.membership.state(self._now)
+
+        def write() -> None:
+            folder.save(data, tensors)
+            folder.save_membership(members)
+            folder.write(records)
+
+        await asyncio.to_thread(write)
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Everything that changes. Only between jobs."""
+        data, tensors = self._learning.state()
+        wake_in = max(0.0, self._wake.when() - self._now) if self._wake else None
+        state = {
+            "learning": data,
+            "peer": self.peer.state(),
+            "jobs": [encode_job(job) for job in self._jobs],
+            "judged": self._judged,
+            "names": [[peer, name] for peer, name in self._names.items()],
+            "counts": asdict(self.counts),
+            "past": {**asdict(self._past), "seconds": self.seconds},
+            "finished": self.membership.me.finished,
+            "wake_in": wake_in,
+        }
+        return state, tensors
+
+    def _restore(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Become what `_state` described."""
+        self._learning.restore(state["learning"], tensors)
+        self.peer.restore(state["peer"])
+        self._jobs.extend(decode_job(job) for job in state["jobs"])
+        self._judged = state["judged"]
+        self._names = {PeerId(peer): name for peer, name in state["names"]}
+        self.counts, self._past = Counts(**state["counts"]), Past(**state["past"])
+        if state["finished"]:
+            self._tell_finished()
+        if state["wake_in"] is not None:
+            self._wake_after(state["wake_in"])
+        self._something.set()
+
+
+def _on_the_wire(version: int, answer: bool) -> int:
+    """The number that travels with a model: twice its version, and one more if it is an answer."""
+    return 2 * version + answer
+
+
+def _off_the_wire(number: int) -> tuple[int, bool]:
+    return number >> 1, bool(number & 1)

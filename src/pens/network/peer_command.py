@@ -1,0 +1,94 @@
+"""`pens peer`: one real peer as a process, from its file to its last word."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from pens import __version__
+from pens.errors import SettingsError
+from pens.network.assembly import build_node, load_holding
+from pens.network.grpc_transport import GrpcTransport, Limits, refusal_in
+from pens.network.identity import load_credentials, peer_id
+from pens.network.learning import ThreadBench
+from pens.network.logs import NativeLines, logging_to
+from pens.network.monitor import Monitor, Vitals
+from pens.network.node import Node
+from pens.network.peer_config import PeerConfig, parse_address, read_peer_config
+from pens.network.transport import Transport
+
+_log = logging.getLogger("pens.network.peer")
+
+
+def run_peer(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = None) -> None:
+    """Live the life of the peer that a file describes. Returns when it is told to stop, or needed no more."""
+    config = read_peer_config(path, bootstrap, state)
+    if config.peer.threads:
+        torch.set_num_threads(config.peer.threads)
+    credentials = load_credentials(config.path(config.peer.certificates))
+    if credentials.identity.name != config.peer.name:
+        raise SettingsError(
+            f"peer.name = {config.peer.name!r}, but the certificate is that of {credentials.identity.name!r}"
+        )
+    limits = Limits(models_per_s=config.peer.models_per_s, burst_models=config.peer.burst_models)
+    transport = GrpcTransport(credentials, parse_address(config.peer.listen), limits)
+    with logging_to(form=config.peer.log, level=config.peer.log_level, native=NativeLines(refusal_in)):
+        _log.info("starts", extra={"peer": config.peer.name, "version": __version__})
+        asyncio.run(_live(config, transport))
+        _log.info("ends", extra={"peer": config.peer.name})
+
+
+async def _live(config: PeerConfig, transport: Transport) -> None:
+    holding = load_holding(config)
+    bench = ThreadBench()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, number)
+    try:
+        node = build_node(config, holding, transport, peer_id, bench)
+        with ExitStack() as stack:
+            if config.peer.metrics_port is not None:
+                stack.enter_context(Monitor(config.peer.metrics_port, lambda: vitals(node)))
+            await node.run(stop)
+    finally:
+        bench.close()
+
+
+def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
+    """Once: end in peace. Twice: at once; what is on disk is whole."""
+    _log.info("stops", extra={"signal": number.name})
+    stop.set()
+    asyncio.get_running_loop().remove_signal_handler(number)
+    signal.signal(number, signal.SIG_DFL)
+
+
+def vitals(node: Node) -> Vitals:
+    """What the monitor tells; asked from its threads."""
+    status = node.status
+    if status is None:
+        return Vitals(node.membership.me.name, __version__, "joining", 0)
+    counts = status.counts
+    return Vitals(
+        name=status.name,
+        version=__version__,
+        phase=status.phase,
+        step=status.version,
+        seconds_since_update=None if status.last_update is None else time.monotonic() - status.last_update,
+        members=Counter(status.members.values()),
+        neighbours=len(status.neighbours),
+        models_in=counts.received,
+        models_out=counts.sent,
+        bytes_in=counts.bytes_in,
+        bytes_out=counts.bytes_out,
+        refusals={"no neighbour": counts.refused, "malformed": counts.malformed, "not delivered": counts.failed},
+        val_accuracy=status.val_accuracy,
+        val_loss=status.val_loss,
+        training_s=status.training_s,
+    )

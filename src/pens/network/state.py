@@ -1,0 +1,150 @@
+"""What a real peer leaves on disk: the state that a restart needs, and the records that tell what it did.
+
+    DIR/membership.json          its incarnation, and where others were; written when it starts and after every update
+    DIR/checkpoint.safetensors   the whole state, after every update: one file, replaced at once
+    DIR/peer.json                who it is: name, number, settings, sizes of its data
+    DIR/history.parquet          its updates; times are seconds since it first started
+    DIR/pairs.json               how often it merged, selected and compared whose models, by name
+    DIR/comparisons.parquet      step 1 round by round; only where it compared
+    DIR/models.safetensors       its tested model
+    DIR/result.json              everything else; `final` in it says whether the peer ended in peace
+
+The state is on disk when `save` returns: whatever kills the peer, it loses the update in progress and no more. Records
+are whole at any moment, too, but a power cut may cost the last ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pens.data.samples import Array
+from pens.errors import RunDirError
+from pens.files import replace_file
+from pens.messages import Judge, ModelRef, PeerId, Score, Select, Update
+from pens.runlog import RunDir
+
+Job = Score | Judge | Update | Select
+"""What a peer wants computed, one after the other."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """What a peer did so far."""
+
+    result: Mapping[str, Any]
+    pairs: Mapping[str, Mapping[str, int]]
+    history: Mapping[str, Array]
+    comparisons: Mapping[str, Array] | None
+    models: Mapping[str, Tensor]
+
+
+class PeerFolder:
+    """The folder of one real peer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._state = RunDir(folder)
+
+    def create(self, about: Mapping[str, Any]) -> None:
+        """Take the folder, new or of an earlier life of the same peer."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunDirError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
+        known = self._read("peer.json")
+        for key in ("name", "seed"):
+            if known and known.get(key) != about[key]:
+                raise RunDirError(
+                    f"{self.folder} is the folder of a peer with {key} {known.get(key)!r}, not {about[key]!r}: "
+                    "choose another state folder, or delete that one"
+                )
+        started = {"started": known["started"]} if known and "started" in known else {}
+        self._write("peer.json", {**about, **started}, durable=True)
+
+    def save(self, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Replace the state."""
+        self._state.save_checkpoint(data, tensors)
+
+    def load(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """The state of an earlier life, if there was one."""
+        return self._state.load_checkpoint()
+
+    def save_membership(self, state: Mapping[str, Any]) -> None:
+        """Keep the incarnation, so that the next life takes a higher one."""
+        self._write("membership.json", state, durable=True)
+
+    def load_membership(self) -> dict[str, Any] | None:
+        """That of an earlier life."""
+        return self._read("membership.json")
+
+    def write(self, records: Records) -> None:
+        """Replace the records."""
+        self._write_table("history.parquet", records.history)
+        if records.comparisons:
+            self._write_table("comparisons.parquet", records.comparisons)
+        models = {name: t.detach().cpu().contiguous() for name, t in records.models.items()}
+        replace_file(self.folder / "models.safetensors", lambda p: save_file(models, p), durable=False)
+        self._write("pairs.json", records.pairs, durable=False)
+        self._write("result.json", records.result, durable=False)
+
+    def _write_table(self, name: str, columns: Mapping[str, Array]) -> None:
+        table = pa.table({column: pa.array(values) for column, values in columns.items()})
+        replace_file(self.folder / name, lambda p: pq.write_table(table, p), durable=False)
+
+    def _write(self, name: str, data: Mapping[str, Any], *, durable: bool) -> None:
+        text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+        replace_file(self.folder / name, lambda p: p.write_text(text, encoding="utf-8"), durable=durable)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        path = self.folder / name
+        if not path.is_file():
+            return None
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunDirError(f"{path}: cannot be read: {error}: delete it to go on") from None
+        if not isinstance(data, dict):
+            raise RunDirError(f"{path}: not a JSON object: delete it to go on")
+        return data
+
+
+def encode_job(job: Job) -> list[Any]:
+    """As plain data."""
+    match job:
+        case Score(models, m):
+            return ["score", _plain(models), m]
+        case Judge(strangers, against):
+            return ["judge", _plain(strangers), _plain(against)]
+        case Update(models, top_m, epochs, may_stop):
+            return ["update", _plain(models), top_m, epochs, may_stop]
+        case Select():
+            return ["select"]
+
+
+def decode_job(data: list[Any]) -> Job:
+    """What `encode_job` made plain data of."""
+    kind, *values = data
+    if kind == "score":
+        return Score(_refs(values[0]), values[1])
+    if kind == "judge":
+        return Judge(_refs(values[0]), _refs(values[1]))
+    if kind == "update":
+        return Update(_refs(values[0]), *values[1:])
+    return Select()
+
+
+def _plain(models: tuple[ModelRef, ...]) -> list[list[int]]:
+    return [[ref.owner, ref.version] for ref in models]
+
+
+def _refs(models: list[list[int]]) -> tuple[ModelRef, ...]:
+    return tuple(ModelRef(PeerId(owner), version) for owner, version in models)

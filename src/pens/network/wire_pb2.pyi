@@ -1,0 +1,74 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Question(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Claim(_message.Message):
+    __slots__ = ("name", "serial")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    serial: bytes
+    def __init__(self, name: _Optional[str] = ..., serial: _Optional[bytes] = ...) -> None: ...
+
+class Record(_message.Message):
+    __slots__ = ("name", "host", "port", "incarnation", "heartbeat", "left", "finished")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    host: str
+    port: int
+    incarnation: int
+    heartbeat: int
+    left: bool
+    finished: bool
+    def __init__(self, name: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., incarnation: _Optional[int] = ..., heartbeat: _Optional[int] = ..., left: _Optional[bool] = ..., finished: _Optional[bool] = ...) -> None: ...
+
+class Table(_message.Message):
+    __slots__ = ("records",)
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[Record]
+    def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
+
+class Header(_message.Message):
+    __slots__ = ("version", "size")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    size: int
+    def __init__(self, version: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+
+class Piece(_message.Message):
+    __slots__ = ("payload",)
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    payload: bytes
+    def __init__(self, payload: _Optional[bytes] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ("verdict",)
+    class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNKNOWN: _ClassVar[Receipt.Verdict]
+        TAKEN: _ClassVar[Receipt.Verdict]
+        BUSY: _ClassVar[Receipt.Verdict]
+        REFUSED: _ClassVar[Receipt.Verdict]
+    UNKNOWN: Receipt.Verdict
+    TAKEN: Receipt.Verdict
+    BUSY: Receipt.Verdict
+    REFUSED: Receipt.Verdict
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    verdict: Receipt.Verdict
+    def __init__(self, verdict: _Optional[_Union[Receipt.Verdict, str]] = ...) -> None: ...

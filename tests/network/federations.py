@@ -1,0 +1,84 @@
+"""Federations, inboxes and members for tests of the network."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pens.network import identity
+from pens.network.grpc_transport import GrpcTransport, Limits
+from pens.network.identity import Authority, Credentials, load_credentials
+from pens.network.transport import Address, MemberRecord, Parcel, Verdict
+
+LOOPBACK = Address("127.0.0.1", 0)
+QUICK = Limits(backoff_s=0.001, max_backoff_s=0.01, models_per_s=1e6, burst_models=10**6)
+
+
+def make_federation(folder: Path, *names: str) -> Authority:
+    authority = Authority(folder)
+    authority.create()
+    for name in names:
+        authority.issue(name)
+    return authority
+
+
+def credentials(authority: Authority, name: str) -> Credentials:
+    return load_credentials(authority.folder / "peers" / name)
+
+
+def issue_expired(authority: Authority, name: str) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(identity, "_end", lambda days: datetime.now(UTC) - timedelta(days=1))
+        return authority.issue(name).folder
+
+
+@dataclass
+class NotingInbox:
+    """Takes what comes, notes it, and says what it was told to say."""
+
+    models: list[tuple[str, Parcel]] = field(default_factory=list)
+    tables: list[tuple[str, tuple[MemberRecord, ...]]] = field(default_factory=list)
+    answer: tuple[MemberRecord, ...] = ()
+    will: Callable[[str, int], Verdict] = lambda sender, size: Verdict.TAKEN
+
+    async def take_model(self, sender: str, parcel: Parcel) -> Verdict:
+        self.models.append((sender, parcel))
+        return Verdict.TAKEN
+
+    async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
+        self.tables.append((sender, tuple(records)))
+        return self.answer
+
+    def wants(self, sender: str, size: int) -> Verdict:
+        return self.will(sender, size)
+
+
+@dataclass
+class RunningMember:
+    transport: GrpcTransport
+    inbox: NotingInbox
+    record: MemberRecord
+
+    @property
+    def address(self) -> Address:
+        return self.record.address
+
+
+@asynccontextmanager
+async def running(
+    authority: Authority, *names: str, limits: Limits = QUICK, listen: Address = LOOPBACK
+) -> AsyncIterator[list[RunningMember]]:
+    """Members that listen while the block lasts."""
+    async with AsyncExitStack() as stack:
+        members = []
+        for name in names:
+            transport, inbox = GrpcTransport(credentials(authority, name), listen, limits), NotingInbox()
+            address = await transport.start(inbox)
+            stack.push_async_callback(transport.stop, 0)
+            members.append(RunningMember(transport, inbox, MemberRecord(name, address, 0, 0)))
+        yield members

@@ -1,0 +1,42 @@
+"""A member as a process of its own: prints its port, then what reaches its inbox; ends when its input does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pens.network.native import native_log_settings
+
+os.environ.update(native_log_settings())
+
+from pens.network.grpc_transport import GrpcTransport, Limits
+from pens.network.identity import load_credentials
+from pens.network.transport import Address, MemberRecord, Parcel, Verdict
+
+
+class PrintingInbox:
+    async def take_model(self, sender: str, parcel: Parcel) -> Verdict:
+        print("model", sender, flush=True)
+        return Verdict.TAKEN
+
+    async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
+        print("gossip", sender, flush=True)
+        return ()
+
+    def wants(self, sender: str, size: int) -> Verdict:
+        print("wants", sender, flush=True)
+        return Verdict.TAKEN
+
+
+async def main() -> None:
+    transport = GrpcTransport(load_credentials(Path(sys.argv[1])), Address("127.0.0.1", 0), Limits())
+    print((await transport.start(PrintingInbox())).port, flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await transport.stop(0)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

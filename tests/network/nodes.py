@@ -1,0 +1,97 @@
+"""Nodes in memory, built in one line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pens.config import Method, Settings
+from pens.data.samples import Samples
+from pens.data.scenarios import Federation, PeerData
+from pens.engine.batches import SampleStack
+from pens.experiment import build_plan, first_models, learning_rules, new_workshop, selection_rule
+from pens.learners import Learners
+from pens.links import Links
+from pens.messages import PeerId
+from pens.network.learning import Bench, Learning
+from pens.network.membership import Membership, MembershipRules
+from pens.network.memory import HOST, MemoryNetwork
+from pens.network.node import Node, NodeRules, Reachable, Trace
+from pens.network.state import PeerFolder
+from pens.network.transport import Address, MemberRecord
+from pens.peer import Peer
+from tests.simulations import CPU, engine_for
+
+PATIENT = MembershipRules(suspect_s=1e9, drop_s=2e9)
+
+
+class VirtualBench:
+    """Work takes the time that a simulation's links say."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+
+    async def do(self, work: Callable[[], None], epochs: int) -> None:
+        work()
+        if epochs:
+            await asyncio.sleep(self._links.training_delay(epochs))
+
+
+@dataclass
+class Cluster:
+    """Several nodes on one network in memory. Member 3 is peer number 3 of the federation."""
+
+    settings: Settings
+    method: Method
+    federation: Federation
+    seed: int = 0
+    network: MemoryNetwork = field(default_factory=MemoryNetwork)
+    membership: MembershipRules = PATIENT
+
+    def bench(self) -> VirtualBench:
+        timing, epochs = self.settings.timing, self.settings.training.epochs
+        return VirtualBench(Links(timing.latency, timing.training_time, epochs))
+
+    def node(
+        self,
+        me: int,
+        *,
+        rules: NodeRules | None = None,
+        known: int = 0,
+        bench: Bench | None = None,
+        folder: PeerFolder | None = None,
+        trace: Trace | None = None,
+    ) -> Node:
+        """A node, not started. `known`: it knows members 0, 1, … of a network whose members start in that order."""
+        membership = Membership(record(me), self.seed, self.membership, [Address(HOST, 1)])
+        membership.merge([record(other) for other in range(known)], 0.0, speaker="")
+        reachable = Reachable()
+        peer = Peer(PeerId(me), self.seed, build_plan(self.settings, self.method), reachable)
+        learning = Learning(PeerId(me), self._learners(me), bench or self.bench(), "fp32", self._test(me))
+        rules = rules or NodeRules()
+        if rules.selection is None:
+            selection = selection_rule(self.settings, len(self.federation.peers))
+            trials = self.settings.pens.admission_trials
+            rules = NodeRules(selection, trials, rules.wait_for, rules.linger_s, rules.gossip_s, rules.max_held)
+        transport = self.network.join(record(me).name)
+        return Node(peer, reachable, learning, membership, transport, number, rules, folder, trace=trace)
+
+    def _learners(self, me: int) -> Learners:
+        engine = engine_for(self.federation)
+        data: PeerData = self.federation.peers[me]
+        models = first_models(engine, self.settings, self.seed, me + 1)[me:]
+        rules = learning_rules(self.settings, self.method, self.seed)
+        return Learners(new_workshop(engine, [data], CPU), 0, models, rules, [PeerId(me)])
+
+    def _test(self, me: int) -> SampleStack:
+        samples: Samples = self.federation.tests[self.federation.kinds[me]]
+        return SampleStack([samples], CPU)
+
+
+def record(me: int) -> MemberRecord:
+    return MemberRecord(f"peer-{me}", Address(HOST, me + 1), 1, 0)
+
+
+def number(name: str) -> PeerId:
+    return PeerId(int(name.removeprefix("peer-")))
