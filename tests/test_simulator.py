@@ -12,9 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pens import rng
 from pens.config import Method, Settings
 from pens.data.scenarios import Federation, PeerData, rotated_federation
+from pens.engine.batches import SampleStack
 from pens.engine.rounding import round_rows
+from pens.experiment import first_models
 from pens.jobs import Updating
 from pens.messages import ModelRef, PeerId, Pulled, Request, Score, Update
 from pens.simulator import advance_together
@@ -22,7 +25,7 @@ from tests.conftest import TINY, tiny_dataset
 from tests.fakes import fake_simulation, fake_simulations
 from tests.simulations import Log, decisions, final_models, run, simulation, simulations
 
-GOSSIP: tuple[Method, ...] = ("pens", "random", "oracle")
+GOSSIP: tuple[Method, ...] = ("pens", "pens+", "random", "oracle")
 ALL: tuple[Method, ...] = ("pens", "random", "oracle", "local", "central")
 
 scenarios = st.fixed_dictionaries(
@@ -339,7 +342,8 @@ def test_models_are_let_go_when_nobody_needs_them(wire: str, rows_each: int) -> 
 
 def test_received_models_are_rounded_and_own_ones_are_not() -> None:
     """A peer that merges no own model trains the rounded models of others; alone, rounding changes nothing."""
-    for method, changes in (("local", False), ("random", True)):
+    cases: tuple[tuple[Method, bool], ...] = (("local", False), ("random", True))
+    for method, changes in cases:
         exact, rounded = (run(simulation(tiny(wire=wire, patience=50), method)) for wire in ("fp32", "int8"))
         assert torch.equal(final_models(exact), final_models(rounded)) != changes
 
@@ -393,3 +397,22 @@ def test_a_loss_that_is_not_a_number_keeps_the_last_good_model() -> None:
     models = final_models(simulator)
     assert models.isfinite().all()
     assert torch.equal(models, first)
+
+
+def test_step_two_begins_with_the_untrained_model_where_it_is_to_be_fresh() -> None:
+    """One update after step 1, which trains that model and nothing else: what `local` makes of it with that key."""
+    log = Log()
+    settings_ = tiny(patience=50, fresh=True, tested="last", rounds=1, step1_rounds=2)
+    simulator = run(simulation(settings_, "pens", log=log))
+    fresh = [a for _, _, _, actions in log.entries for a in actions if isinstance(a, Update) and a.fresh]
+    assert len(fresh) == len(simulator.peers)
+    assert all(not action.models and action.may_stop for action in fresh)
+    for peer in simulator.peers:
+        assert simulator.learners.num_computed(peer.me) == 1 + 2 + 1
+    engine, rules = simulator.learners.workshop.engine, simulator.learners.rules
+    first = first_models(engine, settings_, rules.seed, len(simulator.peers))
+    keys = [rng.key(rules.seed, "update", peer, 4) for peer in range(len(first))]
+    holders_ = rotated_federation(tiny_dataset(), settings_.scenario, rules.seed).peers
+    data = SampleStack([holder.train for holder in holders_], first.device)
+    trained = engine.train(first, data, range(len(first)), keys, settings_.training.epochs, rules.recipe)
+    assert torch.equal(trained.rows, final_models(simulator))

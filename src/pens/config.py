@@ -20,8 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from pens.errors import SettingsError
 
-Method = Literal["pens", "random", "local", "oracle", "central"]
+Method = Literal["pens", "pens+", "random", "local", "oracle", "central"]
 METHODS: tuple[Method, ...] = get_args(Method)
+SELECTING: tuple[Method, ...] = ("pens", "pens+")
+"""Those whose peers select their neighbours."""
+PENS_PLUS: Mapping[str, Any] = {"significance": 0.01, "fresh": True}
+"""What `pens+` changes of `pens` (docs/decisions/0019)."""
 WireForm = Literal["fp32", "fp16", "int8"]
 
 Count = Annotated[int, Field(ge=1)]
@@ -117,6 +121,8 @@ class PensSettings(Section):
     """What "more than expected" compares with. auto: uniform in rounds, received in async."""
     significance: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     """0: more than expected (paper). Else such a count must, by chance alone, be less probable than this."""
+    fresh: bool = False
+    """Whether step 2 begins with the peer's untrained model; else with what step 1 made of it (paper)."""
     admit: bool = False
     """async only: whether strangers whose models do well become neighbours in step 2, as late joiners must."""
     admission_trials: Count = 6
@@ -197,6 +203,10 @@ class Settings(Section):
                 raise SettingsError(f"{named[key]} and {name} are the same setting: give it once")
             tree[section][key] = value
         return _validated(tree)
+
+    def for_method(self, method: Method) -> Settings:
+        """What a method makes of them."""
+        return self.replace(PENS_PLUS) if method == "pens+" else self
 
     @property
     def step1_epochs(self) -> int:
@@ -283,17 +293,17 @@ def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int,
             raise SettingsError(
                 f"oracle with {num_peers} peers leaves some without another of their kind: add peers or omit oracle"
             )
-        if method == "pens" and others < 2:
+        if method in SELECTING and others < 2:
             raise SettingsError(
-                f"pens compares models, but {num_peers} peers hear {others} other: use at least 3 peers"
+                f"{method} compares models, but {num_peers} peers hear {others} other: use at least 3 peers"
             )
-        if method == "pens" and pens.n_sampled > others:
+        if method in SELECTING and pens.n_sampled > others:
             raise SettingsError(f"n_sampled = {pens.n_sampled}, {can_hear}")
-        if method == "pens" and pens.m > pens.n_sampled:
+        if method in SELECTING and pens.m > pens.n_sampled:
             raise SettingsError(
                 f"m = {pens.m}, but only n_sampled = {pens.n_sampled} models are compared: lower m or raise n_sampled"
             )
-        if method == "pens" and pens.m == pens.n_sampled:
+        if method in SELECTING and pens.m == pens.n_sampled:
             raise SettingsError(
                 f"m = n_sampled = {pens.m}: every sampled model would be chosen, and nobody more often than expected: "
                 "lower m or raise n_sampled"

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from pens import rng
 from pens.calls import Workshop
 from pens.config import (
+    SELECTING,
     Method,
     Settings,
     StoppingSettings,
@@ -402,13 +403,14 @@ def build_simulator(
     trace: Trace | None = None,
 ) -> Simulator:
     """One method with one seed, ready to run. `models` [peer, size]: untrained."""
+    settings = settings.for_method(method)
     learners = Learners(workshop, first_slot, models, learning_rules(settings, method, seed))
     plan = build_plan(settings, method)
     members = federation.members()
     peers = [
         Peer(PeerId(p), seed, plan, _reachable(method, federation, members, PeerId(p))) for p in range(len(models))
     ]
-    rule = selection_rule(settings, len(models)) if method == "pens" else None
+    rule = selection_rule(settings, len(models)) if method in SELECTING else None
     return Simulator(peers, learners, _schedule(settings, plan), rule, trace, settings.pens.admission_trials)
 
 
@@ -423,6 +425,7 @@ def learning_rules(settings: Settings, method: Method, seed: int) -> LearningRul
         score_samples=settings.pens.score_samples,
         max_batch=settings.engine.max_batch,
         wire=settings.gossip.wire,
+        fresh=method in SELECTING and settings.pens.fresh,
     )
 
 
@@ -430,8 +433,9 @@ def build_plan(settings: Settings, method: Method) -> Plan:
     """What a method tells its peers to do: sections 4.1 (random), 4.2 (PENS) and 5.3 (baselines)."""
     gossip, pens, central = settings.gossip, settings.pens, method == "central"
     search = None
-    if method == "pens":
-        search = Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, settings.step1_epochs)
+    if method in SELECTING:
+        epochs = settings.step1_epochs
+        search = Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, pens.fresh)
     return Plan(
         pace="pull" if gossip.schedule == "rounds" else "push",
         rounds=settings.central.central_rounds if central else gossip.rounds,
@@ -442,7 +446,7 @@ def build_plan(settings: Settings, method: Method) -> Plan:
         interval=settings.timing.interval,
         jitter=settings.timing.jitter,
         give_up=settings.timing.give_up,
-        admit=method == "pens" and pens.admit,
+        admit=method in SELECTING and pens.admit,
     )
 
 

@@ -58,6 +58,8 @@ class LearningRules:
     """Models are compared on so many of the receiver's training samples; None: all."""
     max_batch: int = 0
     """At most so many updates, or comparisons, at once; 0: all that are ready."""
+    fresh: bool = False
+    """Whether each peer will begin once more with its untrained model, which is kept until then."""
     wire: WireForm = "fp32"
     """How models travel: received ones are rounded so, a peer's own is not."""
 
@@ -107,7 +109,7 @@ class Learners:
         self.jobs = JobGraph()
         rows = self.models.add(first_models.to(self.models.device))
         for ref, row in zip(self._latest.values(), rows, strict=True):
-            self._rows[ref], self._uses[ref] = row, 1
+            self._rows[ref], self._uses[ref] = row, 2 if rules.fresh else 1
 
     # --- names --------------------------------------------------------------------------------------------------------
 
@@ -156,7 +158,8 @@ class Learners:
         """Likewise. Returns the name of the model that will come out, retained once for the caller."""
         self._versions[peer] += 1
         out = self.retain(ModelRef(peer, self._versions[peer]))
-        job = Updating(peer, time, action.models, action.epochs, action.may_stop, self.retain(own), out)
+        own = self.retain(own)
+        job = Updating(peer, time, action.models, action.epochs, action.may_stop, own, out, action.fresh)
         self.jobs.add_update(job, self._rows, compares=action.top_m is not None)
         if action.top_m is not None:
             self._record_scoring(peer, action.models, action.top_m, job)
@@ -256,6 +259,8 @@ class Learners:
 
     def _merge_group(self, job: Updating) -> list[int]:
         """Algorithm 1, MERGE_SAVED_MODELS: the received models and, unless configured otherwise, the peer's own."""
+        if job.fresh:
+            return [self._rows[self.first_model(job.peer)]]
         received = self._received.rows(job.models, self._rows)
         return [self._rows[job.own], *received] if self.rules.own_in_merge or not received else received
 
@@ -267,6 +272,8 @@ class Learners:
         self.jobs.know(job.out)
         for ref in (job.own, *job.models):
             self.release(ref)
+        if job.fresh:
+            self.release(self.first_model(job.peer))
 
     def _observe(self, job: Updating, val_loss: float, val_accuracy: float) -> None:
         """Early stopping, and the best model."""

@@ -71,6 +71,9 @@ class Search:
     rounds: int
     samplings_per_round: int
     epochs: int
+    fresh: bool = False
+    """Not in the paper: step 2 begins with the untrained model. Step 1 averages few models and trains each for long,
+    and what it did to the model costs more than it brings; what counts is whom it found."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +283,15 @@ class Peer:
         if not neighbours and self.plan.admit:  # it heard nobody: others may come yet
             return self._enter("searching")
         self.neighbours = neighbours
-        return self._enter("gossiping" if neighbours else "alone")
+        entering = self._enter("gossiping" if neighbours else "alone")
+        return [*entering, *self._begin_again()] if neighbours else entering
+
+    def _begin_again(self) -> list[Action]:
+        """As at the start, where the plan wants step 2 to begin with a fresh model."""
+        if not (self.plan.search and self.plan.search.fresh):
+            return []
+        self._busy = True
+        return [Update((), None, self.plan.epochs, may_stop=True, fresh=True)]
 
     def _after_first_training(self) -> list[Action]:
         if not self._reachable:

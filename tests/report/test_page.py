@@ -110,17 +110,17 @@ def test_the_page_stands_alone_and_answers_every_question(whole: Path) -> None:
         assert page.text.count(question) == 2  # in the list of sections, and above its own
     assert f"pens {pens.__version__}" in page.text
     assert "6 peers (3 of 0°, 3 of 180°)" in page.text
-    assert page.tags.count("svg") == 13
+    assert page.tags.count("svg") == 14
 
 
 def test_every_picture_is_a_file_with_its_numbers(whole: Path) -> None:
     folder = whole / "report_files"
     pictures = sorted(folder.glob("*.svg"))
-    assert [p.stem for p in pictures] == sorted(p.stem for p in folder.glob("*.csv"))
+    assert {p.stem for p in pictures} == {p.stem for p in folder.glob("*.csv")}
     names = {p.stem.removeprefix("run-") for p in pictures}
     assert names == {
         *("accuracy", "curves-rounds", "curves-bytes", "curves-forwards", "neighbours", "peers", "gains", "bytes"),
-        *("work", "differences", "merges-pens", "merges-random", "merges-oracle"),
+        *("work", "differences", "merges-pens", "merges-pens+", "merges-random", "merges-oracle"),
     }
     for path in pictures:
         assert "var(--" not in path.read_text(encoding="utf-8")
@@ -154,7 +154,7 @@ def test_pictures_and_tables_hold_the_same_numbers(whole: Path) -> None:
             value = low + (y - ticks[low]) / (ticks[high] - ticks[low]) * (high - low)
             assert value == pytest.approx(100 * float(row["mean"]), abs=0.02)
     rows = rows_of(whole / "report_files" / "run-peers.csv")
-    assert len(rows) == 5 * 2 * 6
+    assert len(rows) == len(METHODS) * 2 * 6
     pens_run = next(r for r in result if (r.method, r.seed) == ("pens", 1))
     found = [float(r["accuracy"]) for r in rows if (r["method"], r["seed"]) == ("pens", "1")]
     assert found == pytest.approx(pens_run.accuracy.tolist())
@@ -279,7 +279,7 @@ def test_the_command_line_writes_a_report(whole: Path, tmp_path: Path, capsys: p
     with pytest.raises(SystemExit) as exit_:
         main(["report", str(whole / "run"), "--out", str(tmp_path / "deep" / "er.html")])
     assert exit_.value.code == 0
-    assert "er.html; 26 pictures and tables in" in capsys.readouterr().out
+    assert "er.html; 28 pictures and tables in" in capsys.readouterr().out
     read_page(tmp_path / "deep" / "er.html")
 
 

@@ -61,13 +61,13 @@ def test_methods_are_those_the_paper_reports() -> None:
         assert EXHIBITS[name].methods == PAPER_ORDER
     assert EXHIBITS["table5"].methods == ("pens",)
     assert EXHIBITS["figure2"].methods == ("oracle", "pens", "random")
-    assert sorted(PAPER_ORDER) == sorted(METHODS)
+    assert sorted((*PAPER_ORDER, "pens+")) == sorted(METHODS)
 
 
 @pytest.mark.parametrize("name", ["table1", "table2", "table3", "table4"])
 def test_cells_agree_with_those_that_a_report_finds_for_the_settings(name: str) -> None:
     for column in EXHIBITS[name].columns:
-        for cell in column.cells:
+        for cell in (cell for cell in column.cells if not cell.ours):
             known = paper_accuracy(column.settings(), cell.method)
             assert known
             assert cell.paper == known.value

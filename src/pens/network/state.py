@@ -124,8 +124,8 @@ def encode_job(job: Job) -> list[Any]:
             return ["score", _plain(models), m]
         case Judge(strangers, against):
             return ["judge", _plain(strangers), _plain(against)]
-        case Update(models, top_m, epochs, may_stop):
-            return ["update", _plain(models), top_m, epochs, may_stop]
+        case Update(models, top_m, epochs, may_stop, fresh):
+            return ["update", _plain(models), top_m, epochs, may_stop, fresh]
         case Select():
             return ["select"]
 

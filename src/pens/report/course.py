@@ -137,7 +137,7 @@ def selecting(study: Study, run: RunResult) -> Selecting | None:
     """One run's neighbours over the rounds of step 1; None where comparisons are not on record."""
     if run.comparisons is None:
         return None
-    rule = selection_rule(study.settings, len(run.kinds))
+    rule = selection_rule(study.settings.for_method(run.method), len(run.kinds))
     rounds = np.arange(1, int(run.comparisons.round.max()) + 1)
     found = agreement_by_round(run.comparisons, rule, run.kinds)
     return Selecting(rounds, np.array([a.precision for a in found]), np.array([a.recall for a in found]))

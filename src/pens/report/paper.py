@@ -115,7 +115,7 @@ def _accuracies() -> Iterator[tuple[_Scene, tuple[int, int] | None, Method, Cell
 def _column(
     scene: _Scene, where: str, column: Mapping[str, Any]
 ) -> Iterator[tuple[_Scene, tuple[int, int] | None, Method, Cell]]:
-    for method in METHODS:
+    for method in (m for m in METHODS if m in column):
         yield scene, None, method, Cell(where, _interval(column[method]))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from xml.sax.saxutils import escape, quoteattr
 
-from pens.config import Method
+from pens.config import METHODS, Method
 
 WIDTH = 340
 LIGHT = {
@@ -25,6 +25,7 @@ LIGHT = {
     "local": "#6f6f6f",
     "random": "#c05000",
     "pens": "#0067b0",
+    "pens-plus": "#6b3fa0",
     "oracle": "#00805c",
     "central": "#a0447f",
 }
@@ -37,21 +38,22 @@ DARK = {
     "local": "#a9a9a9",
     "random": "#ee8a3c",
     "pens": "#56b4e9",
+    "pens-plus": "#b89af0",
     "oracle": "#2fc495",
     "central": "#de8fbe",
 }
 """Okabe and Ito's colours for all kinds of eyes, darkened or lightened until text in them is legible."""
-COLOURS: dict[Method, str] = {name: LIGHT[name] for name in ("local", "random", "pens", "oracle", "central")}
+COLOURS: dict[Method, str] = {method: LIGHT[method.replace("+", "-plus")] for method in METHODS}
 
 
 def colour(name: str) -> str:
     """A colour of the palette, as the page knows it."""
-    return f"var(--{name})"
+    return f"var(--{name.replace('+', '-plus')})"
 
 
 def standalone(svg: str) -> str:
     """A panel as a file of its own."""
-    return re.sub(r"var\(--(\w+)\)", lambda found: LIGHT[found[1]], svg) + "\n"
+    return re.sub(r"var\(--([\w-]+)\)", lambda found: LIGHT[found[1]], svg) + "\n"
 
 
 @dataclass

@@ -85,7 +85,7 @@ def compare(exhibit: Exhibit, store: RunStore, seeds: Sequence[int], changed: Ma
     columns, all_runs = [], []
     for column in exhibit.columns:
         settings = column.settings(changed)
-        runs = {method: complete_runs(store, settings, method, planned) for method in column.methods}
+        runs = {method: complete_runs(store, settings, method, planned) for method in column.all_methods}
         columns.append(_column(column, settings, runs))
         all_runs += [run for found in runs.values() for run in found]
     return Comparison(
@@ -116,7 +116,7 @@ def complete_runs(store: RunStore, settings: Settings, method: Method, seeds: Se
 
 def _column(column: Column, settings: Settings, runs: Mapping[Method, Sequence[RunResult]]) -> ColumnFindings:
     flat = {key: value for part in settings.model_dump(mode="json").values() for key, value in part.items()}
-    findings = tuple(_finding(cell, runs[cell.method]) for cell in column.cells)
+    findings = tuple(_finding(cell, runs[cell.method]) for cell in column.cells if not cell.ours or runs[cell.method])
     return ColumnFindings(column.label, column.x, flat, findings)
 
 

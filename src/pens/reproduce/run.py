@@ -34,7 +34,7 @@ class Request:
     exhibits: tuple[Exhibit, ...]
     seeds: tuple[int, ...]
     methods: tuple[Method, ...] | None = None
-    """None: all that the paper reports."""
+    """None: those that the paper reports."""
     changed: Mapping[str, Any] = field(default_factory=dict)
     """Settings that are not the paper's, for trials."""
     device: str = "auto"
@@ -42,7 +42,7 @@ class Request:
     budget_s: float | None = None
 
     def methods_of(self, column: Column) -> tuple[Method, ...]:
-        return tuple(m for m in column.methods if self.methods is None or m in self.methods)
+        return column.methods if self.methods is None else tuple(m for m in column.all_methods if m in self.methods)
 
 
 @dataclass(frozen=True)

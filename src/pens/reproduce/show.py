@@ -19,7 +19,8 @@ def plan_tables(plan: Reproduction) -> Iterator[tuple[str, Table]]:
     """Which runs each table or figure needs, and how many of them are there.  (title, table)"""
     works = {(work.exhibit, work.label): work for work in plan.works()}
     for exhibit in plan.request.exhibits:
-        methods = [m for m in PAPER_ORDER if any(m in plan.request.methods_of(c) for c in exhibit.columns)]
+        asked = {m for c in exhibit.columns for m in plan.request.methods_of(c)}
+        methods = [m for m in (*PAPER_ORDER, "pens+") if m in asked]
         if not methods:
             continue
         table = _plain_table()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pens.config import SELECTING
 from pens.report.charts.neighbours import neighbours_chart
 from pens.report.course import Selecting, selecting
 from pens.report.paper import paper_agreement
@@ -17,7 +18,7 @@ from pens.results import summarise
 def neighbours_section(study: Study) -> Section:
     """Precision and recall over the rounds of step 1."""
     question = "Does PENS find the right neighbours, and when?"
-    runs = study.of("pens")
+    runs = next((some for name in SELECTING if (some := study.of(name))), ())
     if not runs:
         return Section("neighbours", question, "pens was not run here, and no other method chooses neighbours.")
     summary = summarise(runs)
@@ -25,8 +26,9 @@ def neighbours_section(study: Study) -> Section:
         return Section(
             "neighbours", question, "No peer chose a neighbour that could be judged: each is alone of its kind."
         )
+    method = "" if runs[0].method == "pens" else f" of {runs[0].method}"
     ended = f"precision {summary.precision.percent()} % and recall {summary.recall.percent()} %"
-    paper = None if study.record.own_parts else paper_agreement(study.settings)
+    paper = None if study.record.own_parts or method else paper_agreement(study.settings)
     notes = [
         "Precision: the share of the chosen neighbours that are of the peer's own kind. Recall: the share of its kind "
         "that was chosen. Mean over peers. The picture applies the rule of the end of step 1 to the counts so far."
@@ -41,10 +43,10 @@ def neighbours_section(study: Study) -> Section:
     found = [s for run in runs if (s := selecting(study, run))]
     if len(found) < len(runs) or not found:
         notes.append(f"There is no picture over the rounds: {OLDER}.")
-        return Section("neighbours", question, f"Step 1 ends with {ended}.", notes=tuple(notes))
+        return Section("neighbours", question, f"Step 1{method} ends with {ended}.", notes=tuple(notes))
     last = max(len(s.rounds) for s in found)
     earlier = f"; had it ended after {last // 2}, it would have been {_halfway(found, last // 2)}" if last > 1 else ""
-    answer = f"After {count(last, 'round')} step 1 ends with {ended}{earlier}."
+    answer = f"After {count(last, 'round')} step 1{method} ends with {ended}{earlier}."
     return Section("neighbours", question, answer, (neighbours_chart(found, paper),), notes=tuple(notes))
 
 
