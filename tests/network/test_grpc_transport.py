@@ -268,16 +268,32 @@ async def listening(own: Credentials, methods: dict[str, Any]) -> AsyncIterator[
 @asynccontextmanager
 async def hostile(authority: Authority, limits: Limits = QUICK) -> AsyncIterator[tuple[Any, RunningMember]]:
     """A raw channel of mallory's to bob."""
+    async with running(authority, "bob", limits=limits) as (bob,), hostile_channel(authority, bob.address) as channel:
+        yield channel, bob
+
+
+def hostile_channel(authority: Authority, to: Address) -> Any:
     own = credentials(authority, "mallory")
     tls = grpc.ssl_channel_credentials(own.authority_pem, own.key_pem, own.certificate_pem)
-    async with running(authority, "bob", limits=limits) as (bob,):
-        options = [("grpc.ssl_target_name_override", ANY_MEMBER)]
-        async with aio.secure_channel(str(bob.address), tls, options=options) as channel:
-            yield channel, bob
+    options = [("grpc.ssl_target_name_override", ANY_MEMBER), ("grpc.use_local_subchannel_pool", 1)]
+    return aio.secure_channel(str(to), tls, options=options)
 
 
 def deliver(channel: Any, size: int) -> Any:
     return channel.stream_stream(f"{SERVICE}/Deliver")(metadata=((HEADER, encode_header(1, size)),))
+
+
+async def started(call: Any, receiver: RunningMember) -> None:
+    """Wait until the receiver has let a model begin."""
+    begun = asyncio.Event()
+
+    def will(sender: str, size: int) -> Verdict:
+        begun.set()
+        return Verdict.TAKEN
+
+    receiver.inbox.will = will
+    await call.wait_for_connection()
+    await begun.wait()
 
 
 async def write_all(call: Any, count: int, piece: bytes) -> None:
@@ -346,10 +362,7 @@ def test_one_model_of_a_sender_at_a_time_and_a_bounded_sum_of_all(federation: Au
         limits = replace(QUICK, receiving_bytes=1000)
         async with hostile(federation, limits) as (channel, bob), running(federation, "alice") as (alice,):
             open_call = deliver(channel, 900)
-            started = asyncio.Event()
-            bob.inbox.will = lambda sender, size: (started.set(), Verdict.TAKEN)[1]
-            await open_call.wait_for_connection()
-            await started.wait()
+            await started(open_call, bob)
             second = deliver(channel, 10)
             assert decode_receipt(await second.read()) is Verdict.BUSY
             assert await alice.transport.send_model(bob.record, Parcel(1, bytes(200))) is Verdict.BUSY
@@ -371,6 +384,33 @@ def test_nonsense_in_every_call(federation: Authority, requests: list[bytes]) ->
                 assert code not in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE)
             assert not bob.inbox.models
             assert (await channel.unary_unary(f"{SERVICE}/Exchange")(encode_table([bob.record]))) == b""
+
+    run(steps())
+
+
+def test_a_compressed_message_is_not_unpacked(federation: Authority) -> None:
+    async def steps() -> None:
+        async with hostile(federation) as (channel, bob):
+            request = encode_table([bob.record] * 1000)
+            call = channel.unary_unary(f"{SERVICE}/Exchange")(request, compression=grpc.Compression.Gzip)
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert not bob.inbox.tables
+
+    run(steps())
+
+
+def test_a_member_has_a_bounded_number_of_calls_and_others_have_theirs(federation: Authority) -> None:
+    async def steps() -> None:
+        limits = replace(QUICK, calls_of_member=2)
+        async with hostile(federation, limits) as (channel, bob), running(federation, "alice") as (alice,):
+            first = deliver(channel, 10)
+            await started(first, bob)
+            async with hostile_channel(federation, bob.address) as more:
+                second = deliver(more, 10)
+                assert decode_receipt(await second.read()) is Verdict.BUSY
+                assert await deliver(more, 10).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                assert bob.transport.traffic.refusals["calls"] == 1
+                assert (await alice.transport.gossip(bob.address, "bob", [])).name == "bob"
 
     run(steps())
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from pens.network.identity import ANY_MEMBER
 from pens.network.native import refusal_in
-from tests.network import listener
 from tests.network.federations import issue_expired, make_federation
 
 HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
@@ -66,7 +65,7 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listener]:
     certs = tmp_path_factory.mktemp("certs")
     make_federation(certs / "theirs", "alice")
     issue_expired(make_federation(certs / "ours", "alice", "bob"), "old")
-    command = [sys.executable, str(listener.__file__), str(certs / "ours" / "peers" / "bob")]
+    command = [sys.executable, str(Path(__file__).with_name("listener.py")), str(certs / "ours" / "peers" / "bob")]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout
