@@ -124,6 +124,43 @@ def test_a_member_that_changes_its_certificate_between_two_calls_is_asked_anew(t
     run(steps())
 
 
+def test_a_receiver_that_ends_in_the_middle_of_a_model_is_an_error(federation: Authority) -> None:
+    async def steps() -> None:
+        async with running(federation, "alice", "bob") as (alice, bob):
+            ends: list[asyncio.Task[None]] = []
+
+            def end(sender: str, size: int) -> Verdict:
+                ends.append(asyncio.create_task(bob.transport.stop(0)))
+                return Verdict.TAKEN
+
+            bob.inbox.will = end
+            with pytest.raises(TransportError):
+                await alice.transport.send_model(bob.record, Parcel(1, bytes(50_000_000)))
+            await asyncio.gather(*ends)
+            assert not bob.inbox.models
+
+    run(steps())
+
+
+def test_a_sender_that_stops_in_the_middle_of_a_model_says_so(federation: Authority) -> None:
+    async def steps() -> None:
+        async with running(federation, "alice", "bob") as (alice, bob):
+            begun = asyncio.Event()
+
+            async def never(sender: str, parcel: Parcel) -> Verdict:
+                begun.set()
+                return await asyncio.Future()
+
+            bob.inbox.take_model = never  # type: ignore[method-assign]
+            sending = asyncio.create_task(alice.transport.send_model(bob.record, Parcel(1, b"x")))
+            await begun.wait()
+            await alice.transport.stop(0)
+            with pytest.raises(TransportError, match="closed here"):
+                await sending
+
+    run(steps())
+
+
 def test_a_port_in_use_is_an_error(federation: Authority) -> None:
     async def steps() -> None:
         async with running(federation, "alice") as (alice,):

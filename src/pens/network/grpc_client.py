@@ -211,6 +211,11 @@ class MemberCaller:
             return await attempt()
         except aio.AioRpcError as error:
             status, words = error.code(), f"{to}: {error.details()}"
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task and task.cancelling():
+                raise
+            raise TransportError(f"{to}: the connection was closed here") from None
         refused = any(sign in words for sign in _WRONG_CERTIFICATE)
         asked_before = to in self._connections  # if so, it may have a new certificate by now
         if status in _NOBODY_THERE:
