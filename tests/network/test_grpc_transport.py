@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -243,6 +244,22 @@ def test_the_revoked_are_turned_away_at_once_by_whoever_knows(tmp_path: Path, ca
     with caplog.at_level(logging.WARNING, "pens.network"):
         run(steps())
     assert sum("mallory has been revoked" in record.getMessage() for record in caplog.records) == 4
+
+
+def test_a_certificate_that_ends_while_connected_is_turned_away(
+    federation: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps() -> None:
+        async with running(federation, "alice", "bob") as (alice, bob):
+            await alice.transport.gossip(bob.address, "bob", [])
+            ended = replace(credentials(federation, "alice").identity, not_after=datetime.now(UTC))
+            monkeypatch.setattr("pens.network.grpc_server.identity_of", lambda pem: ended)
+            with pytest.raises(TransportError, match="has ended"):
+                await alice.transport.gossip(bob.address, "bob", [])
+            assert bob.transport.traffic.refusals == {"expired": 1}
+            assert len(bob.inbox.tables) == 1
+
+    run(steps())
 
 
 def test_other_federations_members_are_not_talked_to(tmp_path: Path, federation: Authority) -> None:

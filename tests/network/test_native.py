@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pens.errors import TransportError
 from pens.network.identity import ANY_MEMBER
-from pens.network.native import refusal_in
+from pens.network.native import native_tls_settings, refusal_in, set_tls_1_3_only
 from tests.network.federations import issue_expired, make_federation
 
 HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
@@ -26,6 +27,16 @@ HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)
 def test_any_line_may_come(line: str) -> None:
     assert refusal_in(line) is None
     assert refusal_in(f"ssl_transport_security.cc:1] Handshake failed with error X: {line}")
+
+
+def test_grpc_imported_too_early_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in native_tls_settings().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setitem(sys.modules, "grpc", sys)
+    set_tls_1_3_only()
+    monkeypatch.setenv("GRPC_SSL_CIPHER_SUITES", "HIGH")
+    with pytest.raises(TransportError, match="GRPC_SSL_CIPHER_SUITES=ECDHE-RSA"):
+        set_tls_1_3_only()
 
 
 @dataclass
