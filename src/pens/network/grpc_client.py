@@ -142,8 +142,10 @@ class MemberCaller:
     @asynccontextmanager
     async def _connection(self, to: Address, name: str | None) -> AsyncIterator[_Connection]:
         connection = await self._connect(to, name)
-        connection.users += 1
+        connection.users += 1  # at once, so that nobody retires it unused
         try:
+            if len(self._connections) > self._limits.connections:
+                await self._retire(next(iter(self._connections)))
             yield connection
         finally:
             connection.users -= 1
@@ -153,7 +155,7 @@ class MemberCaller:
         async with self._connecting.setdefault(to, asyncio.Lock()):
             known = self._connections.get(to)
             if known is None or name not in (None, known.name) or self._is_revoked(known.serial):
-                known = await self._open(to, name)
+                return await self._open(to, name)
             self._connections.move_to_end(to)
             return known
 
@@ -168,8 +170,6 @@ class MemberCaller:
         await self._retire(to)
         connection = _Connection(found, serial, self._channel(to, exact_dns_name(found, serial)))
         self._connections[to] = connection
-        if len(self._connections) > self._limits.connections:
-            await self._retire(next(iter(self._connections)))
         return connection
 
     def _is_revoked(self, serial: int) -> bool:
