@@ -184,6 +184,14 @@ def test_settings_that_differ_are_told(simulated: RunResult, tmp_path: Path) -> 
     assert any("peer-03: its settings differ" in text for text in compose(folders, tmp_path / "run").warnings)
 
 
+def test_own_parts_are_told(simulated: RunResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = take_apart(simulated, tmp_path / "peers")
+    change(folders[0] / "peer.json", own_parts=["data"])
+    compose(folders, tmp_path / "run")
+    main_ok(["show", str(tmp_path / "run")])
+    assert "own data: 6 peers" in capsys.readouterr().out
+
+
 def test_methods_and_seeds_share_a_run_directory(simulated: RunResult, tmp_path: Path) -> None:
     compose(take_apart(simulated, tmp_path / "a"), tmp_path / "run")
     folders = take_apart(simulated, tmp_path / "b")

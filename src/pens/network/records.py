@@ -1,6 +1,7 @@
 """Peers' own records → one run directory, which `pens show` and `pens report` read as they read a simulation's.
 
-    PEER/peer.json             who it is: name, settings, seed, sizes of its data, its kind where somebody knows
+    PEER/peer.json             who it is: name, settings, seed, sizes of its data, its kind where somebody knows, and
+                               its own parts: "model", "data", if it brought them
     PEER/history.parquet       its updates: `results.History`; times are seconds since it first started
     PEER/pairs.json            {sender: {merged, selected, sampled}}
     PEER/comparisons.parquet   step 1 round by round, if it kept that: round, sender, sampled, selected
@@ -69,7 +70,7 @@ def compose(folders: Sequence[Path], out: Path) -> RunResult:
         if _decisive(peer.settings) != _decisive(peers[0].settings):
             notes.append(f"{peer.name}: its settings differ from those of {peers[0].name}, which are shown")
     result = _run_result(peers, notes)
-    _save(result, peers[0], len(peers), ExperimentDir(out))
+    _save(result, peers, ExperimentDir(out))
     return result
 
 
@@ -80,9 +81,10 @@ def _decisive(settings: Settings) -> dict[str, Any]:
     return tree
 
 
-def _save(result: RunResult, peer: PeerRecord, num_peers: int, directory: ExperimentDir) -> None:
-    settings = peer.settings.replace({"peers": max(2, num_peers)})
-    record = ExperimentRecord(settings, (result.method,), (result.seed,), real_peers=True)
+def _save(result: RunResult, peers: Sequence[PeerRecord], directory: ExperimentDir) -> None:
+    settings = peers[0].settings.replace({"peers": max(2, len(peers))})
+    own_parts = tuple(sorted({part for peer in peers for part in peer.own_parts}))
+    record = ExperimentRecord(settings, (result.method,), (result.seed,), own_parts, real_peers=True)
     if directory.exists():
         directory.add(record)
     else:
@@ -107,6 +109,7 @@ class PeerRecord:
     train_samples: int
     val_samples: int
     device: str
+    own_parts: tuple[str, ...]
     history: Mapping[str, Array]
     pairs: Mapping[str, Mapping[str, int]]
     """Sender → merged, selected, sampled."""
@@ -188,6 +191,7 @@ def _record(
         train_samples=int(sizes["train"]),
         val_samples=int(sizes["val"]),
         device=str(card.get("device", "cpu")),
+        own_parts=tuple(map(str, card.get("own_parts", ()))),
         history=history,
         pairs={sender: {name: int(counts.get(name, 0)) for name in _PAIR_COUNTS} for sender, counts in pairs.items()},
         comparisons=comparisons,
