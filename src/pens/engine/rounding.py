@@ -7,7 +7,7 @@ fp16: each number is rounded to the nearest half-precision one.
 
 int8: a number is a whole multiple, −127 … 127, of its output channel's scale (the tensor's first axis), which is the
 channel's largest magnitude / 127. One scale per channel costs four bytes in some hundreds (why it is
-worth them: docs/decisions/0017-wire-forms.md). Tensors with fewer than two axes, biases and running averages, stay
+worth them: docs/decisions/0020-wire-forms.md). Tensors with fewer than two axes, biases and running averages, stay
 fp32: they are few, and a single large variance would wipe out the small ones beside it.
 
 A tensor that a form cannot hold (fp16 ends at 65,504) travels as fp32. So rounding is total: what is finite stays
