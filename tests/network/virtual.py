@@ -28,7 +28,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._virtual_time = max(self._virtual_time, timers[0].when())
 
 
-class _NeverWaits(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class _NeverWaits(selectors.DefaultSelector):
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop

@@ -164,6 +164,12 @@ class Membership:
         if entry:
             entry.heard = entry.spoke = max(entry.heard, now)
 
+    def failed(self, name: str, now: float) -> None:
+        """A member could not be reached: it is suspected until there is news of it."""
+        entry = self._others.get(name)
+        if entry:
+            entry.heard = min(entry.heard, now - self._rules.suspect_s)
+
     def _refute(self, record: MemberRecord) -> None:
         """Somebody says that I have left, or am newer than I am."""
         mine, theirs = self._me.incarnation, record.incarnation
