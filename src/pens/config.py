@@ -119,7 +119,7 @@ class PensSettings(Section):
     """0: more than expected (paper). Else such a count must, by chance alone, be less probable than this."""
     admit: bool = False
     """async only: whether strangers whose models do well become neighbours in step 2, as late joiners must."""
-    admission_trials: Count = 6
+    admission_trials: Annotated[int, Field(ge=1, le=32)] = 6
     """A stranger is judged at least so often before that."""
 
 

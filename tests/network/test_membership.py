@@ -53,8 +53,8 @@ class World:
         mine = self.members[me]
         for target in mine.tick(self.now):
             other = target.address.port - 1
-            there = other != me and other not in self.dead and frozenset((me, other)) not in self.cut
-            if there and self.luck.random() >= self.loss:
+            there = target.address.host == "host" and other != me and other not in self.dead
+            if there and frozenset((me, other)) not in self.cut and self.luck.random() >= self.loss:
                 theirs = self.members[other]
                 theirs.merge(mine.records(self.now), self.now, f"m{me}")
                 if self.luck.random() >= self.loss:

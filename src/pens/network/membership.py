@@ -194,7 +194,9 @@ class Membership:
             return False
         if record.incarnation - old.incarnation > _MAX_JUMP:
             return False
-        against = record.left or record.address != old.address or record.incarnation > old.incarnation
+        if record.incarnation == old.incarnation and record.address != old.address:
+            return False  # nobody moves within a life
+        against = record.left or record.incarnation > old.incarnation
         return not (against and now - entry.spoke < self._rules.suspect_s)
 
     def _has_room(self, now: float) -> bool:

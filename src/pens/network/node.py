@@ -548,7 +548,7 @@ class Node:
             folder.save_membership(members)
             folder.write(records)
 
-        await asyncio.to_thread(write)
+        await self._learning.bench.do(write, 0)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Everything that changes. Only between jobs."""
