@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pens.network.grpc_transport import GrpcTransport, Limits
 from pens.network.identity import ANY_MEMBER, Authority, Credentials, load_credentials
@@ -119,16 +119,19 @@ class CountingProxy:
             task.cancel()
 
 
-async def rate(send: Callable[[], Awaitable[object]], count: int, at_once: int) -> float:
-    """Sendings a second, `at_once` of them side by side."""
+class Cost(NamedTuple):
+    """Of one sending."""
 
-    async def in_turn() -> None:
-        for _ in range(count // at_once):
-            await send()
+    wall_s: float
+    cpu_s: float
 
-    begun = time.perf_counter()
-    await asyncio.gather(*(in_turn() for _ in range(at_once)))
-    return count / (time.perf_counter() - begun)
+
+async def cost(send: Callable[[], Awaitable[object]], count: int) -> Cost:
+    """The mean over some sendings, one after the other."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(count):
+        await send()
+    return Cost((time.perf_counter() - wall) / count, (time.process_time() - cpu) / count)
 
 
 async def compare_rates(folder: Path, name: str, size: int) -> None:
@@ -148,14 +151,14 @@ async def compare_rates(folder: Path, name: str, size: int) -> None:
         await bare.send(parcel.payload)
 
     count = max(8, 60_000_000 // size)
-    await rate(ours, 8, 1), await rate(theirs, 8, 1)
-    rates = [(await rate(ours, count, 1), await rate(theirs, count, 1)) for _ in range(REPETITIONS)]
-    own, best = (statistics.median(column) for column in zip(*rates, strict=True))
-    share = statistics.median(one / other for one, other in rates)
-    spread = sorted(one / other for one, other in rates)
+    await cost(ours, 8), await cost(theirs, 8)
+    pairs = [(await cost(ours, count), await cost(theirs, count)) for _ in range(REPETITIONS)]
+    rate, bare_rate = (1 / statistics.median(one.wall_s for one in column) for column in zip(*pairs, strict=True))
+    shares = sorted(bare_cost.wall_s / own.wall_s for own, bare_cost in pairs)
+    cpu_share = statistics.median(bare_cost.cpu_s / own.cpu_s for own, bare_cost in pairs)
     print(
-        f"{name}: {own:.0f} models/s ({own * size / 1e6:.0f} MB/s), bare stream {best:.0f}: {share:.0%} "
-        f"({spread[0]:.0%} to {spread[-1]:.0%} in {REPETITIONS} repetitions)"
+        f"{name}: {rate:.0f} models/s ({rate * size / 1e6:.0f} MB/s), bare stream {bare_rate:.0f}: "
+        f"{statistics.median(shares):.0%} ({shares[0]:.0%} to {shares[-1]:.0%}); in CPU time {cpu_share:.0%}"
     )
     await here.stop(0)
     await there.stop(0)

@@ -142,8 +142,10 @@ class MemberCaller:
     @asynccontextmanager
     async def _connection(self, to: Address, name: str | None) -> AsyncIterator[_Connection]:
         connection = await self._connect(to, name)
-        connection.users += 1
+        connection.users += 1  # at once, so that nobody retires it unused
         try:
+            if len(self._connections) > self._limits.connections:
+                await self._retire(next(iter(self._connections)))
             yield connection
         finally:
             connection.users -= 1
@@ -153,7 +155,7 @@ class MemberCaller:
         async with self._connecting.setdefault(to, asyncio.Lock()):
             known = self._connections.get(to)
             if known is None or name not in (None, known.name) or self._is_revoked(known.serial):
-                known = await self._open(to, name)
+                return await self._open(to, name)
             self._connections.move_to_end(to)
             return known
 
@@ -168,8 +170,6 @@ class MemberCaller:
         await self._retire(to)
         connection = _Connection(found, serial, self._channel(to, exact_dns_name(found, serial)))
         self._connections[to] = connection
-        if len(self._connections) > self._limits.connections:
-            await self._retire(next(iter(self._connections)))
         return connection
 
     def _is_revoked(self, serial: int) -> bool:
@@ -211,6 +211,11 @@ class MemberCaller:
             return await attempt()
         except aio.AioRpcError as error:
             status, words = error.code(), f"{to}: {error.details()}"
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task and task.cancelling():
+                raise
+            raise TransportError(f"{to}: the connection was closed here") from None
         refused = any(sign in words for sign in _WRONG_CERTIFICATE)
         asked_before = to in self._connections  # if so, it may have a new certificate by now
         if status in _NOBODY_THERE:
@@ -239,6 +244,7 @@ def channel_options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", limits.message_bytes),
         ("grpc.max_metadata_size", 8192),
+        ("grpc.per_message_decompression", 0),
         ("grpc.enable_retries", 0),
         ("grpc.enable_http_proxy", 0),
         ("grpc.use_local_subchannel_pool", 1),

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any
@@ -90,25 +91,39 @@ class MemberService:
 
     def _note(self, context: Any, reason: str, message: str) -> None:
         self._traffic.refusals[reason] += 1
-        _log.warning("refused %s: %s", context.peer(), message, extra={"reason": reason})
+        level = logging.DEBUG if reason == "busy" else logging.WARNING
+        _log.log(level, "refused %s: %s", context.peer(), message, extra={"reason": reason})
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
+    @asynccontextmanager
+    async def _call(self, context: Any) -> AsyncIterator[str]:
+        """The name of the caller, whose call counts among its calls in progress."""
+        name = (await self._caller(context)).name
+        with self._intake.call(name) as allowed:
+            if not allowed:
+                self._note(context, "calls", f"{name} has too many calls in progress")
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls in progress")
+            yield name
+
     async def _introduce(self, _request: bytes, context: Any) -> bytes:
-        await self._caller(context)
-        return self._claim
+        async with self._call(context):
+            return self._claim
 
     async def _exchange(self, request: bytes, context: Any) -> bytes:
-        caller = await self._caller(context)
-        try:
-            records = decode_table(request)
-        except WireError as error:
-            self._note(context, "malformed", f"table of {caller.name}: {error}")
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        return encode_table(await self._inbox.gossip(caller.name, records))
+        async with self._call(context) as caller:
+            try:
+                records = decode_table(request)
+            except WireError as error:
+                self._note(context, "malformed", f"table of {caller}: {error}")
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            return encode_table(await self._inbox.gossip(caller, records))
 
     async def _deliver(self, _requests: Any, context: Any) -> None:
-        sender = (await self._caller(context)).name
+        async with self._call(context) as sender:
+            await self._answer_model(sender, context)
+
+    async def _answer_model(self, sender: str, context: Any) -> None:
         try:
             await context.write(encode_receipt(await self._receive(sender, context)))
         except _Refusal as refusal:
@@ -171,6 +186,8 @@ class MemberService:
                 raise WireError(f"more than the {size} bytes that were announced")
             payload.write(piece)
             self._traffic.bytes_in += len(piece)
+        if missing and context.cancelled():
+            raise _Refusal(Verdict.REFUSED, "broken off", f"broken off with {missing} of {size} bytes missing")
         if missing:
             raise WireError(f"{missing} bytes fewer than the {size} that were announced")
         return payload.getvalue()
@@ -191,7 +208,9 @@ def server_options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", limits.message_bytes),
         ("grpc.max_metadata_size", 8192),
-        ("grpc.max_concurrent_streams", 16),
+        ("grpc.max_concurrent_streams", limits.calls_of_member),
+        ("grpc.max_allowed_incoming_connections", limits.incoming_connections),
+        ("grpc.per_message_decompression", 0),  # nobody compresses, and a small message could become a large one
         ("grpc.server_handshake_timeout_ms", int(1000 * limits.call_s)),
         ("grpc.keepalive_time_ms", int(1000 * limits.keepalive_s)),
         ("grpc.keepalive_timeout_ms", int(1000 * limits.call_s)),

@@ -7,7 +7,7 @@ each may take. Who meets a bound that passes hears BUSY and may come again; who 
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +28,11 @@ class Limits:
     burst_models: int = 50
     """… and at once."""
     calls: int = 256
-    """In progress at the same time; those beyond are turned away."""
+    """In progress at the same time; those beyond are turned away. Of these …"""
+    calls_of_member: int = 16
+    """… one member may have so many."""
+    incoming_connections: int = 512
+    """Open at the same time, those included whose handshake is not over."""
     call_s: float = 10.0
     """Deadline of a small call, and the time that a connection may take."""
     min_bytes_per_s: float = 128 << 10
@@ -78,13 +82,26 @@ class RateLimit:
 
 
 class Intake:
-    """The models on their way in: one from each sender at a time, and a bounded number of bytes in all."""
+    """What is on its way in: a bounded number of calls and one model of each sender, and a bounded sum of bytes."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
         self._limits = limits
         self._rate = RateLimit(limits.models_per_s, limits.burst_models, clock)
+        self._calls: Counter[str] = Counter()
         self._senders: set[str] = set()
         self.bytes_expected = 0
+
+    @contextmanager
+    def call(self, sender: str) -> Iterator[bool]:
+        """One of the calls that a member may have in progress while it lasts; False if it has too many."""
+        allowed = self._calls[sender] < self._limits.calls_of_member
+        self._calls[sender] += 1
+        try:
+            yield allowed
+        finally:
+            self._calls[sender] -= 1
+            if not self._calls[sender]:
+                del self._calls[sender]
 
     @contextmanager
     def turn(self, sender: str) -> Iterator[bool]:

@@ -3,7 +3,8 @@
 TLS 1.3 only. gRPC for Python cannot set a lowest version of TLS, but the C core reads a list of cipher suites for TLS
 1.2 from the environment; those of TLS 1.3 are not affected. The list here asks for RSA certificates, of which a
 federation has none (`identity`): whoever offers TLS 1.2 finds no suite in common. The environment is read once, when
-gRPC is imported first, so `grpc_transport` sets it on import; and the server looks at each caller's version again.
+gRPC is imported first, so `grpc_transport` sets it on import, and says so if it is too late. The server looks at each
+caller's version again.
 
 Handshakes. A caller without a certificate, with another authority's or an expired one, is turned away inside the C
 core, and Python never hears of it. The C core writes one line to the standard error stream for each, at verbosity
@@ -15,6 +16,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+
+from pens.errors import TransportError
 
 _TLS_1_2_SUITES_WITHOUT_USE = "ECDHE-RSA-AES256-GCM-SHA384"
 _HANDSHAKE = re.compile(r"ssl_transport_security\.cc:\d+\] Handshake failed with error \w+: (?P<why>.+)")
@@ -41,7 +45,14 @@ def native_log_settings() -> dict[str, str]:
 
 def set_tls_1_3_only() -> None:
     """Prepare the environment; to be called before gRPC is imported."""
-    os.environ.update(native_tls_settings())
+    settings = native_tls_settings()
+    if "grpc" in sys.modules and any(os.environ.get(name) != value for name, value in settings.items()):
+        words = " ".join(f"{name}={value}" for name, value in settings.items())
+        raise TransportError(
+            "gRPC was imported before pens could forbid TLS 1.2: import pens.network.grpc_transport first, or start "
+            f"with {words}"
+        )
+    os.environ.update(settings)
 
 
 def refusal_in(line: str) -> str | None:
