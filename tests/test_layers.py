@@ -91,6 +91,7 @@ LAYERS = [
     "network.codec",
     "network.logs",
     "network.monitor",
+    "network.records",
     "reproduce.plan",
     "reproduce.store",
     "reproduce.compare",

@@ -339,7 +339,8 @@ def test_models_are_let_go_when_nobody_needs_them(wire: str, rows_each: int) -> 
 
 def test_received_models_are_rounded_and_own_ones_are_not() -> None:
     """A peer that merges no own model trains the rounded models of others; alone, rounding changes nothing."""
-    for method, changes in (("local", False), ("random", True)):
+    cases: tuple[tuple[Method, bool], ...] = (("local", False), ("random", True))
+    for method, changes in cases:
         exact, rounded = (run(simulation(tiny(wire=wire, patience=50), method)) for wire in ("fp32", "int8"))
         assert torch.equal(final_models(exact), final_models(rounded)) != changes
 

@@ -118,7 +118,7 @@ def show_command(folder: Annotated[Path, typer.Argument(help="A run directory.")
     result = ExperimentResult(record.settings, tuple(runs), folder)
     _print_table(console, result, "own data" if "data" in record.own_parts else record.settings.scenario.dataset)
     pictures = [folder / "curves.png"]
-    write_curves(result, folder / "curves.png")
+    write_curves(result, folder / "curves.png", "seconds" if record.real_peers else "virtual time")
     if write_heatmaps(result, folder / "heatmap.png"):
         pictures.append(folder / "heatmap.png")
     console.print(f"pictures: {', '.join(map(str, pictures))}", style="dim", markup=False, soft_wrap=True)

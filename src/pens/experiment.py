@@ -132,6 +132,10 @@ def resume(
     """Continue an experiment that was stopped, to the same result as if it had not been."""
     directory = ExperimentDir(Path(folder))
     record = directory.read()
+    if record.real_peers:
+        raise RunDirError(
+            f"{folder} was composed from real peers' records: there is nothing to resume, restart the peers"
+        )
     for name, part in (("model", model), ("data", data)):
         if name not in record.own_parts and part is not None:
             raise RunDirError(f"{folder} was not run with an own {name}: leave it out to resume")

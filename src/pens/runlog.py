@@ -51,6 +51,9 @@ class ExperimentRecord:
     own_parts: tuple[str, ...] = ()
     """Parts that came as Python objects and cannot be restored from disk: "model", "data"."""
     data_dir: str | None = None
+    real_peers: bool = False
+    """Composed from the records of peers that were processes of their own: time is in seconds, and runs do not repeat
+    to the last bit."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -60,6 +63,7 @@ class ExperimentRecord:
             "seeds": list(self.seeds),
             "own_parts": list(self.own_parts),
             "data_dir": self.data_dir,
+            "real_peers": self.real_peers,
         }
 
     @staticmethod
@@ -72,6 +76,7 @@ class ExperimentRecord:
             tuple(data["seeds"]),
             tuple(data["own_parts"]),
             data["data_dir"],
+            data.get("real_peers", False),
         )
 
 

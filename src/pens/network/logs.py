@@ -2,6 +2,9 @@
 
     {"time": "2031-05-01T09:30:00.123Z", "level": "INFO", "logger": "pens.network.node", "event": "joined", "peers": 3}
 
+Whoever can connect can cause lines: refused callers, members that are away. `Sparingly` keeps them from filling a disk:
+of records that differ in numbers alone, so many a minute are written, and the next one tells how many were not.
+
 A program that says `log.info("joined", extra={"peers": 3})` gets its fields as they are, flat. Nothing is configured
 on import: `logging_to` is called once, by the process that owns its logs.
 
@@ -32,8 +35,10 @@ import select
 import sys
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
@@ -44,6 +49,7 @@ LogForm = Literal["json", "text"]
 _native = logging.getLogger("pens.network.native")
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_SORTS = 1000  # of records that are told apart; the rest is forgotten
 _PIPE_BYTES = 1 << 20
 _LONGEST_LINE = 8192
 _STDERR = 2
@@ -68,6 +74,40 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=False)
+
+
+class Sparingly(logging.Filter):
+    """Lets through some records a minute of each sort; what differs in numbers alone is one sort."""
+
+    def __init__(self, per_minute: int = 6) -> None:
+        super().__init__()
+        self._per_minute = per_minute
+        self._sorts: OrderedDict[tuple[str, int, str], _Sort] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        key = record.name, record.levelno, re.sub(r"\d+", "0", record.getMessage())[:200]
+        sort = self._sorts.setdefault(key, _Sort(record.created))
+        self._sorts.move_to_end(key)
+        if len(self._sorts) > _SORTS:
+            self._sorts.popitem(last=False)
+        if record.created >= sort.begun + 60:
+            sort.begun, sort.written = record.created, 0
+        if sort.written == self._per_minute:
+            sort.left_out += 1
+            return False
+        if sort.left_out:
+            record.left_out, sort.left_out = sort.left_out, 0
+        sort.written += 1
+        return True
+
+
+@dataclass
+class _Sort:
+    """Records of one sort in the current minute."""
+
+    begun: float
+    written: int = 0
+    left_out: int = 0
 
 
 class ReadableLines(logging.Formatter):
@@ -128,6 +168,7 @@ def logging_to(
     """
     handler: logging.Handler = WatchedFileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else ReadableLines())
+    handler.addFilter(Sparingly())
     root = logging.getLogger()
     before = root.level
     root.addHandler(handler)
@@ -239,6 +280,8 @@ def _enlarge(pipe: int) -> None:
 
 def _native_level(text: str) -> int:
     """gRPC's lines begin with a letter and digits: `E0000 00:00:1700000000.1 …`."""
+    if "not suitable for production" in text:  # that it says what we asked it to say
+        return logging.DEBUG
     found = re.match(r"([IWEF])\d{4} ", text)
     return _NATIVE_LEVELS[found[1]] if found else logging.WARNING
 

@@ -17,7 +17,7 @@ from pens.report.analysis import data_sizes, update_work
 from pens.report.study import Study
 from pens.results import Comparisons, RunResult
 
-Axis = Literal["rounds", "time", "bytes", "forwards"]
+Axis = Literal["rounds", "time", "seconds", "bytes", "forwards"]
 POINTS = 120
 """Of a curve, at most."""
 
@@ -28,7 +28,7 @@ class Curve:
 
     method: Method
     at: Array
-    """Rounds, virtual time, bytes received by a peer, or forward passes of a peer."""
+    """Rounds, virtual time, seconds of real peers, bytes received by a peer, or forward passes of a peer."""
     mean: Array
     low: Array
     high: Array
@@ -91,7 +91,7 @@ def positions(study: Study, run: RunResult, axis: Axis) -> Array | None:
     if axis == "rounds":
         rounds: Array = history.version - 1
         return rounds
-    if axis == "time":
+    if axis in ("time", "seconds"):
         return history.time
     if axis == "bytes":
         return None if history.received is None else history.received * run.communication.model_bytes

@@ -59,8 +59,8 @@ def _merge_map(run: RunResult) -> Array:
     return matrix
 
 
-def write_curves(result: ExperimentResult, path: Path) -> None:
-    """Validation accuracy over virtual time: mean over peers and seeds, with the middle half of the peers as a band."""
+def write_curves(result: ExperimentResult, path: Path, clock: str = "virtual time") -> None:
+    """Validation accuracy over time: mean over peers and seeds, with the middle half of the peers as a band."""
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axis = figure.subplots()
     longest = 0.0
@@ -71,7 +71,7 @@ def write_curves(result: ExperimentResult, path: Path) -> None:
         axis.fill_between(times, 100 * low, 100 * high, color=COLOURS[method], alpha=0.15, linewidth=0)
         axis.plot(times, 100 * values.mean(0), color=COLOURS[method], label=method, linewidth=1.8)
         longest = max(longest, times[-1])
-    unit = "round" if result.settings.gossip.schedule == "rounds" else "virtual time"
+    unit = "round" if result.settings.gossip.schedule == "rounds" else clock
     axis.set(xlabel=unit, ylabel="validation accuracy %", xlim=(0, longest))
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)

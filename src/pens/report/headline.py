@@ -21,6 +21,7 @@ def what_was_run(study: Study) -> str:
     kinds = ", ".join(f"{number} of {name}" for name, number in sizes.items())
     samples = "" if "data" in study.record.own_parts else f", {scenario.train_per_peer} training samples each"
     schedule = "synchronous rounds" if study.settings.gossip.schedule == "rounds" else "event-driven (async)"
+    schedule = "real peers" if study.record.real_peers else schedule
     devices = ", ".join(dict.fromkeys(r.device for r in study.runs))
     libraries = dict(item for r in study.runs for item in r.versions.items())
     versions = ", ".join(f"{name} {version}" for name, version in libraries.items()) or "versions not on record"

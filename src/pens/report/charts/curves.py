@@ -12,16 +12,18 @@ from pens.report.svg import Canvas, Scale, scale_over, spread
 AXIS_TITLES: dict[Axis, str] = {
     "rounds": "rounds (updates of a peer after its first training)",
     "time": "virtual time",
+    "seconds": "seconds",
     "bytes": "received by a peer, MB",
     "forwards": "work of a peer, thousand forward passes",
 }
 AXIS_COLUMNS: dict[Axis, str] = {
     "rounds": "rounds",
     "time": "virtual_time",
+    "seconds": "seconds",
     "bytes": "megabytes_received",
     "forwards": "thousand_forward_passes",
 }
-AXIS_UNITS: dict[Axis, float] = {"rounds": 1, "time": 1, "bytes": 1e6, "forwards": 1e3}
+AXIS_UNITS: dict[Axis, float] = {"rounds": 1, "time": 1, "seconds": 1, "bytes": 1e6, "forwards": 1e3}
 
 
 def curves_chart(curves: Sequence[Curve], still: dict[Method, float], axis: Axis) -> Chart:

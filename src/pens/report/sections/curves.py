@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pens.report.charts.curves import curves_chart
-from pens.report.course import curves
+from pens.report.course import Axis, curves
 from pens.report.section import OLDER, Section, listed
 from pens.report.study import Study
 
@@ -16,8 +16,9 @@ def curves_section(study: Study) -> Section:
     notes = ["Accuracy is each peer's on its own validation data; once it has stopped, its last value holds."]
     if in_rounds:
         notes.append("In synchronous rounds virtual time counts the rounds, so it has no picture of its own.")
-    elif over_time := curves(study, "time"):
-        shown.append(curves_chart(over_time, {}, "time"))
+    clock: Axis = "seconds" if study.record.real_peers else "time"
+    if not in_rounds and (over_time := curves(study, clock)):
+        shown.append(curves_chart(over_time, {}, clock))
     if "central" in study.methods:
         notes.append(
             "A round of central is so many epochs over everybody's data; it cannot be compared with the others'."

@@ -22,10 +22,16 @@ def settings_section(study: Study) -> Section:
         if changed
         else f"All settings are those of the preset {base}."
     ]
-    notes.append(
-        f"The same settings and seed give the same run on a CPU, to the last bit; these took "
-        f"{duration(sum(run.seconds for run in study.runs))} in all."
-    )
+    took = duration(sum(run.seconds for run in study.runs))
+    if study.record.real_peers:
+        notes.append(
+            f"These were real peers, up for {took}: who hears whom first depends on machines and network, so runs "
+            "agree as much as seeds do. The command below simulates them."
+        )
+    else:
+        notes.append(
+            f"The same settings and seed give the same run on a CPU, to the last bit; these took {took} in all."
+        )
     if study.record.own_parts:
         notes.append(f"Own {' and '.join(study.record.own_parts)} came from Python and must be given again.")
     notes += [f"Warning, {run.method} seed {run.seed}: {message}" for run, message in warned[:8]]
