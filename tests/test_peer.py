@@ -12,6 +12,7 @@ from pens.messages import (
     Drop,
     Event,
     Finish,
+    Judge,
     ModelRef,
     PeerId,
     Pulled,
@@ -225,6 +226,112 @@ def test_models_saved_before_the_selection_are_let_go() -> None:
     assert it.handle(Updated()) == [Drop(model(3), "unused"), Select()]
 
 
+# --- strangers in step 2, and peers that come and go ------------------------------------------------------------------
+
+
+def gossiping(**values: float) -> Peer:
+    """A peer of step 2 that admits strangers, with neighbours 2 and 6."""
+    it = started(plan(search=Search(2, 1, 1, 1, 5), admit=True, **values))  # type: ignore[arg-type]
+    it.handle(received(1))
+    it.handle(received(2))
+    it.handle(Updated())
+    it.handle(Selected((PeerId(2), PeerId(6))))
+    return it
+
+
+def test_a_stranger_is_answered_kept_and_judged_at_the_next_update() -> None:
+    it = gossiping()
+    assert it.handle(received(3)) == [Send(PeerId(3), answer=True)]
+    assert it.handle(received(3, 2)) == [Send(PeerId(3), answer=True), Drop(model(3), "replaced")]
+    it.handle(received(2))
+    merged = (model(2), model(6))
+    assert it.handle(received(6)) == [Judge((model(3, 2),), merged), Update(merged, None, 3, may_stop=True)]
+    assert it.handle(Selected((PeerId(2), PeerId(3), PeerId(6)))) == []
+    assert it.handle(Updated()) == []
+    assert it.handle(received(3, 4)) == []
+    assert it.handle(received(2)) == [Update((model(3, 4), model(2)), None, 3, may_stop=True)]
+
+
+def test_an_answer_is_never_answered() -> None:
+    it = gossiping()
+    assert it.handle(Received(model(3), answer=True)) == []
+
+
+def test_models_of_strangers_are_bounded() -> None:
+    it = gossiping()
+    sent = [it.handle(received(sender)) for sender in range(10, 30)]
+    assert all(not any(isinstance(a, Drop) for a in actions) for actions in sent[:16])
+    assert [actions[1:] for actions in sent[16:]] == [[Drop(model(s), "replaced")] for s in range(10, 14)]
+
+
+def test_a_finished_peer_answers_strangers_and_keeps_nothing() -> None:
+    it = gossiping(rounds=1)
+    it.handle(received(2))
+    it.handle(received(6))
+    assert it.handle(Updated()) == [Finish()]
+    assert it.handle(received(3)) == [Send(PeerId(3), answer=True), Drop(model(3), "unused")]
+    assert it.handle(received(2, 2)) == [Drop(model(2, 2), "unused")]
+
+
+def test_without_neighbours_models_nobody_is_judged() -> None:
+    it = gossiping(give_up=0.1)
+    it.handle(received(3))
+    update = next(a for _ in range(9) for a in it.handle(Wake()) if isinstance(a, Update))
+    assert update.models == ()
+    it.handle(Updated())
+    it.handle(received(2))
+    assert [type(a) for a in it.handle(received(6))] == [Judge, Update]
+
+
+def test_who_found_nobody_searches_again_where_others_may_come() -> None:
+    it = started(plan(search=SEARCH, admit=True, give_up=0.1))
+    while Select() not in it.handle(Wake()):
+        pass
+    assert it.handle(Selected(())) == []
+    assert it.phase == "searching"
+    assert isinstance(it.handle(Wake())[0], Send)
+
+
+def test_whoever_can_reach_nobody_waits() -> None:
+    there: list[PeerId] = [PeerId(1)]
+    it = Peer(PeerId(0), 1, plan(search=SEARCH), there)
+    it.handle(Start())
+    it.handle(Updated())
+    there.clear()
+    for _ in range(500):
+        (wait,) = it.handle(Wake())
+        assert isinstance(wait, WakeAfter)
+    there += [PeerId(1), PeerId(2), PeerId(3)]
+    assert isinstance(it.handle(Wake())[0], Send)
+
+
+def test_step_one_compares_fewer_models_where_fewer_peers_are_there() -> None:
+    there = [PeerId(1), PeerId(2)]
+    it = Peer(PeerId(0), 1, plan(search=Search(5, 1, rounds=1, samplings_per_round=1, epochs=5)), there)
+    it.handle(Start())
+    it.handle(Updated())
+    assert it.handle(received(1)) == []
+    assert it.handle(received(2)) == [Update((model(1), model(2)), 1, 5, may_stop=False)]
+
+
+def test_a_neighbour_that_is_away_is_not_sent_to_until_it_is_back() -> None:
+    there = [PeerId(p) for p in range(1, 8)]
+    it = Peer(PeerId(0), 1, plan(search=Search(2, 1, 1, 1, 5)), there)
+    for event in (Start(), Updated(), received(1), received(2), Updated(), Selected((PeerId(2), PeerId(6)))):
+        it.handle(event)
+
+    def sent_to() -> set[int]:
+        return {a.to for _ in range(50) for a in it.handle(Wake()) if isinstance(a, Send)}
+
+    assert sent_to() == {2, 6}
+    there.remove(PeerId(6))
+    assert sent_to() == {2}
+    there.remove(PeerId(2))
+    assert sent_to() == set()
+    there += [PeerId(6)]
+    assert sent_to() == {6}
+
+
 # --- rounds: the same, pulled ----------------------------------------------------------------------------------------
 
 
@@ -299,13 +406,13 @@ def play(it: Peer, script: list[object], save_at: int | None) -> list[list[Actio
 def test_a_restored_peer_decides_as_if_it_had_never_stopped(
     script: list[object], save_at: int, pace: str, searching: bool
 ) -> None:
-    a_plan = plan(pace, search=Search(2, 1, 2, 2, 5) if searching else None)
+    a_plan = plan(pace, search=Search(2, 1, 2, 2, 5) if searching else None, admit=searching)
     assert play(peer(a_plan), script, None) == play(peer(a_plan), script, save_at)
 
 
 @given(events, st.booleans())
 def test_every_model_that_is_kept_is_used_or_dropped_once(script: list[object], searching: bool) -> None:
-    it = peer(plan(search=Search(2, 1, 2, 2, 5) if searching else None))
+    it = peer(plan(search=Search(2, 1, 2, 2, 5) if searching else None, admit=searching))
     numbered = [
         Received(ModelRef(step.model.owner, number)) if isinstance(step, Received) else step
         for number, step in enumerate(script)
@@ -313,8 +420,9 @@ def test_every_model_that_is_kept_is_used_or_dropped_once(script: list[object], 
     log = [action for actions in play(it, numbered, None) for action in actions]
     released = [a.model for a in log if isinstance(a, Drop)]
     released += [ref for a in log if isinstance(a, Update | Score) for ref in a.models]
+    released += [ref for a in log if isinstance(a, Judge) for ref in a.strangers]
     came = [step.model for step in numbered if isinstance(step, Received)]
-    kept = [ModelRef(PeerId(o), v) for o, v in it.state()["buffer"]]
+    kept = [ModelRef(PeerId(o), v) for place in ("buffer", "strangers") for o, v in it.state()[place]]
     assert sorted(released + kept, key=repr) == sorted(came, key=repr)
 
 

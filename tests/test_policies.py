@@ -11,7 +11,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pens.messages import PeerId
-from pens.policies import EarlyStopping, SelectionRule, Tally, choose_neighbours, select_top_m
+from pens.policies import (
+    EarlyStopping,
+    SelectionRule,
+    Tally,
+    Trials,
+    admitted,
+    choose_neighbours,
+    is_win,
+    select_top_m,
+)
 
 losses = st.lists(st.one_of(st.floats(0, 10), st.just(math.nan), st.just(math.inf)), min_size=1, max_size=12)
 
@@ -133,3 +142,66 @@ def test_equal_results_never_count_as_progress(count: int) -> None:
     for _ in range(count + 1):
         rule.observe(0.0, 0.1)
     assert rule.stopped
+
+
+# --- where samplings are not all of one size --------------------------------------------------------------------------
+
+
+@given(st.lists(st.lists(st.integers(1, 6), min_size=3, max_size=3, unique=True), min_size=1, max_size=20))
+def test_samplings_of_one_size_need_no_sizes(samplings: list[list[int]]) -> None:
+    """Counting each sampling by its own size changes nothing where that is n_sampled."""
+    rule = SelectionRule(m=1, n_sampled=3, num_others=6, expected="received")
+    counted = Tally()
+    for senders in samplings:
+        counted.add(peers(*senders), peers(senders[0]))
+    plain = Tally(counted.selected, counted.sampled, counted.samplings)
+    assert choose_neighbours(counted, rule) == choose_neighbours(plain, rule)
+    assert choose_neighbours(Tally.restored(counted.state()), rule) == choose_neighbours(counted, rule)
+    assert all(counted.expected(p, 1) == pytest.approx(counted.sampled[p] / 3) for p in counted.sampled)
+
+
+def test_a_small_sampling_proves_little() -> None:
+    rule = SelectionRule(m=1, n_sampled=4, num_others=4, expected="received")
+    found = Tally()
+    for _ in range(4):
+        found.add(peers(1, 2), peers(1))  # by chance, every second time
+    assert choose_neighbours(found, rule).neighbours == (1,)
+    for _ in range(4):
+        found.add(peers(1, 2), peers(2))
+    assert choose_neighbours(found, rule).fallback
+    for _ in range(2):
+        found.add(peers(1, 2, 3, 4), peers(2))
+    assert choose_neighbours(found, rule).neighbours == (2,)
+
+
+# --- strangers --------------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(0, 10), losses)
+def test_a_win_is_to_be_as_good_as_half_of_the_neighbours(loss: float, neighbours: list[float]) -> None:
+    better = sum(not math.isnan(n) and n < loss for n in neighbours)
+    if 2 * better < len(neighbours):
+        assert is_win(loss, neighbours)
+    if 2 * better > len(neighbours):
+        assert not is_win(loss, neighbours)
+    assert not is_win(math.nan, neighbours)
+
+
+def test_admission_takes_enough_trials_and_more_than_a_quarter_of_them_won() -> None:
+    trials = Trials()
+    for number in range(8):
+        trials.add(PeerId(1), number < 2, float(number))
+        trials.add(PeerId(2), number < 3, float(number))
+    trials.add(PeerId(3), True, 9.0)
+    assert admitted(trials, 6) == (2,)
+    assert admitted(trials, 1) == (3,)
+    assert admitted(trials, 9) == ()
+    assert admitted(Trials.restored(trials.state()), 6) == (2,)
+    assert trials.until(0.0) == 2
+
+
+def test_a_newcomers_first_models_do_not_count_for_ever() -> None:
+    trials = Trials()
+    for number in range(104):
+        trials.add(PeerId(1), number >= 100, float(number))
+    assert admitted(trials, 6) == (1,)

@@ -125,7 +125,7 @@ class PensSettings(Section):
     """Whether step 2 begins with the peer's untrained model; else with what step 1 made of it (paper)."""
     admit: bool = False
     """async only: whether strangers whose models do well become neighbours in step 2, as late joiners must."""
-    admission_trials: Count = 6
+    admission_trials: Annotated[int, Field(ge=1, le=32)] = 6
     """A stranger is judged at least so often before that."""
 
 

@@ -190,14 +190,23 @@ class Learners:
             yield from self._score(scorings)
 
     def _score(self, jobs: list[Scoring]) -> Work:
-        """Score the models of each job on its peer's own data, and choose the top m."""
+        """Score the models of each job on its peer's own data: to choose the top m, or to judge strangers."""
+        judgements = [job for job in jobs if job.judging]
+        if not judgements:
+            yield from self._score_on(self.rules.score_on, jobs)
+            return
+        yield from self._score_on("val", judgements)
+        if comparisons := [job for job in jobs if not job.judging]:
+            yield from self._score_on(self.rules.score_on, comparisons)
+
+    def _score_on(self, on: Literal["train", "val"], jobs: list[Scoring]) -> Work:
         drawn = [(job, self._draw(job)) for job in jobs]
         pairs = list(dict.fromkeys((ref, job.peer, draw) for job, draw in drawn for ref in job.models))
         rows = self._received.rows([ref for ref, _, _ in pairs], self._rows)
         slots = self._slots([peer for _, peer, _ in pairs])
         size = self.rules.score_samples
         subset = None if size is None else Subset(size, [draw for _, _, draw in pairs])
-        found = yield from evaluate(Evaluate(self.rules.score_on, rows, slots, subset))
+        found = yield from evaluate(Evaluate(on, rows, slots, subset))
         losses = dict(zip(pairs, found.loss.tolist(), strict=True))
         for job, draw in drawn:
             found_here = [losses[ref, job.peer, draw] for ref in job.models]
@@ -223,7 +232,10 @@ class Learners:
         return tuple(job.models[i] for i in best)
 
     def _judged(self, job: Scoring, judging: Judging, losses: list[float]) -> tuple[ModelRef, ...]:
-        """Count for each stranger whether its model was as good as the neighbours'."""
+        """Count for each stranger whether its model was as good as the neighbours'.
+
+        On validation data: the neighbours' models descend from the peer's own, which knows its training data by heart.
+        """
         neighbours = losses[: judging.num_against]
         for ref, loss in zip(job.models[judging.num_against :], losses[judging.num_against :], strict=True):
             self.trials[job.peer].add(ref.owner, is_win(loss, neighbours), judging.time)

@@ -100,7 +100,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Score the models of strangers beside those of neighbours, on the peer's own training data, and count who wins.
+    """Score the models of strangers beside those of neighbours, on the peer's own validation data, and count who wins.
 
     Comes before the `Update` that merges the neighbours' models; answered by `Selected` when that is complete, before
     `Updated`.

@@ -19,6 +19,8 @@ from typing import Any, Literal
 
 from pens.messages import PeerId
 
+_TRIALS_KEPT = 64
+
 
 def select_top_m(senders: Sequence[PeerId], losses: Sequence[float], m: int) -> list[int]:
     """Algorithm 2, SELECT_TOP_M: positions of the m models with the lowest loss on the receiver's training data.
@@ -152,15 +154,14 @@ def _upper_tail(count: int, trials: int, chance: float) -> float:
 class Trials:
     """What one peer counts of strangers in step 2: those that it did not select, but that send to it."""
 
-    judged: Counter[PeerId] = field(default_factory=Counter)
-    won: Counter[PeerId] = field(default_factory=Counter)
+    wins: dict[PeerId, list[bool]] = field(default_factory=dict)
+    """Of each stranger's latest trials, which it won."""
     times: list[float] = field(default_factory=list)
     """When each trial was."""
 
     def add(self, stranger: PeerId, win: bool, time: float) -> None:
         """Count one trial."""
-        self.judged[stranger] += 1
-        self.won[stranger] += win
+        self.wins[stranger] = [*self.wins.get(stranger, []), win][-_TRIALS_KEPT:]
         self.times.append(time)
 
     def until(self, time: float) -> int:
@@ -169,13 +170,13 @@ class Trials:
 
     def state(self) -> list[Any]:
         """As plain data."""
-        return [_pairs(self.judged), _pairs(self.won), self.times]
+        return [[[peer, wins] for peer, wins in self.wins.items()], self.times]
 
     @staticmethod
     def restored(state: Sequence[Any]) -> Trials:
         """What `state` described."""
-        judged, won, times = state
-        return Trials(_counter(judged), _counter(won), list(times))
+        wins, times = state
+        return Trials({PeerId(peer): list(won) for peer, won in wins}, list(times))
 
 
 def is_win(loss: float, neighbours: Sequence[float]) -> bool:
@@ -189,8 +190,13 @@ def is_win(loss: float, neighbours: Sequence[float]) -> bool:
 
 
 def admitted(trials: Trials, needed: int) -> tuple[PeerId, ...]:
-    """Strangers that have had enough trials and won more than a quarter of them, in ascending order."""
-    return tuple(sorted(p for p, n in trials.judged.items() if n >= needed and 4 * trials.won[p] > n))
+    """Strangers that have had enough trials and won more than a quarter of the latest, in ascending order.
+
+    The latest are at most twice as many as are needed: a newcomer's first models, which are not mature, do not count
+    for ever.
+    """
+    latest = {peer: wins[-2 * needed :] for peer, wins in trials.wins.items()}
+    return tuple(sorted(p for p, wins in latest.items() if len(wins) >= needed and 4 * sum(wins) > len(wins)))
 
 
 def _pairs(counter: Counter[PeerId]) -> list[list[int]]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from pens.config import Method, Settings
 from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.engine.batches import SampleStack
+from pens.engine.training import Engine
 from pens.experiment import build_plan, first_models, learning_rules, new_workshop, selection_rule
 from pens.learners import Learners
 from pens.links import Links
@@ -78,7 +82,7 @@ class Cluster:
         return Node(peer, reachable, learning, membership, transport, number, rules, folder, trace=trace)
 
     def _learners(self, me: int) -> Learners:
-        engine = engine_for(self.federation)
+        engine = _engine(self.federation)
         data: PeerData = self.federation.peers[me]
         models = first_models(engine, self.settings, self.seed, me + 1)[me:]
         rules = learning_rules(self.settings, self.method, self.seed)
@@ -87,6 +91,17 @@ class Cluster:
     def _test(self, me: int) -> SampleStack:
         samples: Samples = self.federation.tests[self.federation.kinds[me]]
         return SampleStack([samples], CPU)
+
+
+@functools.cache
+def _engine_for_shape(*shape: int) -> Engine:
+    samples = Samples(np.zeros((3, *shape), np.float32), np.zeros(3, np.int64))
+    return engine_for(Federation((PeerData(samples, samples),), (0,), (samples,), ("",)))
+
+
+def _engine(federation: Federation) -> Engine:
+    """One for all nodes: they take turns."""
+    return _engine_for_shape(*federation.sample_shape)
 
 
 def record(me: int) -> MemberRecord:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 from collections import Counter
+from pathlib import Path
 
+import pyarrow.parquet as pq
+import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pens.config import Method, Settings
-from pens.data.scenarios import rotated_federation
-from pens.messages import PeerId
+from pens.data.scenarios import Federation, rotated_federation
+from pens.messages import PeerId, Selected, Send
+from pens.network.membership import MembershipRules
 from pens.network.memory import MemoryNetwork
 from pens.network.node import Node, NodeRules
+from pens.network.state import PeerFolder
+from pens.network.transport import Parcel, Verdict
 from tests.conftest import TINY, tiny_dataset
 from tests.network.nodes import Cluster
 from tests.network.virtual import run_virtually
@@ -63,13 +72,241 @@ def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: M
     run_virtually(run_until(nodes, simulator.now + 1e-6))
     for p in range(everybody):
         assert own(simulated, p, simulator.now) == own(real, p, simulator.now)
-    learners = simulator.learners
-    if method == "pens":
-        found = {n.peer.me: tuple(n.peer.neighbours) for n in nodes if n.peer.phase in ("gossiping", "finished")}
-        assert {p: found[p] for p in simulator.selections} == simulator.neighbours()
+    chosen = {p: e.neighbours for time, p, e, _ in real.entries if isinstance(e, Selected) and time <= simulator.now}
+    assert chosen == simulator.neighbours()
     merges: dict[PeerId, Counter[PeerId]] = {n.peer.me: n._learners.merges[n.peer.me] for n in nodes}
-    assert merges == learners.merges
+    assert merges == simulator.learners.merges
+    assert simulated.entries
 
 
 def own(log: Log, peer: int, end: float) -> list[object]:
     return [(time, event, actions) for time, who, event, actions in log.entries if who == peer and time <= end]
+
+
+def federation_of(settings_: Settings) -> Federation:
+    return rotated_federation(tiny_dataset(), settings_.scenario, 0)
+
+
+def cluster(method: Method = "pens", **values: object) -> Cluster:
+    settings_ = tiny(**{"patience": 99, **values})
+    return Cluster(settings_, method, federation_of(settings_), 0, MemoryNetwork(0.05), MembershipRules())
+
+
+def test_who_starts_first_waits_for_the_others() -> None:
+    it, log = cluster(rounds=2), Log()
+    first = it.node(0, rules=NodeRules(wait_for=2), trace=log)
+    second, third = it.node(1), it.node(2)
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        running = [asyncio.create_task(first.run(stop))]
+        await asyncio.sleep(50)
+        assert len(log.entries) == 1
+        running += [asyncio.create_task(node.run(stop)) for node in (second, third)]
+        await asyncio.sleep(10)
+        assert first.peer.phase == "searching"
+        stop.set()
+        await asyncio.gather(*running)
+
+    run_virtually(live())
+
+
+def test_a_late_joiner_finds_its_kind_and_is_found() -> None:
+    it = cluster(rounds=60, n_peers=2, n_sampled=4, step1_rounds=4, step1_samplings=4, admit=True)
+    it.settings = it.settings.replace({"admission_trials": 3})
+    nodes = [it.node(p, rules=NodeRules(wait_for=4)) for p in range(6)]
+    late, kind = nodes[5], {PeerId(3), PeerId(4)}
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        running = [asyncio.create_task(node.run(stop)) for node in nodes[:5]]
+        while any(node.peer.phase != "gossiping" for node in nodes[:5]):
+            await asyncio.sleep(1)
+        assert all(late.peer.me not in node.peer.neighbours for node in nodes[:5])
+        running.append(asyncio.create_task(late.run(stop)))
+        while late.peer.phase != "finished":
+            await asyncio.sleep(1)
+        stop.set()
+        await asyncio.gather(*running)
+
+    run_virtually(live())
+    assert late.peer.me in {p for node in nodes[3:5] for p in node.peer.neighbours}
+    assert late.peer.me not in {p for node in nodes[:3] for p in node.peer.neighbours}
+    assert set(late.peer.neighbours) <= kind
+
+
+def test_what_is_no_model_is_refused_and_harms_nobody() -> None:
+    it = cluster(rounds=3)
+    nodes = [it.node(p) for p in range(4)]
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        running = [asyncio.create_task(node.run(stop)) for node in nodes]
+        await asyncio.sleep(3)
+        good = nodes[1]._learning.payload
+        assert good
+        for bad in (b"", b"garbage", good[:-1], good + b"x", good[:-4] + b"\x00\x00\xc0\x7f", b"\xff" * len(good)):
+            assert await nodes[0].take_model("peer-1", Parcel(2, bad)) is Verdict.REFUSED
+        assert await nodes[0].take_model("peer-0", Parcel(2, good)) is Verdict.REFUSED
+        assert nodes[0].wants("peer-1", 1 << 30) is Verdict.REFUSED
+        assert nodes[0].counts.malformed == 6
+        assert await nodes[0].take_model("peer-1", Parcel(2, good)) is Verdict.TAKEN
+        while any(node.peer.phase != "finished" for node in nodes):
+            await asyncio.sleep(1)
+        stop.set()
+        await asyncio.gather(*running)
+
+    run_virtually(live())
+
+
+def test_a_full_node_says_busy_and_holds_no_more() -> None:
+    it = cluster(n_sampled=4, training_time=1000.0)
+    node = it.node(0, rules=NodeRules(wait_for=1, max_held=2), known=6)
+    other = it.node(1)
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        running = [asyncio.create_task(n.run(stop)) for n in (node, other)]
+        while node.peer.phase == "starting" or other._learning.payload is None:
+            await asyncio.sleep(100)
+        verdicts = [await node.take_model(f"peer-{p}", Parcel(2, other._learning.payload or b"")) for p in range(2, 6)]
+        assert verdicts[2:] == [Verdict.BUSY, Verdict.BUSY]
+        assert node._learning.num_held == 2
+        stop.set()
+        await asyncio.gather(*running)
+
+    run_virtually(live())
+
+
+def test_a_member_that_vanishes_is_not_sent_to_and_the_rest_go_on() -> None:
+    it, log = cluster("random", rounds=12, n_peers=2), Log()
+    nodes = [it.node(p, rules=NodeRules(wait_for=3), trace=log if p == 0 else None) for p in range(4)]
+    gone = nodes[3]
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        running = [asyncio.create_task(node.run(stop)) for node in nodes]
+        await asyncio.sleep(4)
+        it.network.vanish(gone.membership.me.address.port)
+        running[3].cancel()
+        loop = asyncio.get_running_loop()
+        while nodes[0].membership.status("peer-3", loop.time()) in ("alive", None):
+            await asyncio.sleep(1)
+        seen = len(log.entries)
+        while any(node.peer.phase != "finished" for node in nodes[:3]):
+            await asyncio.sleep(1)
+        later = [a for _, _, _, actions in log.entries[seen + 1 :] for a in actions if isinstance(a, Send)]
+        assert later
+        assert gone.peer.me not in {a.to for a in later}
+        stop.set()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    run_virtually(live())
+
+
+def test_nodes_end_by_themselves_when_everybody_has_finished() -> None:
+    it = cluster(rounds=2)
+    nodes = [it.node(p, rules=NodeRules(wait_for=3, linger_s=5.0)) for p in range(4)]
+
+    async def live() -> None:
+        await asyncio.gather(*(node.run(asyncio.Event()) for node in nodes))
+
+    run_virtually(live())
+    assert all(node.peer.phase == "finished" for node in nodes)
+
+
+# --- state on disk ----------------------------------------------------------------------------------------------------
+
+
+class Killed(Exception):
+    """The process is no more."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, write: int, after: bool) -> None:
+    """Die just before, or just after, the file of this number takes its place."""
+    count, move = itertools.count(), Path.replace
+
+    def replace_or_die(self: Path, target: Path) -> Path:
+        number = next(count)
+        if number == write and not after:
+            raise Killed
+        moved = move(self, target)
+        if number == write:
+            raise Killed
+        return moved
+
+    monkeypatch.setattr(Path, "replace", replace_or_die)
+
+
+def live_alone(folder: Path) -> Node:
+    """A peer that needs no others, from its folder's state to the end of its updates."""
+    it = cluster("random", rounds=2)
+    node = it.node(0, rules=NodeRules(wait_for=0, linger_s=0.0), folder=PeerFolder(folder))
+
+    async def live() -> None:
+        await node.run(asyncio.Event())
+
+    folder.mkdir(exist_ok=True)
+    run_virtually(live())
+    return node
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_any_write_and_started_again_equals_never_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    unbroken = live_alone(tmp_path / "unbroken")
+    expected = unbroken._learning.tested_model()
+    for write in itertools.count():
+        folder = tmp_path / f"killed-{write}"
+        with monkeypatch.context() as patch:
+            kill_at(patch, write, after)
+            try:
+                live_alone(folder)
+            except Killed:
+                pass
+            else:
+                break
+        again = live_alone(folder)
+        assert again.membership.me.incarnation >= 1
+        assert again._learning.current == unbroken._learning.current
+        assert list(again._learners.history.column("val_loss")) == list(unbroken._learners.history.column("val_loss"))
+        assert all(torch.equal(t, expected[name]) for name, t in again._learning.tested_model().items())
+    assert write > 15
+
+
+def test_a_restart_takes_neighbours_counts_and_received_models_along(tmp_path: Path) -> None:
+    it, log = cluster(rounds=30, admit=True), Log()
+    folder = PeerFolder(tmp_path)
+    nodes = [it.node(p, rules=NodeRules(wait_for=5), folder=folder if p == 0 else None) for p in range(6)]
+
+    async def live() -> None:
+        stop, mine = asyncio.Event(), asyncio.Event()
+        running = [asyncio.create_task(node.run(stop if node is not nodes[0] else mine)) for node in nodes]
+        while nodes[0].peer.updates < 4 or nodes[0].peer.phase != "gossiping" or not nodes[0]._learning.num_held:
+            await asyncio.sleep(0.5)
+        mine.set()
+        await running[0]
+        again = it.node(0, rules=NodeRules(wait_for=5), folder=folder, trace=log)
+        task = asyncio.create_task(again.run(stop))
+        await asyncio.sleep(0)
+        while not log.entries:
+            await asyncio.sleep(0.01)
+        assert again.membership.me.incarnation > nodes[0].membership.me.incarnation
+        assert again.counts.received >= nodes[0].counts.received > 0
+        assert again._learners.tallies[PeerId(0)].sampled == nodes[0]._learners.tallies[PeerId(0)].sampled
+        assert set(again.peer.neighbours) >= set(nodes[0].peer.neighbours)
+        assert again.peer.state()["draws"] >= nodes[0].peer.state()["draws"]
+        while again.peer.phase != "finished":
+            await asyncio.sleep(1)
+        stop.set()
+        await asyncio.gather(*running, task)
+
+    run_virtually(live())
+    told = json.loads((tmp_path / "result.json").read_text())
+    assert told["final"]
+    assert told["lives"] == 2
+    assert set(told["neighbours"]) <= {f"peer-{p}" for p in range(1, 6)}
+    history = pq.read_table(tmp_path / "history.parquet")
+    assert history["version"].to_pylist() == list(range(1, len(history) + 1))
+    assert history["time"].to_pylist() == sorted(history["time"].to_pylist())

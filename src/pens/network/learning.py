@@ -59,7 +59,7 @@ class Learning:
     ) -> None:
         """`test`: samples on which the tested model's accuracy is told; nothing is decided by it."""
         self.me, self.learners = me, learners
-        self._bench, self._form, self._test = bench, form, test
+        self.bench, self._form, self._test = bench, form, test
         self._engine = learners.workshop.engine
         self._layout: Layout = self._engine.network.stored
         self._expected = model_shape(self._layout.tensors(torch.zeros(self._layout.size)))
@@ -108,14 +108,14 @@ class Learning:
         """Compare models, and count the top m."""
         self._give(action.models)
         self.learners.record_score(self.me, action)
-        await self._bench.do(lambda: self._compute(self.learners.compare()), 0)
+        await self.bench.do(lambda: self._compute(self.learners.compare()), 0)
 
     async def judge(self, action: Judge, time: float) -> None:
         """Compare strangers' models with those of the update that follows."""
         self._give((*action.strangers, *action.against))
         self._given = action.against
         self.learners.record_judgement(self.me, action, time)
-        await self._bench.do(lambda: self._compute(self.learners.compare()), 0)
+        await self.bench.do(lambda: self._compute(self.learners.compare()), 0)
 
     async def update(self, action: Update, time: float) -> None:
         """Merge, train, validate; then the new model is the current one."""
@@ -129,7 +129,7 @@ class Learning:
             packed.append(self._pack(coming))
             self._measure()
 
-        await self._bench.do(work, action.epochs)
+        await self.bench.do(work, action.epochs)
         self.learners.release(self.current)
         self.current, (self.payload,) = coming, packed
 

@@ -164,6 +164,12 @@ class Membership:
         if entry:
             entry.heard = entry.spoke = max(entry.heard, now)
 
+    def failed(self, name: str, now: float) -> None:
+        """A member could not be reached: it is suspected until there is news of it."""
+        entry = self._others.get(name)
+        if entry:
+            entry.heard = min(entry.heard, now - self._rules.suspect_s)
+
     def _refute(self, record: MemberRecord) -> None:
         """Somebody says that I have left, or am newer than I am."""
         mine, theirs = self._me.incarnation, record.incarnation
@@ -188,7 +194,9 @@ class Membership:
             return False
         if record.incarnation - old.incarnation > _MAX_JUMP:
             return False
-        against = record.left or record.address != old.address or record.incarnation > old.incarnation
+        if record.incarnation == old.incarnation and record.address != old.address:
+            return False  # nobody moves within a life
+        against = record.left or record.incarnation > old.incarnation
         return not (against and now - entry.spoke < self._rules.suspect_s)
 
     def _has_room(self, now: float) -> bool:

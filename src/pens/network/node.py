@@ -226,7 +226,7 @@ class Node:
         saved = self._folder.load() if self._folder else None
         if saved:
             self._restore(*saved)
-            _log.info("goes on: %s, model %d", self.peer.phase, self._learning.current.version)
+            _log.info("goes on", extra={"phase": self.peer.phase, "step": self._learning.current.version})
         else:
             self._handle(Start())
         self._past.lives += 1
@@ -310,9 +310,12 @@ class Node:
             self.counts.sent += 1
             self.counts.bytes_out += len(parcel.payload)
             self.membership.heard(name, self._now)
-        else:
-            self.counts.failed += 1
-            _log.info("model not delivered to %s: %s", name, outcome)
+            return
+        self.counts.failed += 1
+        if isinstance(outcome, TransportError):
+            if self.membership.status(name, self._now) == "alive":
+                _log.info("member cannot be reached", extra={"member": name, "why": str(outcome)})
+            self.membership.failed(name, self._now)
 
     def _wake_after(self, delay: float) -> None:
         self._wake = asyncio.get_running_loop().call_later(delay, self._on_wake)
@@ -324,7 +327,7 @@ class Node:
     def _tell_finished(self) -> None:
         if not self.membership.me.finished:
             self.membership.finish()
-            _log.info("finished: %d updates", self._learning.current.version)
+            _log.info("finished", extra={"step": self._learning.current.version})
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
@@ -388,7 +391,7 @@ class Node:
     def _select(self) -> tuple[PeerId, ...]:
         assert self._rules.selection, "a peer that searches needs a selection rule"
         selection = choose_neighbours(self._learners.tallies[self.peer.me], self._rules.selection)
-        _log.info("selected %s", ", ".join(self._named(selection.neighbours)) or "nobody")
+        _log.info("selected", extra={"neighbours": self._named(selection.neighbours), "luck": selection.fallback})
         return selection.neighbours
 
     def _admit(self) -> tuple[PeerId, ...]:
@@ -396,7 +399,7 @@ class Node:
         new = set(admitted(self._learners.trials[self.peer.me], self._rules.admission_trials))
         new -= set(self.peer.neighbours)
         if new:
-            _log.info("admitted %s", ", ".join(self._named(sorted(new))))
+            _log.info("admitted", extra={"neighbours": self._named(sorted(new))})
         return tuple(sorted({*self.peer.neighbours, *new}))
 
     def _named(self, peers: Sequence[PeerId]) -> list[str]:
@@ -406,9 +409,10 @@ class Node:
 
     def wants(self, sender: str, size: int) -> Verdict:
         """Asked before a model of this many bytes is received."""
-        if self._closing or sender == self.membership.me.name or size > self._learning.max_payload_bytes:
+        if sender == self.membership.me.name or size > self._learning.max_payload_bytes:
             return Verdict.REFUSED
-        return Verdict.BUSY if self._learning.num_held >= self._rules.max_held else Verdict.TAKEN
+        full = self._closing or self._learning.num_held >= self._rules.max_held
+        return Verdict.BUSY if full else Verdict.TAKEN
 
     async def take_model(self, sender: str, parcel: Parcel) -> Verdict:
         """A model came."""
@@ -422,7 +426,7 @@ class Node:
                 row = self._learning.read(parcel.payload)
         except PayloadError as error:
             self.counts.malformed += 1
-            _log.warning("model from %s refused: %s", sender, error)
+            _log.warning("model refused", extra={"member": sender, "reason": str(error)})
             return Verdict.REFUSED
         self._receive(sender, parcel, row)
         return Verdict.TAKEN
@@ -465,7 +469,7 @@ class Node:
         try:
             answer = await self._transport.gossip(target.address, target.name, records)
         except TransportError as error:
-            _log.debug("no gossip with %s at %s: %s", target.name or "anybody", target.address, error)
+            _log.debug("no gossip", extra={"member": target.name, "at": str(target.address), "why": str(error)})
         else:
             self._hear(answer.name, answer.records)
 
@@ -544,7 +548,7 @@ class Node:
             folder.save_membership(members)
             folder.write(records)
 
-        await asyncio.to_thread(write)
+        await self._learning.bench.do(write, 0)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Everything that changes. Only between jobs."""
