@@ -72,7 +72,7 @@ class Search:
     samplings_per_round: int
     epochs: int
     fresh: bool = False
-    """Not in the paper: step 2 begins with the untrained model, as if step 1 had served to find the neighbours alone."""
+    """Not in the paper: step 2 begins with the untrained model, as if step 1 had served to find neighbours alone."""
 
 
 @dataclass(frozen=True)
