@@ -133,6 +133,10 @@ class Status:
     counts: Counts
     merged: int
     scored: int
+    refusals: Mapping[str, int]
+    """Calls and models that the transport turned away, by reason, in this life."""
+    seen: float
+    """When this was so, on the event loop's clock."""
 
 
 class Reachable(Sequence[PeerId]):
@@ -186,11 +190,12 @@ class Node:
         self._names: dict[PeerId, str] = {}
         self._jobs: deque[Job] = deque()
         self._judged = False  # strangers, since the last update
-        self._training = self._closing = False
+        self._training = self._closing = self._begun = False
         self._training_s = 0.0
         self._last_update: float | None = None
         self._something = asyncio.Event()  # to do, or to look at
         self._over = asyncio.Event()
+        self._fault: Exception | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self._all_finished: float = math.inf  # since when
@@ -211,6 +216,8 @@ class Node:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+            if self._fault:
+                raise self._fault
         finally:
             await self._end(learner, tasks)
 
@@ -230,6 +237,7 @@ class Node:
         else:
             self._handle(Start())
         self._past.lives += 1
+        self._begun = True
 
     async def _end(self, learner: asyncio.Task[None], tasks: Sequence[asyncio.Task[Any]]) -> None:
         """Finish the job in progress, save, and say goodbye."""
@@ -241,19 +249,24 @@ class Node:
             if task is not learner:
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        failed = not learner.cancelled() and learner.exception() is not None
-        if not failed and self.peer.phase != "starting":
-            await self._save(final=True)
-        await self._outbox.close()
-        await self._say_goodbye()
-        await self._transport.stop(_GRACE_S)
+        try:
+            if self._is_sound(learner) and self.peer.phase != "starting":
+                await self._save(final=True)
+        finally:
+            await self._outbox.close()
+            await self._say_goodbye()
+            await self._transport.stop(_GRACE_S)
+
+    def _is_sound(self, learner: asyncio.Task[None]) -> bool:
+        """Whether what is in memory may replace what is on disk."""
+        return self._begun and not self._fault and (learner.cancelled() or learner.exception() is None)
 
     async def _say_goodbye(self) -> None:
         self.membership.leave()
         others = self.membership.members(self._now, "alive")[:_CALLS]
         calls = [self._tell(Target(record.address, record.name)) for record in others]
         try:
-            await asyncio.wait_for(asyncio.gather(*calls, *self._calls), _LEAVING_S)
+            await asyncio.wait_for(asyncio.gather(*calls, *self._calls, return_exceptions=True), _LEAVING_S)
         except TimeoutError:
             _log.info("left without an answer from everybody")
 
@@ -322,7 +335,16 @@ class Node:
 
     def _on_wake(self) -> None:
         if not self._closing:
-            self._handle(Wake())
+            self._handle_or_end(Wake())
+
+    def _handle_or_end(self, event: Event) -> None:
+        """For events that come from timers and transports, which would swallow an error: the node ends with it."""
+        try:
+            self._handle(event)
+        except Exception as error:
+            self._fault = self._fault or error
+            self._over.set()
+            raise
 
     def _tell_finished(self) -> None:
         if not self.membership.me.finished:
@@ -440,7 +462,7 @@ class Node:
         version, answer = _off_the_wire(parcel.version)
         ref = ModelRef(owner, version)
         self._learning.hold(ref, row)
-        self._handle(Received(ref, answer))
+        self._handle_or_end(Received(ref, answer))
 
     async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
         """Somebody says what it knows, and asks for what we know."""
@@ -502,6 +524,8 @@ class Node:
             counts=replace(self.counts),
             merged=self._learners.merges[self.peer.me].total(),
             scored=self._num_scored(),
+            refusals=dict(self._transport.traffic.refusals),
+            seen=self._now,
         )
 
     def _told(self, final: bool) -> dict[str, Any]:
