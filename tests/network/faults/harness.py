@@ -174,8 +174,9 @@ class RealPeer:
 
     def refusals(self) -> dict[str, int]:
         """By reason, from /metrics."""
-        lines = [line for line in self._get("/metrics").decode().splitlines() if line.startswith("pens_refusals_total{")]
-        return {line.split('"')[1]: int(float(line.rsplit(" ", 1)[1])) for line in lines}
+        lines = self._get("/metrics").decode().splitlines()
+        found = [line for line in lines if line.startswith("pens_refusals_total{")]
+        return {line.split('"')[1]: int(float(line.rsplit(" ", 1)[1])) for line in found}
 
     def memory_bytes(self) -> int:
         """Resident, from /proc."""
