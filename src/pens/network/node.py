@@ -197,7 +197,7 @@ class Node:
         self._over = asyncio.Event()
         self._fault: Exception | None = None
         self._wake: asyncio.TimerHandle | None = None
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: dict[Address, asyncio.Task[None]] = {}
         self._all_finished: float = math.inf  # since when
         self._born = 0.0
         self.status: Status | None = None
@@ -266,7 +266,7 @@ class Node:
         others = self.membership.members(self._now, "alive")[:_CALLS]
         calls = [self._tell(Target(record.address, record.name)) for record in others]
         try:
-            await asyncio.wait_for(asyncio.gather(*calls, *self._calls, return_exceptions=True), _LEAVING_S)
+            await asyncio.wait_for(asyncio.gather(*calls, *self._calls.values(), return_exceptions=True), _LEAVING_S)
         except TimeoutError:
             _log.info("left without an answer from everybody")
 
@@ -478,13 +478,18 @@ class Node:
     async def _gossip_on(self) -> None:
         while True:
             for target in self.membership.tick(self._now):
-                if len(self._calls) < _CALLS:
-                    call = asyncio.create_task(self._tell(target))
-                    self._calls.add(call)
-                    call.add_done_callback(self._calls.discard)
+                self._call(target)
             self._look_whether_over()
             self.status = self._now_status()
             await asyncio.sleep(self._rules.gossip_s)
+
+    def _call(self, target: Target) -> None:
+        """Gossip with somebody. Calls into the void last long: each address has one, and they leave room for others."""
+        is_there = target.name is not None and self.membership.status(target.name, self._now) == "alive"
+        if target.address not in self._calls and len(self._calls) < (_CALLS if is_there else _CALLS // 2):
+            call = asyncio.create_task(self._tell(target))
+            self._calls[target.address] = call
+            call.add_done_callback(lambda _: self._calls.pop(target.address))
 
     async def _tell(self, target: Target) -> None:
         records = self.membership.records(self._now)
