@@ -26,14 +26,15 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, overload
 
 from torch import Tensor
 
 from pens.curves import UpdateRecord
-from pens.errors import PayloadError
+from pens.errors import PayloadError, RunDirError
 from pens.learners import Learners
 from pens.messages import (
     Action,
@@ -208,10 +209,11 @@ class Node:
     async def run(self, stop: asyncio.Event) -> None:
         """From start, or from where an earlier life ended, until told to stop or needed no more."""
         self._born = self._now
-        self._begin_membership(await self._transport.start(self))
+        address = await self._transport.start(self)
         learner = asyncio.create_task(self._learn())
         tasks = [learner, *(asyncio.create_task(c) for c in (self._gossip_on(), stop.wait(), self._over.wait()))]
         try:
+            self._begin_membership(address)
             self._begin()
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -226,13 +228,15 @@ class Node:
         if self._folder:
             known = self._folder.load_membership()
             if known:
-                self.membership.restore(known, self._now)
+                with _of_this_kind(self._folder):
+                    self.membership.restore(known, self._now)
             self._folder.save_membership(self.membership.state(self._now))
 
     def _begin(self) -> None:
         saved = self._folder.load() if self._folder else None
-        if saved:
-            self._restore(*saved)
+        if saved and self._folder:
+            with _of_this_kind(self._folder):
+                self._restore(*saved)
             _log.info("goes on", extra={"phase": self.peer.phase, "step": self._learning.current.version})
         else:
             self._handle(Start())
@@ -609,6 +613,18 @@ class Node:
         if state["wake_in"] is not None:
             self._wake_after(state["wake_in"])
         self._something.set()
+
+
+@contextmanager
+def _of_this_kind(folder: PeerFolder) -> Iterator[None]:
+    """A state that was read whole, but is not what this peer would have written, is said to be so."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise RunDirError(
+            f"{folder.folder}: the state in it is not of these settings, or of another version of pens ({error!r}): "
+            "choose another state folder, or delete that one to begin anew"
+        ) from error
 
 
 def _on_the_wire(version: int, answer: bool) -> int:

@@ -29,7 +29,7 @@ from pens.network.state import PeerFolder
 from pens.network.transport import Address
 
 HOST = "127.0.0.1"
-PATIENCE_S = 90.0
+PATIENCE_S = 60.0
 CONFIG = """
 preset = "digits"
 [peer]
@@ -213,7 +213,7 @@ class Site:
     def configure(self, settings: Mapping[str, Any] | None = None) -> None:
         """Write the peers' files. The first two are bootstrap addresses, so that either may be away."""
         count = len(self.peers)
-        defaults = {"rounds": 100_000, "suspect_s": 2.0, "drop_s": 6.0, "wait_for": count - 1, "shares": count + 1}
+        defaults = {"rounds": 100_000, "suspect_s": 2.0, "drop_s": 6.0, "wait_for": count - 1, "shares": 2 * (count // 2 + 1)}
         known = ", ".join(f'"{peer.address}"' for peer in self.peers[:2])
         for peer in self.peers:
             values = {"me": peer.me, "host": peer.address.host, "port": peer.address.port, "bootstrap": known}
