@@ -6,12 +6,16 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
 
-from pens.network.state import PeerFolder
-from tests.network.faults.harness import HOST, RealPeer, Site, running, wait_until
+from pens.errors import PensError
+from pens.network.peer_command import run_peer
+from pens.network.state import PeerFolder, held
+from tests.network.faults.harness import HOST, RealPeer, Site
 
 
 def can_mount() -> bool:
@@ -19,80 +23,62 @@ def can_mount() -> bool:
     return shutil.which("unshare") is not None and not subprocess.run(command, capture_output=True).returncode
 
 
-def assert_refuses(peer: RealPeer, *words: str) -> None:
-    """It ends with an error and one line that says why."""
-    assert peer.process
-    assert peer.process.wait(timeout=45) not in (0, None), peer.log
-    assert "Traceback" not in peer.log
-    for word in words:
-        assert word in peer.log
+def torn(peer: RealPeer, file: str) -> AbstractContextManager[None]:
+    (peer.state / file).write_bytes(b"\x07torn")
+    return nullcontext()
 
 
-def copied(peer: RealPeer, me: int) -> RealPeer:
-    """The same peer with a log of its own."""
-    twin = RealPeer(peer.folder, me, peer.address, peer.metrics_port)
-    twin.config.write_text(peer.config.read_text())
-    return twin
+def of_another_version(peer: RealPeer) -> AbstractContextManager[None]:
+    PeerFolder(peer.state).save({"peer": {"phase": "gossiping"}}, {})
+    return nullcontext()
 
 
-def test_a_peer_that_cannot_live_says_why(tmp_path: Path) -> None:
-    site = Site(tmp_path, 6)
+Fault = Callable[[RealPeer], AbstractContextManager[object]]
+FAULTS: dict[str, tuple[Fault, str]] = {
+    "two processes": (lambda peer: held(peer.state), "another process lives in this state folder"),
+    "port taken": (lambda peer: socket.create_server((HOST, peer.address.port)), "cannot listen at"),
+    "monitor port taken": (lambda peer: socket.create_server((HOST, peer.metrics_port)), "monitor port"),
+    "torn state": (lambda peer: torn(peer, "checkpoint.safetensors"), "checkpoint.safetensors.*(?s:.)*anew"),
+    "torn members": (lambda peer: torn(peer, "membership.json"), r"membership.json.*delete it"),
+    "another version": (of_another_version, "another version.*anew"),
+    "older revocations": (lambda peer: older_list(peer), "older than list 7"),
+}
+
+
+def older_list(peer: RealPeer) -> AbstractContextManager[None]:
+    (peer.state / "revocations").write_text("7\n")
+    return nullcontext()
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_a_peer_that_cannot_live_says_why_and_leaves_its_state_alone(tmp_path: Path, what: str) -> None:
+    site = Site(tmp_path, 1)
     site.configure({"wait_for": 0})
-    well, on_taken_port, with_torn_state, with_torn_members, with_taken_monitor, with_other_state = site.peers
-    for peer, file in ((with_torn_state, "checkpoint.safetensors"), (with_torn_members, "membership.json")):
-        peer.state.mkdir()
-        (peer.state / file).write_bytes(b"\x07torn")
-    with_other_state.state.mkdir()
-    PeerFolder(with_other_state.state).save({"peer": {"phase": "gossiping"}}, {})
-    with (
-        socket.create_server((HOST, on_taken_port.address.port)),
-        socket.create_server((HOST, with_taken_monitor.metrics_port)),
-    ):
-        try:
-            for peer in site.peers:
-                peer.start()
-            wait_until((well.state / "checkpoint.safetensors").exists, "the first peer lives")
-            twin = copied(well, 9)
-            twin.start()
-            assert_refuses(twin, "another process lives in this state folder")
-            assert_refuses(on_taken_port, "cannot listen at", str(on_taken_port.address.port))
-            assert_refuses(with_torn_state, "checkpoint.safetensors", "anew")
-            assert_refuses(with_torn_members, "membership.json", "delete it")
-            assert_refuses(with_other_state, "another version", "anew")
-            assert_refuses(with_taken_monitor, "monitor port", str(with_taken_monitor.metrics_port))
-            assert (with_torn_state.state / "checkpoint.safetensors").read_bytes() == b"\x07torn"
-            assert well.stop() == 0
-        finally:
-            for peer in site.peers:
-                peer.kill()
-
-
-def test_who_finds_no_bootstrap_member_waits_for_one(tmp_path: Path) -> None:
-    site = Site(tmp_path, 2)
-    site.configure()
-    first, late = site.peers
-    site.peers = [late]
-    with running(site):
-        wait_until(lambda: late.phase == "starting", "it lives")
-        first.start()
-        try:
-            site.peers = [late, first]
-            site.all_advance(1)
-        finally:
-            site.peers = [late, first]
+    (peer,) = site.peers
+    peer.state.mkdir()
+    fault, words = FAULTS[what]
+    with fault(peer):
+        before = {file.name: file.read_bytes() for file in peer.state.iterdir()}
+        with pytest.raises(PensError, match=words):
+            run_peer(peer.config)
+        assert {name: (peer.state / name).read_bytes() for name in before} == before
 
 
 @pytest.mark.skipif(not can_mount(), reason="this machine lets no user mount a small disk")
-def test_a_full_disk_ends_a_peer_with_a_word_and_spares_its_state(tmp_path: Path) -> None:
+def test_a_full_disk_ends_a_peer_with_a_word_and_an_error(tmp_path: Path) -> None:
     site = Site(tmp_path, 1)
     site.configure({"wait_for": 0})
     (peer,) = site.peers
     peer.state.mkdir()
     script = 'mount -t tmpfs -o size=110k tmpfs "$0" && "$@"; code=$?; cp -r "$0" "$0-kept"; exit $code'
     peer.before = ("unshare", "-rm", "sh", "-c", script, str(peer.state))
+    peer.start()
+    assert peer.process
     try:
-        peer.start()
-        assert_refuses(peer, "cannot be written", "No space left")
+        assert peer.process.wait(timeout=60) not in (0, None)
     finally:
         peer.kill()
+    assert "cannot be written" in peer.log
+    assert "No space left" in peer.log
+    assert "Traceback" not in peer.log
     assert not [name for name in os.listdir(f"{peer.state}-kept") if name.startswith(".")]

@@ -41,10 +41,15 @@ def kill_and_restart(site: Site, victim: RealPeer) -> None:
     assert '"goes on"' in victim.log
 
 
-def test_who_is_killed_goes_on_and_the_others_do_not_wait(tmp_path: Path) -> None:
+def test_who_finds_nobody_waits_and_who_is_killed_goes_on_and_the_others_do_not_wait(tmp_path: Path) -> None:
     site, luck = Site(tmp_path, 3), random.Random(1)
     site.configure()
+    last = site.peers.pop()
     with running(site):
+        wait_until(lambda: all(p.alive() == 1 for p in site.peers), "two that wait for a third")
+        assert all(p.phase == "starting" for p in site.peers)
+        last.start()
+        site.peers.append(last)
         wait_until(lambda: all((p.state / "result.json").exists() for p in site.peers), "the first updates")
         for victim in site.peers[:2]:
             time.sleep(luck.uniform(0, 0.5))  # whatever it is doing then
