@@ -213,7 +213,13 @@ class Site:
     def configure(self, settings: Mapping[str, Any] | None = None) -> None:
         """Write the peers' files. The first two are bootstrap addresses, so that either may be away."""
         count = len(self.peers)
-        defaults = {"rounds": 100_000, "suspect_s": 2.0, "drop_s": 6.0, "wait_for": count - 1, "shares": 2 * (count // 2 + 1)}
+        defaults = {
+            "rounds": 100_000,
+            "suspect_s": 2.0,
+            "drop_s": 6.0,
+            "wait_for": count - 1,
+            "shares": 2 * (count // 2 + 1),
+        }
         known = ", ".join(f'"{peer.address}"' for peer in self.peers[:2])
         for peer in self.peers:
             values = {"me": peer.me, "host": peer.address.host, "port": peer.address.port, "bootstrap": known}

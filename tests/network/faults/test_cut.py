@@ -93,6 +93,7 @@ def known(peer: RealPeer) -> dict[str, int]:
     return members
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can_cut(), reason="this machine lets no user make network namespaces")
 def test_both_halves_train_on_and_find_each_other_again(tmp_path: Path, networks: TwoNetworks) -> None:
     sides = (0, 0, 1, 1)
