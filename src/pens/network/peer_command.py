@@ -24,6 +24,7 @@ from pens.network.node import Node
 from pens.network.peer_config import PeerConfig, parse_address, read_peer_config
 from pens.network.transport import Transport
 
+_BEFORE_SELECTION = ("starting", "searching", "selecting")
 _log = logging.getLogger("pens.network.peer")
 
 
@@ -82,7 +83,8 @@ def vitals(node: Node) -> Vitals:
         step=status.version,
         seconds_since_update=None if status.last_update is None else time.monotonic() - status.last_update,
         members=Counter(status.members.values()),
-        neighbours=len(status.neighbours),
+        neighbours=() if status.phase in _BEFORE_SELECTION else status.neighbours,
+        done=status.done,
         models_in=counts.received,
         models_out=counts.sent,
         bytes_in=counts.bytes_in,
