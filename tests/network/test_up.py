@@ -1,0 +1,77 @@
+"""`pens up` as a user types it: real processes, certificates and sockets."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pens.cli import main
+from pens.network.loopback import Wish, make_federation
+from pens.runlog import ExperimentDir
+from tests.test_cli import pens, wait_for
+
+TINY = ["--interval", "0.1", "--set", "step1_rounds=2", "step1_samplings=2", "step1_epochs=2", "compile=never"]
+
+
+def pens_here(*arguments: str | Path) -> None:
+    """In this process, which spares a start."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    assert not ended.value.code
+
+
+def results(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("peer-*/result.json"))]
+
+
+def test_a_federation_ends_by_itself_and_reads_like_a_simulation(tmp_path: Path) -> None:
+    up = tmp_path / "up"
+    printed = pens("up", "--peers", "4", "--preset", "digits", "--out", up, *TINY, "rounds=4")
+    assert "to fit 4 peers: n_peers 9 → 1, m 2 → 1, n_sampled 8 → 2" in printed
+    assert f"pens report {up}/run" in printed
+    assert "digits: 4 peers, kinds 0°, 180°, 1 seed" in printed
+    told = results(up)
+    assert len(told) == 4
+    assert all(peer["final"] and peer["done"] for peer in told)
+    (run,) = ExperimentDir(up / "run").results()
+    assert run.warnings == ()
+    assert run.kind_names == ("0°", "180°")
+    assert run.agreement is not None
+    pens_here("show", up / "run")
+    pens_here("report", up / "run", "--out", tmp_path / "report.html")
+    pens_here("collect", *sorted(up.glob("peer-*/")), "--out", tmp_path / "again")
+    assert ExperimentDir(tmp_path / "again").results()[0].accuracy.tolist() == run.accuracy.tolist()
+    assert "real peers" in (tmp_path / "report.html").read_text()
+
+
+def test_a_signal_stops_all_peers_in_peace_and_they_can_go_on(tmp_path: Path) -> None:
+    up = tmp_path / "up"
+    first = ["--peers", "3", "--method", "random", "--out", str(up), *TINY, "rotations=[0]", "rounds=100000"]
+    for life, arguments in enumerate((first, ["--resume", str(up)]), start=1):
+        federation = subprocess.Popen(
+            [sys.executable, "-m", "pens", "up", *arguments], stderr=subprocess.PIPE, text=True
+        )
+        try:
+            wait_for(lambda: len(results(up)) == 3 and all(peer["lives"] == life for peer in results(up)))  # noqa: B023
+            federation.send_signal(signal.SIGTERM)
+            assert f"pens up --resume {up}" in federation.communicate(timeout=60)[1]
+        finally:
+            federation.terminate()
+            federation.wait(60)
+        assert federation.returncode == 130
+        assert all(peer["final"] and not peer["done"] for peer in results(up))
+    assert len(ExperimentDir(up / "run").results()) == 1
+
+
+def test_a_peer_that_cannot_start_ends_all(tmp_path: Path) -> None:
+    federation, _ = make_federation(tmp_path / "up", Wish("digits", {}, peers=4, method="pens", seed=0))
+    shutil.rmtree(federation.folder / "certs" / "peers" / "peer-2")
+    printed = pens("up", "--resume", federation.folder, code=1)
+    assert "peer-2 did not end in peace: exit code 2" in printed
+    assert "peer.key" in printed
