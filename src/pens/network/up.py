@@ -10,6 +10,7 @@ then put together, with those that died as they were.
 
 from __future__ import annotations
 
+import shlex
 import signal
 import statistics
 import threading
@@ -109,17 +110,14 @@ class Watch:
         for seen in sightings:
             style = "red" if seen.presence == "dead" else "dim" if seen.presence == "ended" else ""
             table.add_row(*_cells(seen, f), style=style)
-        words = [
-            Text(f"{seen.name}: {seen.end}; start it again with: pens peer {self._config_of(seen.name)}", "red")
-            for seen in sightings
-            if seen.presence == "dead"
-        ]
-        words += [Text(f"{seen.name}: {seen.last_words}", "dim") for seen in sightings if seen.presence == "dead"]
+        words = [self._obituary(seen) for seen in sightings if seen.presence == "dead"]
         ending = "stopping …" if self.signals else "Ctrl-C stops all"
         return Group(table, *words, Text(f"{ending}; files: {f.folder}", "dim"))
 
-    def _config_of(self, name: str) -> str:
-        return str(next(member.config for member in self._federation.members if member.name == name))
+    def _obituary(self, seen: Sighting) -> Text:
+        config = next(member.config for member in self._federation.members if member.name == seen.name)
+        again = f"start it again with: pens peer {shlex.quote(str(config))}"
+        return Text.assemble((f"{seen.name}: {seen.end}; {again}\n", "red"), (f"  last line: {seen.last_words}", "dim"))
 
 
 def _state(seen: Sighting) -> str:
