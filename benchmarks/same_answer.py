@@ -1,6 +1,6 @@
 """Whether real peers and the async simulator give the same answer: accuracy and neighbours' precision over seeds.
 
-PYTHONPATH=src python benchmarks/same_answer.py [--seeds 4] [--minutes 2] [--out DIR]
+PYTHONPATH=src python benchmarks/same_answer.py [--seeds 4] [--minutes 2] [--set KEY=VALUE …] [--out DIR]
 
 Real peers of `pens up` on loopback, one seed after the other, and then the simulator with the settings that they had
 and the same seeds: the same data, the same rules, the same Δ. Virtual latency and training time are what they are on
@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=2.0, help="of each federation")
     parser.add_argument("--peers", type=int, default=8)
     parser.add_argument("--preset", default="digits")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", dest="changes")
     parser.add_argument("--out", type=Path, help="keep all folders here")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -49,7 +50,8 @@ def compare(chosen: argparse.Namespace, folder: Path) -> None:
 
 def federation(chosen: argparse.Namespace, folder: Path, seed: int) -> RunResult:
     options = ["--peers", str(chosen.peers), "--preset", chosen.preset, "--seed", str(seed), "--out", str(folder)]
-    command = [sys.executable, "-m", "pens", "up", *options, "--minutes", str(chosen.minutes)]
+    options += ["--minutes", str(chosen.minutes), *(["--set", *chosen.changes] if chosen.changes else [])]
+    command = [sys.executable, "-m", "pens", "up", *options]
     subprocess.run(command, check=True, stdout=sys.stderr)
     return ExperimentDir(folder / "run").results()[0]
 
