@@ -428,5 +428,5 @@ def test_models_are_compared_on_the_data_that_were_asked_for(score_on: str, monk
         return evaluate(self, calls)
 
     monkeypatch.setattr(Workshop, "_evaluate", look)
-    tiny_run(methods="pens", overrides={"score_on": score_on, "significance": 0.3})
+    tiny_run(methods="pens", overrides={"score_on": score_on, "neighbours_by": "groups"})
     assert seen == {score_on}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Literal
+from random import Random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pens.messages import PeerId
@@ -20,6 +20,7 @@ from pens.policies import (
     choose_neighbours,
     is_win,
     select_top_m,
+    upper_group,
 )
 
 losses = st.lists(st.one_of(st.floats(0, 10), st.just(math.nan), st.just(math.inf)), min_size=1, max_size=12)
@@ -81,16 +82,49 @@ def test_both_rules_agree_where_everybody_is_heard_equally_often(
     assert uniform == received
 
 
-@given(st.integers(1, 40), st.integers(1, 40), st.floats(1e-6, 0.4), st.sampled_from(["uniform", "received"]))
-def test_a_significant_count_is_one_that_chance_rarely_reaches(
-    count: int, trials: int, level: float, expected: Literal["uniform", "received"]
+@given(st.integers(2, 30), st.integers(2, 60), st.integers(10, 40), st.data())
+def test_two_groups_that_are_far_apart_are_told_apart(
+    num_often: int, num_seldom: int, trials: int, data: st.DataObject
 ) -> None:
-    count = min(count, trials)
-    rule = SelectionRule(m=2, n_sampled=10, num_others=10, expected=expected, significance=level)
-    tail = sum(math.comb(trials, k) * 0.2**k * 0.8 ** (trials - k) for k in range(count, trials + 1))
-    assume(abs(tail - level) > 1e-9)
-    found = choose_neighbours(tally({1: count}, {1: trials}, trials), rule)
-    assert found.fallback == (tail >= level or count <= 0.2 * trials)
+    often = data.draw(st.lists(st.integers(math.ceil(0.6 * trials), trials), min_size=num_often, max_size=num_often))
+    seldom = data.draw(st.lists(st.integers(0, trials // 10), min_size=num_seldom, max_size=num_seldom))
+    found = upper_group([*often, *seldom], [trials] * (num_often + num_seldom))
+    assert found == [True] * num_often + [False] * num_seldom
+
+
+counts_of_peers = st.lists(st.integers(1, 40).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=1)
+
+
+@given(counts_of_peers, st.randoms())
+def test_groups_do_not_depend_on_the_order_of_peers(counts: list[tuple[int, int]], random: Random) -> None:
+    mixed = random.sample(counts, len(counts))
+    found, again = (dict(zip(some, upper_group(*zip(*some, strict=True)), strict=True)) for some in (counts, mixed))
+    assert found == again
+
+
+@given(counts_of_peers)
+def test_whoever_is_selected_more_often_of_as_many_comparisons_is_in_no_lower_group(
+    counts: list[tuple[int, int]],
+) -> None:
+    found = upper_group(*zip(*counts, strict=True))
+    for (hits, trials), is_in in zip(counts, found, strict=True):
+        for (others, of), other_is_in in zip(counts, found, strict=True):
+            assert not (trials == of and hits > others and other_is_in) or is_in
+
+
+@given(st.integers(1, 50), st.integers(1, 30), st.data())
+def test_where_all_are_alike_all_are_in(peers: int, trials: int, data: st.DataObject) -> None:
+    hits = data.draw(st.integers(1, trials))
+    assert all(upper_group([hits] * peers, [trials] * peers))
+    assert not any(upper_group([0] * peers, [trials] * peers))
+
+
+def test_neighbours_may_be_the_upper_group() -> None:
+    rule = SelectionRule(m=2, n_sampled=10, num_others=6, expected="uniform", by="groups")
+    found = choose_neighbours(tally({1: 9, 2: 8, 3: 3, 4: 2}, dict.fromkeys(range(1, 7), 20), 60), rule)
+    assert found.neighbours == (1, 2)
+    assert not found.fallback
+    assert choose_neighbours(tally({}, {1: 5}, 5), rule).fallback
 
 
 def test_who_finds_nobody_takes_those_selected_most() -> None:

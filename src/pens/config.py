@@ -24,7 +24,7 @@ Method = Literal["pens", "pens+", "random", "local", "oracle", "central"]
 METHODS: tuple[Method, ...] = get_args(Method)
 SELECTING: tuple[Method, ...] = ("pens", "pens+")
 """Those whose peers select their neighbours."""
-PENS_PLUS: Mapping[str, Any] = {"significance": 0.01, "fresh": True}
+PENS_PLUS: Mapping[str, Any] = {"neighbours_by": "groups", "fresh": True}
 """What `pens+` changes of `pens` (docs/decisions/0019)."""
 WireForm = Literal["fp32", "fp16", "int8"]
 
@@ -119,8 +119,9 @@ class PensSettings(Section):
     """auto: 1250 // train_per_peer + 1 where a round has several samplings (the authors' rule), else `epochs`."""
     expected: Literal["auto", "uniform", "received"] = "auto"
     """What "more than expected" compares with. auto: uniform in rounds, received in async."""
-    significance: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
-    """0: more than expected (paper). Else such a count must, by chance alone, be less probable than this."""
+    neighbours_by: Literal["expected", "groups"] = "expected"
+    """expected: who was selected more often than expected (paper). groups: the counts tell two groups of peers apart,
+    those whose models are selected often and those whose are not, and the first are the neighbours."""
     fresh: bool = False
     """Whether step 2 begins with the peer's untrained model; else with what step 1 made of it (paper)."""
     admit: bool = False

@@ -498,7 +498,7 @@ def _schedule(settings: Settings, plan: Plan) -> Schedule:
 def selection_rule(settings: Settings, num_peers: int) -> SelectionRule:
     """What makes a neighbour at the end of step 1."""
     pens = settings.pens
-    return SelectionRule(pens.m, pens.n_sampled, num_peers - 1, settings.expected, pens.significance)
+    return SelectionRule(pens.m, pens.n_sampled, num_peers - 1, settings.expected, pens.neighbours_by)
 
 
 def _per_kind(settings: Settings) -> int:

@@ -2,6 +2,7 @@
 
     select_top_m         Algorithm 2, SELECT_TOP_M
     choose_neighbours    Algorithm 2, SELECTNEIGHBORS ("merged with i more than expected")
+    upper_group          not in the paper: neighbours as those whose models are selected often when compared
     is_win, admitted     not in the paper: strangers that become neighbours in step 2 (docs/decisions/0018)
     EarlyStopping        section 5.4, "early stopping on local validation data"
 
@@ -17,7 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from pens.messages import PeerId
+
+Array = npt.NDArray[Any]
+_EM_STEPS = 200
 
 _TRIALS_KEPT = 64
 
@@ -89,8 +96,8 @@ class SelectionRule:
     num_others: int
     """Peers that could have been sampled."""
     expected: Literal["uniform", "received"]
-    significance: float = 0.0
-    """0: more than expected. Else a neighbour must have been selected so often that chance would do so less likely."""
+    by: Literal["expected", "groups"] = "expected"
+    """Whether "more than expected" decides, or the upper of two groups."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +110,11 @@ class Selection:
 
 
 def choose_neighbours(tally: Tally, rule: SelectionRule) -> Selection:
-    """Algorithm 2, SELECTNEIGHBORS: those selected more often than expected.
+    """Algorithm 2, SELECTNEIGHBORS: those selected more often than expected; or by another rule, where there is one.
 
     Whoever finds nobody takes the m selected most often, rather than train alone.
     """
-    found = [p for p in tally.selected if _is_found(tally, p, rule)]
+    found = _upper_group(tally) if rule.by == "groups" else [p for p in tally.selected if _is_found(tally, p, rule)]
     if found:
         return Selection(tuple(sorted(found)), fallback=False)
     by_count = sorted(tally.selected.items(), key=lambda item: (-item[1], item[0]))
@@ -118,19 +125,50 @@ def _is_found(tally: Tally, peer: PeerId, rule: SelectionRule) -> bool:
     """Whether a peer becomes a neighbour. Where samplings were not all of n_sampled, each counts by its own size."""
     selected, compared = tally.selected[peer], tally.sampled[peer]
     if rule.expected == "uniform" or (not tally.apart and tally.size in (0, rule.n_sampled)):
-        return is_neighbour(selected, compared, tally.samplings, rule)
-    expected = tally.expected(peer, rule.m)
-    if selected <= expected + 1e-9:
-        return False
-    return not rule.significance or _upper_tail(selected, compared, expected / compared) < rule.significance
+        return bool(more_than_expected(selected, compared, tally.samplings, rule))
+    return selected > tally.expected(peer, rule.m) + 1e-9
 
 
-def is_neighbour(selected: int, compared: int, samplings: int, rule: SelectionRule) -> bool:
-    """Whether a peer that was selected so often, of so many comparisons, in so many samplings, becomes a neighbour."""
-    if not more_than_expected(selected, compared, samplings, rule):
-        return False
-    trials, among = (samplings, rule.num_others) if rule.expected == "uniform" else (compared, rule.n_sampled)
-    return not rule.significance or _upper_tail(selected, trials, rule.m / among) < rule.significance
+def _upper_group(tally: Tally) -> list[PeerId]:
+    peers = sorted(tally.sampled)
+    upper = upper_group([tally.selected[p] for p in peers], [tally.sampled[p] for p in peers])
+    return [peer for peer, is_in in zip(peers, upper, strict=True) if is_in]
+
+
+def upper_group(selected: Sequence[int], compared: Sequence[int]) -> list[bool]:
+    """Not in the paper: which peers are among those whose models are selected often when they are compared.
+
+    Models of a peer's own kind are in its top m again and again, others hardly ever. So the counts are those of two
+    groups, each with a probability of its own. Expectation maximisation finds both and how large the groups are;
+    whoever is more probably in the upper one is in. "More than expected" lies between the two, but not where it tells
+    them apart best: too low where many kinds share the rest, too high where a kind is so common that its own crowd each
+    other out (docs/decisions/0019).
+
+    All are in where one group explains the counts as well (Bayesian information criterion): then there is one kind.
+    """
+    hits, trials = np.array(selected, float), np.array(compared, float)
+    if not hits.any():
+        return [False] * len(hits)
+    rates = hits / trials
+    upper = np.where(rates > hits.sum() / trials.sum(), 0.95, 0.05)  # the probability of being in it
+    for _ in range(_EM_STEPS):
+        size = float(np.clip(upper.mean(), 1e-3, 1 - 1e-3))
+        often = np.log(size) + _log_likelihood(hits, trials, upper)
+        seldom = np.log(1 - size) + _log_likelihood(hits, trials, 1 - upper)
+        before, upper = upper, 1 / (1 + np.exp(np.clip(seldom - often, -50, 50)))
+        if np.abs(upper - before).max() < 1e-6:
+            break
+    two, one = np.logaddexp(often, seldom).sum(), _log_likelihood(hits, trials, np.ones(len(hits))).sum()
+    if two - one <= np.log(len(hits)):  # two more parameters, each worth half the logarithm of the number of peers
+        return [True] * len(hits)
+    return [bool(is_in) for is_in in upper > 0.5]
+
+
+def _log_likelihood(hits: Array, trials: Array, weights: Array) -> Array:
+    """Of each peer's counts, with the probability that fits the weighted peers best; binomial coefficients left out."""
+    rate = (weights @ hits + 0.5) / (weights @ trials + 1)
+    found: Array = hits * np.log(rate) + (trials - hits) * np.log1p(-rate)
+    return found
 
 
 def more_than_expected(selected: Any, compared: Any, samplings: Any, rule: SelectionRule) -> Any:
@@ -143,11 +181,6 @@ def more_than_expected(selected: Any, compared: Any, samplings: Any, rule: Selec
     if rule.expected == "uniform":
         return selected * rule.num_others > rule.m * samplings
     return selected * rule.n_sampled > rule.m * compared
-
-
-def _upper_tail(count: int, trials: int, chance: float) -> float:
-    """The probability of at least `count` successes: the upper tail of a binomial distribution."""
-    return math.fsum(math.comb(trials, k) * chance**k * (1 - chance) ** (trials - k) for k in range(count, trials + 1))
 
 
 @dataclass

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pens.network.grpc_transport import GrpcTransport, Limits
 from pens.network.identity import ANY_MEMBER, Authority, Credentials
 from pens.network.transport import Address, MemberRecord, Parcel, TransportError, Verdict
-from pens.network.wire import HEADER, decode_receipt, encode_claim, encode_header, encode_piece, encode_table
+from pens.network.wire import HEADER, Header, decode_receipt, encode_claim, encode_header, encode_piece, encode_table
 from tests.network.federations import (
     LOOPBACK,
     QUICK,
@@ -334,7 +334,7 @@ def hostile_channel(authority: Authority, to: Address) -> Any:
 
 
 def deliver(channel: Any, size: int) -> Any:
-    return channel.stream_stream(f"{SERVICE}/Deliver")(metadata=((HEADER, encode_header(1, size)),))
+    return channel.stream_stream(f"{SERVICE}/Deliver")(metadata=((HEADER, encode_header(Header(1, size))),))
 
 
 async def started(call: Any, receiver: RunningMember) -> None:

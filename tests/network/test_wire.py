@@ -25,10 +25,10 @@ def test_tables_come_through(records: list[MemberRecord]) -> None:
     assert wire.decode_table(wire.encode_table(records)) == tuple(records)
 
 
-@given(WORDS, st.integers(0, 2**159), NUMBERS, NUMBERS, st.sampled_from(Verdict))
-def test_the_rest_comes_through(name: str, serial: int, version: int, size: int, verdict: Verdict) -> None:
+@given(WORDS, st.integers(0, 2**159), st.builds(wire.Header, NUMBERS, NUMBERS, st.booleans()), st.sampled_from(Verdict))
+def test_the_rest_comes_through(name: str, serial: int, header: wire.Header, verdict: Verdict) -> None:
     assert wire.decode_claim(wire.encode_claim(name, serial)) == (name, serial)
-    assert wire.decode_header(wire.encode_header(version, size)) == (version, size)
+    assert wire.decode_header(wire.encode_header(header)) == header
     assert wire.decode_receipt(wire.encode_receipt(verdict)) is verdict
 
 

@@ -170,7 +170,8 @@ def test_neighbours_by_round_repeat_the_rule_of_step_1(data: st.DataObject) -> N
     m = data.draw(st.integers(1, n_sampled - 1))
     expected: Literal["uniform", "received"] = data.draw(st.sampled_from(("uniform", "received")))
     kinds = data.draw(st.lists(st.integers(0, 1), min_size=num, max_size=num))
-    rule = SelectionRule(m, n_sampled, num - 1, expected)
+    by: Literal["expected", "groups"] = data.draw(st.sampled_from(("expected", "groups")))
+    rule = SelectionRule(m, n_sampled, num - 1, expected, by)
     tallies = {peer: Tally() for peer in range(num)}
     rows, by_rule = [], []
     for round_ in range(1, rounds + 1):

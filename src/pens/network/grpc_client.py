@@ -32,6 +32,7 @@ from pens.network.limits import Limits
 from pens.network.transport import Address, Introduction, MemberRecord, Parcel, Traffic, Verdict
 from pens.network.wire import (
     HEADER,
+    Header,
     check_address,
     decode_claim,
     decode_receipt,
@@ -111,8 +112,9 @@ class MemberCaller:
     async def _deliver(self, to: MemberRecord, parcel: Parcel) -> Verdict:
         size = len(parcel.payload)
         async with self._connection(to.address, to.name) as connection, self._sends:
+            header = encode_header(Header(parcel.version, size, parcel.answer))
             call = connection.channel.stream_stream(f"/{SERVICE}/Deliver")(
-                timeout=self._limits.transfer_s(size), metadata=((HEADER, encode_header(parcel.version, size)),)
+                timeout=self._limits.transfer_s(size), metadata=((HEADER, header),)
             )
             answer = asyncio.ensure_future(call.read())
             try:

@@ -24,6 +24,7 @@ from pens.network.limits import Intake, Limits
 from pens.network.transport import Inbox, Parcel, Traffic, Verdict
 from pens.network.wire import (
     HEADER,
+    Header,
     WireError,
     decode_header,
     decode_piece,
@@ -137,13 +138,13 @@ class MemberService:
         with self._intake.turn(sender) as its_turn:
             if not its_turn:
                 raise _Refusal(Verdict.BUSY, "busy", "another of its models is on its way")
-            version, size = self._header(context)
-            self._judge(sender, size)
-            with self._intake.space(size) as enough:
+            header = self._header(context)
+            self._judge(sender, header.size)
+            with self._intake.space(header.size) as enough:
                 if not enough:
                     raise _Refusal(Verdict.BUSY, "busy", "too many models are on their way")
-                payload = await self._payload(context, size)
-                verdict = await self._inbox.take_model(sender, Parcel(version, payload))
+                payload = await self._payload(context, header.size)
+                verdict = await self._inbox.take_model(sender, Parcel(header.version, payload, header.answer))
         if verdict is Verdict.TAKEN:
             self._traffic.models_in += 1
         else:
@@ -157,7 +158,7 @@ class MemberService:
         if verdict is not Verdict.TAKEN:
             raise _Refusal(verdict, "busy" if verdict is Verdict.BUSY else reason, f"{reason}, {size} bytes")
 
-    def _header(self, context: Any) -> tuple[int, int]:
+    def _header(self, context: Any) -> Header:
         headers = [value for key, value in context.invocation_metadata() if key == HEADER]
         if len(headers) != 1:
             raise _Refusal(Verdict.REFUSED, "malformed", f"{len(headers)} headers, not 1")

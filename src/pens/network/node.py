@@ -303,8 +303,7 @@ class Node:
     def _send(self, to: PeerId, answer: bool) -> None:
         payload = self._learning.payload
         if payload is not None and to in self._names:
-            number = _on_the_wire(self._learning.current.version, answer)
-            self._outbox.put(self._names[to], Parcel(number, payload))
+            self._outbox.put(self._names[to], Parcel(self._learning.current.version, payload, answer))
 
     def _on_sent(self, name: str, parcel: Parcel, outcome: Verdict | TransportError) -> None:
         if outcome is Verdict.TAKEN:
@@ -438,10 +437,9 @@ class Node:
         self.membership.heard(sender, self._now)
         self.counts.received += 1
         self.counts.bytes_in += len(parcel.payload)
-        version, answer = _off_the_wire(parcel.version)
-        ref = ModelRef(owner, version)
+        ref = ModelRef(owner, parcel.version)
         self._learning.hold(ref, row)
-        self._handle(Received(ref, answer))
+        self._handle(Received(ref, parcel.answer))
 
     async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
         """Somebody says what it knows, and asks for what we know."""
@@ -582,12 +580,3 @@ class Node:
         if state["wake_in"] is not None:
             self._wake_after(state["wake_in"])
         self._something.set()
-
-
-def _on_the_wire(version: int, answer: bool) -> int:
-    """The number that travels with a model: twice its version, and one more if it is an answer."""
-    return 2 * version + answer
-
-
-def _off_the_wire(number: int) -> tuple[int, bool]:
-    return number >> 1, bool(number & 1)

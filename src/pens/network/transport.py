@@ -67,6 +67,8 @@ class Parcel:
 
     version: int
     payload: bytes
+    answer: bool = False
+    """In return for one of the receiver's models."""
 
 
 class Verdict(Enum):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -114,15 +115,26 @@ def decode_claim(data: bytes) -> tuple[str, int]:
     return _name(claim.name), int.from_bytes(claim.serial)
 
 
-def encode_header(version: int, size: int) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Header:
     """What is said of a model before it comes."""
-    return bytes(wire_pb2.Header(version=version, size=size).SerializeToString())
+
+    version: int
+    size: int
+    """Of its bytes."""
+    answer: bool = False
 
 
-def decode_header(data: bytes) -> tuple[int, int]:
-    """Version and size of the model that follows."""
+def encode_header(header: Header) -> bytes:
+    """As it stands in a call's metadata."""
+    found = wire_pb2.Header(version=header.version, size=header.size, answer=header.answer)
+    return bytes(found.SerializeToString())
+
+
+def decode_header(data: bytes) -> Header:
+    """The same again; WireError if it is none."""
     header = parse(wire_pb2.Header(), data)
-    return header.version, header.size
+    return Header(header.version, header.size, header.answer)
 
 
 def encode_piece(payload: memoryview) -> bytes:

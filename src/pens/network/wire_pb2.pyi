@@ -44,12 +44,14 @@ class Table(_message.Message):
     def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
 
 class Header(_message.Message):
-    __slots__ = ("version", "size")
+    __slots__ = ("version", "size", "answer")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
     version: int
     size: int
-    def __init__(self, version: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+    answer: bool
+    def __init__(self, version: _Optional[int] = ..., size: _Optional[int] = ..., answer: _Optional[bool] = ...) -> None: ...
 
 class Piece(_message.Message):
     __slots__ = ("payload",)

@@ -12,7 +12,7 @@ from pens.config import Method
 from pens.data.samples import Array
 from pens.experiment import selection_rule
 from pens.metrics import Agreement
-from pens.policies import SelectionRule, is_neighbour, more_than_expected
+from pens.policies import SelectionRule, more_than_expected, upper_group
 from pens.report.analysis import data_sizes, update_work
 from pens.report.study import Study
 from pens.results import Comparisons, RunResult
@@ -168,12 +168,14 @@ def agreement_by_round(counts: Comparisons, rule: SelectionRule, kinds: Sequence
 
 def _chosen(receiver: Array, sampled: Array, selected: Array, rule: SelectionRule, num: int) -> Array:
     """Which pairs are neighbours by these counts.  [pair]"""
-    samplings = np.bincount(receiver, sampled, num) / rule.n_sampled
-    chosen: Array = more_than_expected(selected, sampled, samplings[receiver], rule)
-    if rule.significance:
-        for pair in np.flatnonzero(chosen):
-            counts = int(selected[pair]), int(sampled[pair]), round(samplings[receiver[pair]])
-            chosen[pair] = is_neighbour(*counts, rule)
+    if rule.by == "groups":
+        chosen = np.zeros(len(receiver), bool)
+        for mine in np.split(np.arange(len(receiver)), np.flatnonzero(np.diff(receiver)) + 1):
+            heard = mine[sampled[mine] > 0]
+            chosen[heard] = upper_group(selected[heard].tolist(), sampled[heard].tolist())
+    else:
+        samplings = np.bincount(receiver, sampled, num) / rule.n_sampled
+        chosen = more_than_expected(selected, sampled, samplings[receiver], rule)
     lonely = np.setdiff1d(receiver, receiver[chosen])
     for peer in lonely:  # takes the m selected most often; ties go to the lower number, as pairs are in that order
         begin, end = np.searchsorted(receiver, [peer, peer + 1])
