@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -10,9 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from pens.cli import main
+from pens.network.company import Presence, Sighting
 from pens.network.loopback import Wish, make_federation
+from pens.network.up import Watch
 from pens.runlog import ExperimentDir
 from tests.test_cli import pens, wait_for
 
@@ -75,3 +80,49 @@ def test_a_peer_that_cannot_start_ends_all(tmp_path: Path) -> None:
     printed = pens("up", "--resume", federation.folder, code=1)
     assert "peer-2 did not end in peace: exit code 2" in printed
     assert "peer.key" in printed
+
+
+def sighting(name: str, presence: Presence, **health: object) -> Sighting:
+    told = {
+        "phase": "gossiping",
+        "step": 23,
+        "done": False,
+        "neighbours": ["peer-2", "peer-1"],
+        "val_accuracy": 0.875,
+        "seconds_since_update": 1.5,
+        "models": {"in": 1234, "out": 56},
+        "bytes": {"in": 7_800_000, "out": 0},
+        **health,
+    }
+    return Sighting(
+        name, presence, told, -9 if presence == "dead" else None, "goes on step=3" if presence == "dead" else ""
+    )
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(120, []), (80, ["MB"]), (70, ["MB", "models"])])
+def test_the_live_table_tells_of_each_peer_and_stays_within_the_terminal(
+    tmp_path: Path, width: int, left_out: list[str]
+) -> None:
+    federation, _ = make_federation(tmp_path / "up", Wish("digits", {}, peers=4, method="pens", seed=0))
+    printed = io.StringIO()
+    console = Console(file=printed, width=width, force_terminal=True, color_system=None)
+    watch = Watch(federation, console)
+    with watch.watching() as live:
+        watch.show(
+            live,
+            [
+                Sighting("peer-0", "starts", None),
+                sighting("peer-1", "there"),
+                sighting("peer-2", "there", done=True, step=61, neighbours=["peer-0", "peer-1", "peer-3"]),
+                sighting("peer-3", "dead"),
+            ],
+        )
+    lines = printed.getvalue()
+    assert re.search(r"peer-0 +│ starts", lines)
+    assert re.search(r"peer-1 +│ gossiping +│ 23/61 │ 1 2 +│ +87.5 │", lines)
+    assert re.search(r"peer-2 +│ done +│ +61 │ all", lines)
+    assert "peer-3: killed by SIGKILL; start it again with: pens peer" in lines
+    assert "last line: goes on step=3" in lines
+    for heading, cell in {"models": "1,234 / 56", "MB": "7.8 / 0.0"}.items():
+        assert (heading in lines, cell in lines) == (heading not in left_out,) * 2
+    assert all(len(line) <= width for line in lines.splitlines() if "│" in line)

@@ -23,15 +23,16 @@ from types import FrameType
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from pens.config import SELECTING
 from pens.errors import Interrupted
-from pens.network.company import Company, Sighting
+from pens.network.company import Company, Presence, Sighting
 from pens.network.loopback import Federation, num_cores, usual_waits
-from pens.report.tables import duration
+from pens.report.tables import duration, narrow_table
 
+_COLUMNS = ("peer", "state", "step", "neighbours", "valid.\n%", "last\nupdate", "models\nin / out", "MB\nin / out")
+_STYLES: dict[Presence, str] = {"dead": "red", "ended": "dim"}
 _LOOK_EVERY_S = 1.0
 _LINE_EVERY_S = 15.0
 _STARTING_S = 2.5  # of one core, for each peer
@@ -100,16 +101,15 @@ class Watch:
         f = self._federation
         title = f"{f.settings.scenario.dataset}: {len(f.members)} real peers, {f.method}, seed {f.seed}; "
         title += f"{duration(self.elapsed_s)}, of about {duration(self.estimate_s)}"
-        table = Table(title=escape(title), title_justify="left")
-        table.add_column("peer", no_wrap=True)
-        table.add_column("state", no_wrap=True)
-        table.add_column("step", justify="right", no_wrap=True)
-        table.add_column("neighbours", no_wrap=True)
-        for heading in ("valid.\n%", "models\nin / out", "MB\nin / out", "last\nupdate"):
-            table.add_column(heading, justify="right", no_wrap=True)
-        for seen in sightings:
-            style = "red" if seen.presence == "dead" else "dim" if seen.presence == "ended" else ""
-            table.add_row(*_cells(seen, f), style=style)
+        rows = [_cells(seen, f) for seen in sightings]
+        table = narrow_table(
+            dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True)),
+            escape(title),
+            self._console.width,
+            first_to_go=_COLUMNS[:4:-1],
+            words=("peer", "state", "neighbours"),
+            styles=[_STYLES.get(seen.presence, "") for seen in sightings],
+        )
         words = [self._obituary(seen) for seen in sightings if seen.presence == "dead"]
         ending = "stopping …" if self.signals else "Ctrl-C stops all"
         return Group(table, *words, Text(f"{ending}; files: {f.folder}", "dim"))
@@ -129,7 +129,7 @@ def _state(seen: Sighting) -> str:
 def _cells(seen: Sighting, federation: Federation) -> list[str]:
     health = seen.health
     if not health:
-        return [seen.name, _state(seen), *[""] * 6]
+        return [seen.name, _state(seen), *[""] * (len(_COLUMNS) - 2)]
     accuracy, age = health["val_accuracy"], health["seconds_since_update"]
     step = str(health["step"]) if health["done"] else f"{health['step']}/{num_steps(federation)}"
     models, sizes = health["models"], health["bytes"]
@@ -139,9 +139,9 @@ def _cells(seen: Sighting, federation: Federation) -> list[str]:
         step,
         _neighbours(health["neighbours"], len(federation.members) - 1),
         "" if accuracy is None else f"{100 * accuracy:.1f}",
+        "" if age is None or seen.presence != "there" else duration(age),
         f"{models['in']:,} / {models['out']:,}",
         f"{sizes['in'] / 1e6:.1f} / {sizes['out'] / 1e6:.1f}",
-        "" if age is None or seen.presence != "there" else duration(age),
     ]
 
 

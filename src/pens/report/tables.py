@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -30,14 +30,31 @@ def results_table(rows: Sequence[Summary], title: str, width: int) -> Table:
         "mean\nbatch": [f"{row.mean_batch:.1f}" for row in rows],
         "time": [duration(row.seconds) for row in rows],
     }
-    for heading in _FIRST_TO_GO:
-        if _width(columns) > width:
-            del columns[heading]
+    return narrow_table(columns, title, width, first_to_go=_FIRST_TO_GO)
+
+
+def narrow_table(
+    columns: Mapping[str, Sequence[str]],
+    title: str,
+    width: int,
+    first_to_go: Sequence[str],
+    words: Collection[str] = ("method",),
+    styles: Sequence[str] | None = None,
+) -> Table:
+    """Columns as a table no wider than `width`, if going without some brings that about.
+
+    `words`: headings of columns that hold no numbers. `styles`: one for each row.
+    """
+    shown = dict(columns)
+    for heading in first_to_go:
+        if _width(shown) > width:
+            del shown[heading]
     table = Table(title=title, title_justify="left")
-    for heading in columns:
-        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*cells)
+    for heading in shown:
+        table.add_column(heading, justify="left" if heading in words else "right", no_wrap=True)
+    rows = list(zip(*shown.values(), strict=True))
+    for cells, style in zip(rows, styles or [""] * len(rows), strict=True):
+        table.add_row(*cells, style=style)
     return table
 
 
