@@ -13,17 +13,16 @@ from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from pens import experiment
 from pens.config import EngineSettings, Settings, parse_assignments, parse_methods
 from pens.data.sources import survey
 from pens.errors import Interrupted, PensError, SettingsError
-from pens.network.commands import certs, peer_command
+from pens.network.commands import certs, collect_command, peer_command, up_command
 from pens.presets import PRESETS
 from pens.presets import preset as find_preset
-from pens.report.tables import LEGEND, results_table, size
+from pens.report.tables import print_results, size
 from pens.reproduce.compare import Comparison
 from pens.reproduce.keep import check_place, load
 from pens.reproduce.keep import keep as keep_results
@@ -38,7 +37,9 @@ from pens.watch import PlanWatcher, Watcher, watching
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(certs)
+app.command("up")(up_command)
 app.command("peer")(peer_command)
+app.command("collect")(collect_command)
 
 DataDir = Annotated[Path | None, typer.Option(help="Folder to look for data sets in, before all others.")]
 
@@ -93,7 +94,7 @@ def run_command(
                 )
         except Interrupted:
             raise Interrupted(f"stopped. Continue with: pens run --resume {shlex.quote(str(folder))}") from None
-    _print_table(console, result, result.settings.scenario.dataset)
+    print_results(console, result, result.settings.scenario.dataset)
     place = shlex.quote(str(folder))
     ways = f"pictures: pens show {place}; one page: pens report {place}"
     console.print(f"run directory: {place}; {ways}", style="dim", markup=False, soft_wrap=True)
@@ -116,7 +117,7 @@ def show_command(folder: Annotated[Path, typer.Argument(help="A run directory.")
     if not runs:
         return
     result = ExperimentResult(record.settings, tuple(runs), folder)
-    _print_table(console, result, "own data" if "data" in record.own_parts else record.settings.scenario.dataset)
+    print_results(console, result, "own data" if "data" in record.own_parts else record.settings.scenario.dataset)
     pictures = [folder / "curves.png"]
     write_curves(result, folder / "curves.png", "seconds" if record.real_peers else "virtual time")
     if write_heatmaps(result, folder / "heatmap.png"):
@@ -316,26 +317,6 @@ def settings_as_toml(settings: Settings) -> str:
         lines += [f"# {k} =" if v is None else f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in values.items()]
         lines.append("")
     return "\n".join(lines)
-
-
-def _print_table(console: Console, result: ExperimentResult, name: str) -> None:
-    seeds = len({run.seed for run in result.runs})
-    peers = len(result.runs[0].kinds)
-    kinds = ", ".join(result.runs[0].kind_names)
-    title = f"{name}: {peers} peers, kinds {kinds}, {seeds} seed{'s' if seeds > 1 else ''}"
-    console.print(results_table(result.table, escape(title), console.width))
-    console.print(LEGEND, style="dim")
-    peak = max(result.runs, key=lambda run: run.peak_memory_bytes)
-    console.print(
-        f"peak memory: {size(peak.peak_memory_bytes)} ({peak.method} seed {peak.seed}, {peak.device})", style="dim"
-    )
-    for run in result.runs:
-        for message in run.warnings[:3]:
-            console.print(f"[yellow]note[/yellow] {run.method} seed {run.seed}: {message}", soft_wrap=True)
-        if len(run.warnings) > 3:
-            console.print(
-                f"[yellow]note[/yellow] {run.method} seed {run.seed}: … {len(run.warnings) - 3} more in result.json"
-            )
 
 
 def _console() -> Console:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from pens.data.samples import Array
 from pens.ledger import Ledger
@@ -120,4 +120,4 @@ def interval(values: Sequence[float]) -> Interval:
     if len(values) < 2:
         return Interval(mean, None)
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return Interval(mean, float(stats.t.ppf(0.975, len(values) - 1)) * error)
+    return Interval(mean, float(stdtrit(len(values) - 1, 0.975)) * error)

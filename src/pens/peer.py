@@ -168,7 +168,7 @@ class Peer:
 
     def _usual_waits(self) -> float:
         """Waits until an update of step 2, or until the end of step 1, if everybody is heard."""
-        waits = _waits_for(self._threshold(), len(self.neighbours))
+        waits = waits_for(self._threshold(), len(self.neighbours))
         if self.phase == "searching" and self.plan.search:
             return waits * self.plan.search.rounds * self.plan.search.samplings_per_round
         return waits
@@ -353,6 +353,6 @@ class Peer:
 
 
 @functools.cache
-def _waits_for(count: int, senders: int) -> float:
+def waits_for(count: int, senders: int) -> float:
     """Waits until so many of N senders were heard, one random one per wait: N/N + N/(N − 1) + … + N/(N − n + 1)."""
     return sum(senders / (senders - i) for i in range(count))

@@ -23,7 +23,7 @@ WELL = Vitals(
     step=7,
     seconds_since_update=2.5,
     members={"alive": 5, "suspect": 1},
-    neighbours=3,
+    neighbours=("b", "c", "d"),
     models_in=11,
     models_out=13,
     bytes_in=1100,
@@ -85,7 +85,11 @@ def test_health(monitor: Monitor) -> None:
         "step": 7,
         "seconds_since_update": 2.5,
         "members": {"alive": 5, "suspect": 1},
-        "neighbours": 3,
+        "neighbours": ["b", "c", "d"],
+        "done": False,
+        "val_accuracy": 0.75,
+        "models": {"in": 11, "out": 13},
+        "bytes": {"in": 1100, "out": 1300},
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pens.config import check_scenario
+from pens.config import SELECTING, check_scenario
 from pens.data.samples import Samples
 from pens.data.scenarios import PeerData, rotated_federation
 from pens.data.sources import load_dataset
@@ -77,7 +77,8 @@ def build_node(
     config: PeerConfig, holding: Holding, transport: Transport, number: Callable[[str], PeerId], bench: Bench
 ) -> Node:
     """A node, ready to run."""
-    settings, about = config.settings, config.peer
+    about = config.peer
+    settings = config.settings.for_method(about.method)
     device = resolve_device(about.device)
     me = number(about.name)
     learners = _learners(config, holding, device, me)
@@ -93,7 +94,7 @@ def build_node(
         transport,
         number,
         NodeRules(
-            selection=selection_rule(settings, settings.scenario.peers) if about.method == "pens" else None,
+            selection=selection_rule(settings, settings.scenario.peers) if about.method in SELECTING else None,
             admission_trials=settings.pens.admission_trials,
             wait_for=about.wait_for,
             linger_s=about.linger_s,
@@ -113,7 +114,7 @@ def _membership(config: PeerConfig) -> Membership:
 
 
 def _learners(config: PeerConfig, holding: Holding, device: torch.device, me: PeerId) -> Learners:
-    settings, seed = config.settings, config.peer.seed
+    settings, seed = config.settings.for_method(config.peer.method), config.peer.seed
     engine = _engine(config, holding, device)
     rules = replace(learning_rules(settings, config.peer.method, seed), wire="fp32")  # others' models come rounded
     model = first_model(engine, settings, seed, me)

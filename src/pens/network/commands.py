@@ -1,4 +1,4 @@
-"""`pens certs …`: a federation's certificates on the command line. Parsing and printing only.
+"""`pens certs …`, `pens peer`, `pens up` and `pens collect`: real peers on the command line. Parsing and printing only.
 
 The libraries that this needs are an extra, so they are imported when a command runs, and who has not installed them
 gets one line that says what to do.
@@ -7,17 +7,26 @@ gets one line that says what to do.
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from pens.errors import SettingsError
+from pens.config import parse_assignments
+from pens.errors import Interrupted, SettingsError
+from pens.report.tables import print_results
+from pens.results import ExperimentResult
+from pens.runlog import ExperimentDir
+
+if TYPE_CHECKING:
+    from pens.network.loopback import Federation
 
 certs = typer.Typer(
     name="certs", no_args_is_help=True, help="Make and revoke the certificates by which real peers know each other."
@@ -121,3 +130,99 @@ def peer_command(
     with needs_network_extra():
         from pens.network.peer_command import run_peer
     run_peer(config, tuple(bootstrap or ()), out)
+
+
+def up_command(
+    peers: Annotated[int | None, typer.Option(help="How many; default: 8.")] = None,
+    settings: Annotated[
+        str | None, typer.Option("--preset", metavar="NAME", help="A preset or a .toml file; default: digits.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="pens, pens+ or random; default: pens.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of data and models; default: 0.")] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change settings, e.g. --set rounds=30 m=1."),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="About how long it shall take, which decides the interval; default: 3.")
+    ] = None,
+    interval: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Between two models that a peer sends.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="New or empty folder; default: runs/up-NAME-TIME.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Start the peers of this folder again.")] = None,
+) -> None:
+    """Run a federation of real peers on this machine: a process and a certificate each. Ends with a table."""
+    with needs_network_extra():
+        from pens.network.loopback import Wish, make_federation, read_federation
+        from pens.network.up import estimate_words, run_federation
+    console = _console()
+    if resume:
+        if any(option is not None for option in (peers, settings, method, seed, assignments, minutes, interval, out)):
+            raise SettingsError("--resume takes everything from the folder: leave out all other options")
+        federation, lowered = read_federation(resume), ""
+    else:
+        wish = Wish(
+            settings=settings or "digits",
+            changes=parse_assignments(assignments or []),
+            peers=8 if peers is None else peers,
+            method=method or "pens",
+            seed=seed or 0,
+            minutes=minutes,
+            interval=interval,
+        )
+        name = f"up-{Path(wish.settings).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+        federation, lowered = make_federation(out or Path("runs") / name, wish)
+    if lowered:
+        console.print(f"to fit {len(federation.members)} peers: {lowered}", markup=False, soft_wrap=True)
+    console.print(estimate_words(federation), markup=False, soft_wrap=True)
+    place = shlex.quote(str(federation.folder))
+    try:
+        dead = run_federation(federation, console)
+    except Interrupted:
+        _put_together(federation)
+        raise Interrupted(f"stopped. Continue with: pens up --resume {place}") from None
+    if _put_together(federation):
+        _show(console, federation.run_folder)
+    for seen in dead:
+        console.print(f"{seen.name} did not end in peace: {seen.end}; {seen.last_words}", style="red", markup=False)
+    if dead:
+        console.print(f"Logs: {place}/peer-*/log.jsonl. Again: pens up --resume {place}", markup=False, soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def collect_command(
+    folders: Annotated[list[Path], typer.Argument(metavar="PEER_FOLDER...", help="State folders of peers.")],
+    out: Annotated[Path, typer.Option(help="Run directory: a new one, or that of other methods or seeds.")],
+) -> None:
+    """Put the records of real peers together, as one run directory for `pens show` and `pens report`."""
+    from pens.network.records import compose
+
+    compose(folders, out)
+    _show(_console(), out)
+
+
+def _put_together(federation: Federation) -> bool:
+    """What all peers left, in one run directory; False where there is nothing yet."""
+    from pens.network.records import compose
+
+    folders = [member.folder for member in federation.members]
+    if not any((folder / "history.parquet").is_file() for folder in folders):
+        return False
+    compose(folders, federation.run_folder)
+    return True
+
+
+def _show(console: Console, folder: Path) -> None:
+    """The table of a run directory, and how to see more of it."""
+    directory = ExperimentDir(folder)
+    record = directory.read()
+    result = ExperimentResult(record.settings, tuple(directory.results()), folder)
+    print_results(console, result, "own data" if "data" in record.own_parts else record.settings.scenario.dataset)
+    place = shlex.quote(str(folder))
+    ways = f"run directory: {place}; pictures: pens show {place}; one page: pens report {place}"
+    console.print(ways, style="dim", markup=False, soft_wrap=True)
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)

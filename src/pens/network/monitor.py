@@ -47,7 +47,10 @@ class Vitals:
     """None before the first."""
     members: Mapping[str, int] = field(default_factory=dict)
     """How many members are in each state: alive, suspect, …"""
-    neighbours: int = 0
+    neighbours: tuple[str, ...] = ()
+    """Their names."""
+    done: bool = False
+    """It has done its updates, or stopped early, and serves its model to the others."""
     models_in: int = 0
     models_out: int = 0
     bytes_in: int = 0
@@ -161,7 +164,11 @@ def _health(vitals: Vitals) -> dict[str, object]:
         "step": vitals.step,
         "seconds_since_update": vitals.seconds_since_update,
         "members": dict(vitals.members),
-        "neighbours": vitals.neighbours,
+        "neighbours": list(vitals.neighbours),
+        "done": vitals.done,
+        "val_accuracy": vitals.val_accuracy,
+        "models": {"in": vitals.models_in, "out": vitals.models_out},
+        "bytes": {"in": vitals.bytes_in, "out": vitals.bytes_out},
     }
 
 
@@ -183,7 +190,7 @@ class _Metrics(Collector):
         yield _by("phase", GaugeMetricFamily, "pens_phase", "1 for what the peer is at.", {v.phase: 1})
         yield GaugeMetricFamily("pens_healthy", "Whether /healthz says 200.", float(v.trouble is None))
         yield GaugeMetricFamily("pens_step", "Updates complete, those before a restart included.", v.step)
-        yield GaugeMetricFamily("pens_neighbours", "Neighbours that the peer selected.", v.neighbours)
+        yield GaugeMetricFamily("pens_neighbours", "Neighbours that the peer selected.", len(v.neighbours))
         yield _by("state", GaugeMetricFamily, "pens_members", "Members by state.", v.members)
         models, sizes = {"in": v.models_in, "out": v.models_out}, {"in": v.bytes_in, "out": v.bytes_out}
         yield _by("direction", CounterMetricFamily, "pens_models", "Models received and sent.", models)

@@ -34,6 +34,7 @@ from typing import Any, overload
 from torch import Tensor
 
 from pens.curves import UpdateRecord
+from pens.engine.devices import peak_memory_bytes
 from pens.errors import PayloadError, RunDirError
 from pens.learners import Learners
 from pens.messages import (
@@ -554,6 +555,7 @@ class Node:
             "bytes_sent": self.counts.bytes_out,
             "seconds": self.seconds,
             "lives": self._past.lives,
+            "peak_memory_bytes": peak_memory_bytes(learners.models.device),
             "warnings": self._warnings(),
         }
 

@@ -27,6 +27,7 @@ from pens.network.state import held
 from pens.network.transport import Transport
 
 _STUCK_S = 60.0  # of an event loop that gossips every second or so
+_BEFORE_SELECTION = ("starting", "searching", "selecting")
 _log = logging.getLogger("pens.network.peer")
 
 
@@ -98,7 +99,8 @@ def vitals(node: Node, credentials: Credentials) -> Vitals:
         step=status.version,
         seconds_since_update=None if status.last_update is None else time.monotonic() - status.last_update,
         members=Counter(status.members.values()),
-        neighbours=len(status.neighbours),
+        neighbours=() if status.phase in _BEFORE_SELECTION else status.neighbours,
+        done=status.done,
         models_in=counts.received,
         models_out=counts.sent,
         bytes_in=counts.bytes_in,

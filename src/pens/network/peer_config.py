@@ -34,7 +34,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from pens.config import Count, NotNegative, Positive, Section, Settings, flatten, problem, suggest
+from pens.config import SELECTING, Count, NotNegative, Positive, Section, Settings, flatten, problem, suggest
 from pens.errors import SettingsError
 from pens.network.transport import Address
 from pens.presets import preset
@@ -52,7 +52,7 @@ class PeerSection(Section):
     bootstrap: tuple[str, ...] = ()
     certificates: Path = Path("certs")
     state: Path = Path("state")
-    method: Literal["pens", "random"] = "pens"
+    method: Literal["pens", "pens+", "random"] = "pens"
     seed: Annotated[int, Field(ge=0)] = 0
     """The same for all peers of a federation; each draws from streams of its own name."""
     model: str | None = None
@@ -176,7 +176,7 @@ def _check(config: PeerConfig, path: Path) -> None:
         raise SettingsError(
             f"data.share = {data.share}, but the scenario has peers = {settings.scenario.peers}, numbered from 0"
         )
-    if config.peer.method == "pens" and settings.pens.m >= settings.pens.n_sampled:
+    if config.peer.method in SELECTING and settings.pens.m >= settings.pens.n_sampled:
         raise SettingsError(
             f"m = {settings.pens.m}, n_sampled = {settings.pens.n_sampled}: every sampled model would be chosen: "
             "lower m or raise n_sampled"

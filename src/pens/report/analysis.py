@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
-from scipy import stats
 
 from pens.config import METHODS, Method
 from pens.data.samples import Array
@@ -51,6 +50,8 @@ class Difference:
 
 def difference(one: Sequence[RunResult], two: Sequence[RunResult]) -> Difference | None:
     """Two methods over the seeds that both have; None where they share none."""
+    from scipy import stats  # here: half a second that only a report has to wait for
+
     first, second = ({run.seed: run.mean_accuracy for run in runs} for runs in (one, two))
     seeds = tuple(seed for seed in first if seed in second)
     if not seeds:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from pens.bench import BenchResult
 from pens.metrics import Interval
-from pens.results import Summary
+from pens.results import ExperimentResult, Summary
 
 _FIRST_TO_GO = ("mean\nbatch", "models\nmerged", "worst\ntenth %", "time")
 
@@ -29,20 +30,58 @@ def results_table(rows: Sequence[Summary], title: str, width: int) -> Table:
         "mean\nbatch": [f"{row.mean_batch:.1f}" for row in rows],
         "time": [duration(row.seconds) for row in rows],
     }
-    for heading in _FIRST_TO_GO:
-        if _width(columns) > width:
-            del columns[heading]
+    return narrow_table(columns, title, width, first_to_go=_FIRST_TO_GO)
+
+
+def narrow_table(
+    columns: Mapping[str, Sequence[str]],
+    title: str,
+    width: int,
+    first_to_go: Sequence[str],
+    words: Collection[str] = ("method",),
+    styles: Sequence[str] | None = None,
+) -> Table:
+    """Columns as a table no wider than `width`, if going without some brings that about.
+
+    `words`: headings of columns that hold no numbers. `styles`: one for each row.
+    """
+    shown = dict(columns)
+    for heading in first_to_go:
+        if _width(shown) > width:
+            del shown[heading]
     table = Table(title=title, title_justify="left")
-    for heading in columns:
-        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*cells)
+    for heading in shown:
+        table.add_column(heading, justify="left" if heading in words else "right", no_wrap=True)
+    rows = list(zip(*shown.values(), strict=True))
+    for cells, style in zip(rows, styles or [""] * len(rows), strict=True):
+        table.add_row(*cells, style=style)
     return table
 
 
 def _width(columns: Mapping[str, Sequence[str]]) -> int:
     """Of a table with borders."""
     return 1 + sum(3 + max(map(len, (*heading.split("\n"), *cells))) for heading, cells in columns.items())
+
+
+def print_results(console: Console, result: ExperimentResult, name: str) -> None:
+    """The table of an experiment on the data set `name`, what its columns mean, and what the runs warn of."""
+    seeds = len({run.seed for run in result.runs})
+    peers = len(result.runs[0].kinds)
+    kinds = ", ".join(result.runs[0].kind_names)
+    title = f"{name}: {peers} peers, kinds {kinds}, {seeds} seed{'s' if seeds > 1 else ''}"
+    console.print(results_table(result.table, escape(title), console.width))
+    console.print(LEGEND, style="dim")
+    peak = max(result.runs, key=lambda run: run.peak_memory_bytes)
+    console.print(
+        f"peak memory: {size(peak.peak_memory_bytes)} ({peak.method} seed {peak.seed}, {peak.device})", style="dim"
+    )
+    for run in result.runs:
+        for message in run.warnings[:3]:
+            console.print(f"[yellow]note[/yellow] {run.method} seed {run.seed}: {message}", soft_wrap=True)
+        if len(run.warnings) > 3:
+            console.print(
+                f"[yellow]note[/yellow] {run.method} seed {run.seed}: … {len(run.warnings) - 3} more in result.json"
+            )
 
 
 def layers_table(result: BenchResult) -> Table:

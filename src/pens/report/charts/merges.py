@@ -7,7 +7,6 @@ import io
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.image import imsave
 
 from pens.data.samples import Array
 from pens.report.course import MergeMap
@@ -48,6 +47,8 @@ def merge_chart(merges: MergeMap, most: float) -> Chart:
 
 def _png(values: Array) -> str:
     """Numbers from 0 to 1 as an image.  [row, column]"""
+    from matplotlib.image import imsave  # here: only a report has to wait for it
+
     file = io.BytesIO()
     imsave(file, values, format="png", cmap="magma", vmin=0, vmax=1)
     return base64.b64encode(file.getvalue()).decode()
