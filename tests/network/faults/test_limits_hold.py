@@ -181,7 +181,7 @@ def test_health_tells_of_what_a_person_should_look_at(tmp_path: Path) -> None:
     authority = make_federation(tmp_path, "alice")
     own = load_credentials(tmp_path / "peers" / "alice", authority.revoked_file)
     status = Status(
-        "alice", "gossiping", 1, 1, False, False, (), {}, None, None, None, 0.0, None, Counts(), 0, 0, {}, seen=100.0
+        "alice", "gossiping", 1, 1, False, False, (), {}, None, None, None, 0.0, None, Counts(), 0, 0, {}, due=100.0
     )
     today = datetime.now(UTC)
     assert trouble_of(status, own, 101.0, today) is None
