@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pens.config import Method, Settings
 from pens.data.scenarios import Federation, rotated_federation
-from pens.messages import PeerId, Selected, Send
+from pens.messages import Action, PeerId, Selected, Send
 from pens.network.membership import MembershipRules
 from pens.network.memory import MemoryNetwork
 from pens.network.node import Node, NodeRules
@@ -213,6 +213,34 @@ def test_nodes_end_by_themselves_when_everybody_has_finished() -> None:
 
     run_virtually(live())
     assert all(node.peer.phase == "finished" for node in nodes)
+
+
+def test_a_peer_that_fails_ends_its_node_and_what_is_on_disk_stays(tmp_path: Path) -> None:
+    it = cluster("random", rounds=99)
+    node = it.node(0, rules=NodeRules(wait_for=1), folder=PeerFolder(tmp_path))
+    other = it.node(1)
+    whole: list[bytes] = []
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        helper = asyncio.create_task(other.run(stop))
+        running = asyncio.create_task(node.run(stop))
+        while not (tmp_path / "checkpoint.safetensors").exists():
+            await asyncio.sleep(0.1)
+        whole.append((tmp_path / "checkpoint.safetensors").read_bytes())
+        node.peer.handle = broken  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await running
+        stop.set()
+        await helper
+
+    def broken(event: object) -> list[Action]:
+        raise ZeroDivisionError(event)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio.base_events.logger, "error", lambda *_, **__: None)  # the loop tells of it, too
+        run_virtually(live())
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == whole[0]
 
 
 # --- state on disk ----------------------------------------------------------------------------------------------------

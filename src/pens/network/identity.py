@@ -179,9 +179,10 @@ class RevocationList:
                 f"{self.path}: list {found.number} is older than list {self._number}, which was in use: "
                 "get the newest one from the authority"
             )
-        if self._memory and found.number > self._number:
-            _write(self._memory, b"%d\n" % found.number, 0o600)
+        is_newer = found.number > self._number
         self._number, self._serials, self._seen, self.ends = found.number, found.serials, seen, found.ends
+        if self._memory and is_newer:
+            _write(self._memory, b"%d\n" % found.number, 0o600)
 
     def _remembered(self) -> int:
         if self._memory is None or not self._memory.exists():

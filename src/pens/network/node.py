@@ -137,8 +137,8 @@ class Status:
     scored: int
     refusals: Mapping[str, int]
     """Calls and models that the transport turned away, by reason, in this life."""
-    seen: float
-    """When this was so, on the event loop's clock."""
+    due: float
+    """When this will be told anew, on the event loop's clock."""
 
 
 class Reachable(Sequence[PeerId]):
@@ -533,7 +533,7 @@ class Node:
             merged=self._learners.merges[self.peer.me].total(),
             scored=self._num_scored(),
             refusals=dict(self._transport.traffic.refusals),
-            seen=self._now,
+            due=self._now + self._rules.gossip_s,
         )
 
     def _told(self, final: bool) -> dict[str, Any]:

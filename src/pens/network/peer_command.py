@@ -26,7 +26,7 @@ from pens.network.peer_config import PeerConfig, parse_address, read_peer_config
 from pens.network.state import held
 from pens.network.transport import Transport
 
-_STUCK_S = 60.0  # of an event loop that gossips every second or so
+_STUCK_S = 60.0
 _BEFORE_SELECTION = ("starting", "searching", "selecting")
 _log = logging.getLogger("pens.network.peer")
 
@@ -122,8 +122,8 @@ def _refusals(status: Status) -> Counter[str]:
 
 def trouble_of(status: Status, credentials: Credentials, now: float, today: datetime) -> str | None:
     """What a person should look at; None if all is well. `now`: on the event loop's clock."""
-    if now - status.seen > _STUCK_S:
-        return f"the event loop has been stuck for {now - status.seen:.0f} s: restart the peer"
+    if now - status.due > _STUCK_S:
+        return f"the event loop has been stuck for {now - status.due:.0f} s: restart the peer"
     own, revoked = credentials.identity, credentials.revoked
     if own.not_after <= today:
         return f"the certificate ended at {own.not_after:%Y-%m-%d %H:%M} UTC: have a new one issued, and restart"

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from pens.network.grpc_transport import GrpcTransport
+from pens.network import grpc_transport  # noqa: F401
 from pens.network.identity import ANY_MEMBER, Credentials
 from pens.network.transport import Address, MemberRecord, Verdict
 from pens.network.wire import HEADER, Header, decode_receipt, encode_header, encode_piece, encode_table
@@ -22,7 +22,6 @@ from pens.network.wire import HEADER, Header, decode_receipt, encode_header, enc
 import grpc  # isort: skip  # after grpc_transport, which prepares the environment
 from grpc import aio  # isort: skip
 
-assert GrpcTransport
 SERVICE = "/pens.v1.Member"
 _PIECE = 1 << 19
 
@@ -153,10 +152,8 @@ async def _dawdle(address: Address, credentials: Credentials) -> None:
 
 
 async def _write_a_byte(call: Any) -> None:
-    try:
+    with suppress(aio.AioRpcError, asyncio.InvalidStateError):
         await call.write(encode_piece(memoryview(b"x")))
-    except (aio.AioRpcError, asyncio.InvalidStateError):
-        pass
 
 
 TAKEN = Verdict.TAKEN.name

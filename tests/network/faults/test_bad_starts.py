@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
@@ -81,4 +80,4 @@ def test_a_full_disk_ends_a_peer_with_a_word_and_an_error(tmp_path: Path) -> Non
     assert "cannot be written" in peer.log
     assert "No space left" in peer.log
     assert "Traceback" not in peer.log
-    assert not [name for name in os.listdir(f"{peer.state}-kept") if name.startswith(".")]
+    assert not list(Path(f"{peer.state}-kept").glob(".*"))

@@ -1,4 +1,4 @@
-"""A network that is cut in two, with network namespaces and a cable between them: both halves train on, and it heals."""
+"""A network that is cut in two, by namespaces and a cable between them: both halves train on, and it heals."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_a_federation_outlives_a_hostile_member(tmp_path: Path) -> None:
         site.all_advance()
         attack_with_lies(site)
         site.all_advance()
-        attack_with_floods(site, 1000)
+        attack_with_floods(site, 600)
         attack_by_dawdling(site, 20)
         site.all_advance()
         for peer in site.peers:
