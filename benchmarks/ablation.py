@@ -27,9 +27,9 @@ def variants(settings: Settings) -> Mapping[str, tuple[Method, dict[str, Any]]]:
     return {
         "oracle": ("oracle", {}),
         "pens": ("pens", {}),
-        "+ groups": ("pens", {"neighbours_by": "groups"}),
+        "+ groups = pens+": ("pens+", {}),
         "+ fresh": ("pens", {"fresh": True}),
-        "+ groups + fresh = pens+": ("pens+", {}),
+        "+ groups + fresh": ("pens+", {"fresh": True}),
         "+ short step 1": ("pens", {"step1_rounds": short, "step1_samplings": -(-rounds * samplings // short)}),
         "+ scored on validation": ("pens", {"score_on": "val"}),
     }

@@ -47,6 +47,7 @@ scenarios = st.fixed_dictionaries(
         "accept": st.sampled_from(["neighbours", "anyone"]),
         "tested": st.sampled_from(["best", "last"]),
         "admit": st.booleans(),
+        "fresh": st.booleans(),
         "admission_trials": st.integers(1, 2),
         "wire": st.sampled_from(["fp32", "fp32", "fp16", "int8"]),
     }

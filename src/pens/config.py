@@ -24,7 +24,7 @@ Method = Literal["pens", "pens+", "random", "local", "oracle", "central"]
 METHODS: tuple[Method, ...] = get_args(Method)
 SELECTING: tuple[Method, ...] = ("pens", "pens+")
 """Those whose peers select their neighbours."""
-PENS_PLUS: Mapping[str, Any] = {"neighbours_by": "groups", "fresh": True}
+PENS_PLUS: Mapping[str, Any] = {"neighbours_by": "groups"}
 """What `pens+` changes of `pens` (docs/decisions/0019)."""
 WireForm = Literal["fp32", "fp16", "int8"]
 

@@ -72,8 +72,7 @@ class Search:
     samplings_per_round: int
     epochs: int
     fresh: bool = False
-    """Not in the paper: step 2 begins with the untrained model. Step 1 averages few models and trains each for long,
-    and what it did to the model costs more than it brings; what counts is whom it found."""
+    """Not in the paper: step 2 begins with the untrained model, as if step 1 had served to find neighbours alone."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pens.network.identity import Authority, Credentials, load_credentials
 from pens.network.transport import Address, MemberRecord, Parcel, Verdict
 
 LOOPBACK = Address("127.0.0.1", 0)
-QUICK = Limits(backoff_s=0.001, max_backoff_s=0.01, models_per_s=1e6, burst_models=10**6)
+QUICK = Limits(backoff_s=0.001, max_backoff_s=0.01, models_per_s=1e6, burst_models=10**6, gossip_per_s=1e6)
 
 
 def make_federation(folder: Path, *names: str) -> Authority:

@@ -69,7 +69,8 @@ class Cluster:
     ) -> Node:
         """A node, not started. `known`: it knows members 0, 1, … of a network whose members start in that order."""
         membership = Membership(record(me), self.seed, self.membership, [Address(HOST, 1)])
-        membership.merge([record(other) for other in range(known)], 0.0, speaker="")
+        for other in range(known):
+            membership.merge([record(other)], 0.0, speaker=record(other).name)
         reachable = Reachable()
         peer = Peer(PeerId(me), self.seed, build_plan(self.settings, self.method), reachable)
         learning = Learning(PeerId(me), self._learners(me), bench or self.bench(), "fp32", self._test(me))

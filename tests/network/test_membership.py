@@ -199,11 +199,30 @@ def test_the_table_is_bounded_and_keeps_those_who_are_alive() -> None:
     rules = replace(RULES, max_members=10)
     me = Membership(record(0), 0, rules)
     me.merge([record(1)], 0.0, "m1")
-    me.merge([record(m) for m in range(2, 500)], 100.0, "m499")
+    for m in range(2, 500):
+        me.merge([record(m)], 100.0, f"m{m}")
     assert len(me.members(100.0, "alive", "suspect", "dropped", "left")) == 10
     assert me.status("m1", 100.0) is None  # dropped by then, so it made way
-    me.merge([record(m) for m in range(500, 900)], 100.0, "m499")
     assert me.status("m2", 100.0) == "alive"
+    assert me.status("m499", 100.0) is None
+
+
+def test_invented_names_are_neither_believed_nor_repeated_and_hide_nobody() -> None:
+    """Member 3 tells member 0 of a hundred thousand names, and all the time; member 1 tells it of member 2."""
+    me = World(1).members[0]
+    me.merge([record(1)], 0.0, "m1")
+    met = None
+    for second in range(50):
+        invented = [MemberRecord(f"x{second}-{n}", place(1), 1, 0) for n in range(2000)]
+        me.merge([record(3, 1, second), *invented], second, "m3")
+        me.merge([record(1, 1, second), record(2)], second, "m1")
+        assert {r.name for r in me.records(second)} == {"m0", "m1", "m3"}
+        called = [t.name for t in me.tick(second)]
+        assert len(called) <= 2 * RULES.fanout + RULES.introductions
+        met = second if met is None and "m2" in called else met
+    assert met is not None
+    assert met < 10
+    assert sum(map(len, me._rumours.values())) <= 2 * RULES.rumours_of_member
 
 
 def test_forgotten_after_a_long_time() -> None:

@@ -1,5 +1,9 @@
 """The listening side: who calls is settled first, then what it may do, and only then are its bytes parsed.
 
+Every call is handed over when its metadata are there, also those with a single message: gRPC would otherwise wait for
+that message on its own, for ever and in a place where nobody counts, and a member that sends half of it, many times,
+would use up all calls.
+
 A model is announced in the metadata of its call, and judged before any of its pieces is read. The answer is written
 as soon as it is known, while the sender may still be writing; the stream is then read to its end and thrown away,
 within a few seconds, because a sender whose writes fail cannot see the answer.
@@ -61,8 +65,8 @@ class MemberService:
     def handlers(self) -> Any:
         """For gRPC. Requests stay bytes until the caller is known."""
         methods = {
-            "Introduce": grpc.unary_unary_rpc_method_handler(self._introduce),
-            "Exchange": grpc.unary_unary_rpc_method_handler(self._exchange),
+            "Introduce": grpc.stream_stream_rpc_method_handler(self._introduce),
+            "Exchange": grpc.stream_stream_rpc_method_handler(self._exchange),
             "Deliver": grpc.stream_stream_rpc_method_handler(self._deliver),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
@@ -107,18 +111,37 @@ class MemberService:
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls in progress")
             yield name
 
-    async def _introduce(self, _request: bytes, context: Any) -> bytes:
-        async with self._call(context):
-            return self._claim
-
-    async def _exchange(self, request: bytes, context: Any) -> bytes:
+    async def _introduce(self, _requests: Any, context: Any) -> None:
         async with self._call(context) as caller:
+            await self._check_rate(caller, context)
+            await context.write(self._claim)
+
+    async def _exchange(self, _requests: Any, context: Any) -> None:
+        async with self._call(context) as caller:
+            await self._check_rate(caller, context)
             try:
-                records = decode_table(request)
+                records = decode_table(await self._only_message(caller, context))
             except WireError as error:
                 self._note(context, "malformed", f"table of {caller}: {error}")
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            return encode_table(await self._inbox.gossip(caller, records))
+            await context.write(encode_table(await self._inbox.gossip(caller, records)))
+
+    async def _check_rate(self, caller: str, context: Any) -> None:
+        if not self._intake.may_gossip(caller):
+            self._note(context, "rate", f"{caller} calls too often")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls in a short time")
+
+    async def _only_message(self, caller: str, context: Any) -> bytes:
+        """Of a call with one message, which has to come soon."""
+        try:
+            async with asyncio.timeout(self._limits.call_s):
+                message = await context.read()
+        except TimeoutError:
+            self._note(context, "slow", f"{caller} did not send its message within {self._limits.call_s:g} s")
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not come")
+        if message is aio.EOF:
+            raise WireError("a call without a message")
+        return bytes(message)
 
     async def _deliver(self, _requests: Any, context: Any) -> None:
         async with self._call(context) as sender:
@@ -211,6 +234,9 @@ def server_options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.max_metadata_size", 8192),
         ("grpc.max_concurrent_streams", limits.calls_of_member),
         ("grpc.max_allowed_incoming_connections", limits.incoming_connections),
+        ("grpc.max_connection_idle_ms", int(1000 * limits.idle_s)),
+        ("grpc.max_connection_age_ms", int(1000 * limits.connection_s)),
+        ("grpc.max_connection_age_grace_ms", int(1000 * limits.transfer_s(limits.max_model_bytes))),
         ("grpc.per_message_decompression", 0),  # nobody compresses, and a small message could become a large one
         ("grpc.server_handshake_timeout_ms", int(1000 * limits.call_s)),
         ("grpc.keepalive_time_ms", int(1000 * limits.keepalive_s)),

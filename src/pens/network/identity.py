@@ -41,6 +41,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -129,16 +130,19 @@ def _dns_names(certificate: x509.Certificate) -> list[str]:
 class RevocationList:
     """The serial numbers that are no longer good; follows its file, and believes only what the authority signed.
 
-    A list that is forged, damaged, out of date or older than the one in use is refused: an error at the start, and a
-    line in the log later, when the list in use stays.
+    A list that is forged, damaged, out of date or older than one that was in use is refused: an error at the start, and
+    a line in the log later, when the list in use stays.
     """
 
-    def __init__(self, path: Path, authority_pem: bytes) -> None:
-        self.path = path
+    def __init__(self, path: Path, authority_pem: bytes, memory: Path | None = None) -> None:
+        """`memory`: a file that keeps the number of the newest list from one life of the process to the next."""
+        self.path, self._memory = path, memory
         self._authority = x509.load_pem_x509_certificate(authority_pem)
         self._seen: tuple[int, ...] | None = None
-        self._number = -1
+        self._number = self._remembered()
         self._serials: frozenset[int] = frozenset()
+        self.ends = datetime.max.replace(tzinfo=UTC)
+        """Until when the list in use is good."""
         self._read(self._look())
 
     def __contains__(self, serial: int) -> bool:
@@ -160,17 +164,44 @@ class RevocationList:
         except CertificateError as error:
             if self._seen != ():
                 _log.error("revocation list refused, the one before stays in use: %s", error)
-            self._seen = self._look() if self.path.exists() else ()
+            self._seen = self._look_if_there()
+
+    def _look_if_there(self) -> tuple[int, ...]:
+        try:
+            return self._look()
+        except CertificateError:
+            return ()
 
     def _read(self, seen: tuple[int, ...]) -> None:
-        number, serials = read_revocation_list(_read_file(self.path), self._authority, str(self.path))
-        if number < self._number:
-            raise CertificateError(f"{self.path}: list {number} is older than list {self._number}, which is in use")
-        self._number, self._serials, self._seen = number, serials, seen
+        found = read_revocation_list(_read_file(self.path), self._authority, str(self.path))
+        if found.number < self._number:
+            raise CertificateError(
+                f"{self.path}: list {found.number} is older than list {self._number}, which was in use: "
+                "get the newest one from the authority"
+            )
+        if self._memory and found.number > self._number:
+            _write(self._memory, b"%d\n" % found.number, 0o600)
+        self._number, self._serials, self._seen, self.ends = found.number, found.serials, seen, found.ends
+
+    def _remembered(self) -> int:
+        if self._memory is None or not self._memory.exists():
+            return -1
+        words = _read_file(self._memory).strip()
+        if not words.isdigit():
+            raise CertificateError(f"{self._memory}: not the number of a revocation list: delete it to go on")
+        return int(words)
 
 
-def read_revocation_list(data: bytes, authority: x509.Certificate, place: str) -> tuple[int, frozenset[int]]:
-    """The number of a list and the serial numbers in it, if the authority signed it and it is not out of date."""
+class Revocations(NamedTuple):
+    """What a revocation list says."""
+
+    number: int
+    serials: frozenset[int]
+    ends: datetime
+
+
+def read_revocation_list(data: bytes, authority: x509.Certificate, place: str) -> Revocations:
+    """What a list says, if the authority signed it and it is not out of date."""
     try:
         revoked = x509.load_pem_x509_crl(data)
         genuine = revoked.issuer == authority.subject and revoked.is_signature_valid(_public_key(authority))
@@ -183,7 +214,7 @@ def read_revocation_list(data: bytes, authority: x509.Certificate, place: str) -
         raise CertificateError(
             f"{place}: the revocation list ended at {revoked.next_update_utc}: get a new one from the authority"
         )
-    return number, frozenset(entry.serial_number for entry in revoked)
+    return Revocations(number, frozenset(entry.serial_number for entry in revoked), revoked.next_update_utc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +228,11 @@ class Credentials:
     revoked: RevocationList | None
 
 
-def load_credentials(folder: Path, revoked: Path | None = None) -> Credentials:
-    """A member's own files, checked; `revoked`: another place of the revocation list than the folder."""
+def load_credentials(folder: Path, revoked: Path | None = None, memory: Path | None = None) -> Credentials:
+    """A member's own files, checked; `revoked`: another place of the revocation list than the folder.
+
+    `memory`: a file that keeps a restart from believing an older list.
+    """
     paths = MemberFiles(folder)
     key_pem = _read_key(paths.key)
     certificate_pem, authority_pem = _read_file(paths.certificate), _read_file(paths.authority)
@@ -212,7 +246,7 @@ def load_credentials(folder: Path, revoked: Path | None = None) -> Credentials:
     identity = _identity(certificate)
     if identity.not_after <= datetime.now(UTC):
         raise CertificateError(f"{paths.certificate}: ended at {identity.not_after:%Y-%m-%d}: have a new one issued")
-    revocations = RevocationList(revoked or paths.revoked, authority_pem)
+    revocations = RevocationList(revoked or paths.revoked, authority_pem, memory)
     if identity.serial in revocations:
         raise CertificateError(f"{paths.certificate}: the certificate of {identity.name} has been revoked")
     return Credentials(identity, certificate_pem, key_pem, authority_pem, revocations)
@@ -309,14 +343,14 @@ class Authority:
         if not gone:
             known = ", ".join(sorted({entry.identity.name for entry in self.issued()})) or "none"
             raise CertificateError(f"no certificate was issued to {name!r}; names: {known}")
-        number, before = read_revocation_list(_read_file(self.revoked_file), certificate, str(self.revoked_file))
+        number, before, _ = read_revocation_list(_read_file(self.revoked_file), certificate, str(self.revoked_file))
         self._sign_revocations(certificate, key, number + 1, sorted(before | {identity.serial for identity in gone}))
         return gone
 
     def issued(self) -> list[Issued]:
         """All certificates that the authority made, by name."""
         certificate, _ = self._load()
-        _, revoked = read_revocation_list(_read_file(self.revoked_file), certificate, str(self.revoked_file))
+        _, revoked, _ = read_revocation_list(_read_file(self.revoked_file), certificate, str(self.revoked_file))
         found = [_identity(_certificate(_read_file(path), path)) for path in self._issued_folder.glob("*.pem")]
         found.sort(key=lambda identity: (identity.name, identity.not_after))
         return [Issued(identity, identity.serial in revoked) for identity in found]

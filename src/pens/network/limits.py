@@ -27,12 +27,20 @@ class Limits:
     """From one sender, in the long run …"""
     burst_models: int = 50
     """… and at once."""
+    gossip_per_s: float = 20.0
+    """Calls of one member that are no models, in the long run …"""
+    burst_gossip: int = 100
+    """… and at once."""
     calls: int = 256
     """In progress at the same time; those beyond are turned away. Of these …"""
     calls_of_member: int = 16
     """… one member may have so many."""
     incoming_connections: int = 512
     """Open at the same time, those included whose handshake is not over."""
+    idle_s: float = 300.0
+    """A connection without calls is closed after this time: a member that is revoked keeps none open."""
+    connection_s: float = 3600.0
+    """After this time a connection takes no new calls, and is made anew by whoever needs it."""
     call_s: float = 10.0
     """Deadline of a small call, and the time that a connection may take."""
     min_bytes_per_s: float = 128 << 10
@@ -87,6 +95,7 @@ class Intake:
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
         self._limits = limits
         self._rate = RateLimit(limits.models_per_s, limits.burst_models, clock)
+        self._gossip_rate = RateLimit(limits.gossip_per_s, limits.burst_gossip, clock)
         self._calls: Counter[str] = Counter()
         self._senders: set[str] = set()
         self.bytes_expected = 0
@@ -102,6 +111,10 @@ class Intake:
             self._calls[sender] -= 1
             if not self._calls[sender]:
                 del self._calls[sender]
+
+    def may_gossip(self, sender: str) -> bool:
+        """Whether a member has not called too often."""
+        return self._gossip_rate.take(sender)
 
     @contextmanager
     def turn(self, sender: str) -> Iterator[bool]:

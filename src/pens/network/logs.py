@@ -3,7 +3,8 @@
     {"time": "2031-05-01T09:30:00.123Z", "level": "INFO", "logger": "pens.network.node", "event": "joined", "peers": 3}
 
 Whoever can connect can cause lines: refused callers, members that are away. `Sparingly` keeps them from filling a disk:
-of records that differ in numbers alone, so many a minute are written, and the next one tells how many were not.
+of records that differ in numbers alone, so many a minute are written, and the next one tells how many were not. Who can
+choose words of a message cannot get around this: records made by one and the same line of code have a bound, too.
 
 A program that says `log.info("joined", extra={"peers": 3})` gets its fields as they are, flat. Nothing is configured
 on import: `logging_to` is called once, by the process that owns its logs.
@@ -79,10 +80,12 @@ class JsonLines(logging.Formatter):
 class Sparingly(logging.Filter):
     """Lets through some records a minute of each sort; what differs in numbers alone is one sort."""
 
-    def __init__(self, per_minute: int = 6) -> None:
+    def __init__(self, per_minute: int = 6, per_line: int = 60) -> None:
+        """`per_line`: likewise, of all that one line of code says."""
         super().__init__()
-        self._per_minute = per_minute
+        self._per_minute, self._per_line = per_minute, per_line
         self._sorts: OrderedDict[tuple[str, int, str], _Sort] = OrderedDict()
+        self._lines: dict[tuple[str, int], _Sort] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         key = record.name, record.levelno, re.sub(r"\d+", "0", record.getMessage())[:200]
@@ -90,14 +93,13 @@ class Sparingly(logging.Filter):
         self._sorts.move_to_end(key)
         if len(self._sorts) > _SORTS:
             self._sorts.popitem(last=False)
-        if record.created >= sort.begun + 60:
-            sort.begun, sort.written = record.created, 0
-        if sort.written == self._per_minute:
+        line = self._lines.setdefault((record.pathname, record.lineno), _Sort(record.created))
+        if not (sort.has_room(record.created, self._per_minute) and line.has_room(record.created, self._per_line)):
             sort.left_out += 1
             return False
         if sort.left_out:
             record.left_out, sort.left_out = sort.left_out, 0
-        sort.written += 1
+        sort.written, line.written = sort.written + 1, line.written + 1
         return True
 
 
@@ -108,6 +110,12 @@ class _Sort:
     begun: float
     written: int = 0
     left_out: int = 0
+
+    def has_room(self, now: float, per_minute: int) -> bool:
+        """For one more. Whichever way the clock jumps, a minute does not last for hours."""
+        if not self.begun <= now < self.begun + 60:
+            self.begun, self.written = now, 0
+        return self.written < per_minute
 
 
 class ReadableLines(logging.Formatter):

@@ -5,6 +5,8 @@ two records of a member and tell them on: whoever lives is soon heard of everywh
 has not been heard of for a while is suspected, and later dropped; nobody has to say so, each member finds out by
 itself. Dropped members are called now and then, so that a network that was cut in two grows together again.
 
+    (rumour) ── it answered, or called ──▶ alive
+
     alive ── suspect_s without news ──▶ suspect ── drop_s without news ──▶ dropped ── forget_s ──▶ (forgotten)
       ▲                                    │                                  │
       └────────────── news ────────────────┴──────────────────────────────────┘          left: said so itself
@@ -13,7 +15,10 @@ Which record is newer? The one of the higher incarnation, then of the higher hea
 so with a higher incarnation, whatever it counted before. A member that hears of itself something newer than it is, or
 that it has left, takes an incarnation above that: the truth overtakes the rumour.
 
-Members have certificates, but may lie. Nothing but a member's own words can make it leave: what it says of itself in a
+Members have certificates, but may lie. A name that somebody told is a rumour until its bearer has answered a call, or
+made one: whoever invents names does not fill the table, is not believed by anybody, and is not repeated. Rumours are
+kept by who told them, few of each, and those to be called are drawn evenly among the tellers: one with many lies cannot
+hide what others tell. Nothing but a member's own words can make it leave: what it says of itself in a
 call that it makes or answers (`speaker`) counts more than hearsay, and hearsay against somebody who has just spoken
 counts nothing. Numbers that jump beyond what a life can count to are lies. The table has a bound, and whoever is alive
 is never pushed out of it.
@@ -49,6 +54,10 @@ class MembershipRules:
     call_lost_every: int = 4
     """Each so many rounds a member that seems gone, or a bootstrap address, is called."""
     max_members: int = 1024
+    rumours_of_member: int = 64
+    """Names told by one member that wait to be called. Of all of them …"""
+    introductions: int = 2
+    """… so many are called in a round."""
 
 
 class Target(NamedTuple):
@@ -67,6 +76,11 @@ class _Entry:
     """When it said something itself."""
 
 
+class _Rumour(NamedTuple):
+    record: MemberRecord
+    told: float
+
+
 class Membership:
     """One member's table."""
 
@@ -75,6 +89,7 @@ class Membership:
         self._rules, self._bootstrap = rules, tuple(bootstrap)
         self._key, self._draws, self._rounds = rng.key(seed, "membership", me.name), 0, 0
         self._others: dict[str, _Entry] = {}
+        self._rumours: dict[str, dict[str, _Rumour]] = {}  # by teller, then by name
 
     @property
     def me(self) -> MemberRecord:
@@ -123,6 +138,17 @@ class Membership:
         targets = [Target(record.address, record.name) for record in self._some(there, self._rules.fanout)]
         if not there or self._rounds % self._rules.call_lost_every == 0:
             targets += self._some(self._lost(now), 1 if there else self._rules.fanout)
+        return targets + self._strangers()
+
+    def _strangers(self) -> list[Target]:
+        """Some of those that others told of. Each is called once; if it is there after all, it will be told again."""
+        targets = []
+        for teller in self._some(sorted(self._rumours), self._rules.introductions):
+            told = self._rumours[teller]
+            (name,) = self._some(sorted(told), 1)
+            targets.append(Target(told.pop(name).record.address, name))
+            if not told:
+                del self._rumours[teller]
         return targets
 
     def _lost(self, now: float) -> list[Target]:
@@ -134,6 +160,16 @@ class Membership:
         gone = [name for name, entry in self._others.items() if now - entry.heard >= self._rules.forget_s]
         for name in gone:
             del self._others[name]
+        for teller in list(self._rumours):
+            old = [n for n, rumour in self._rumours[teller].items() if now - rumour.told >= self._rules.drop_s]
+            for name in old:
+                self._forget_rumour(teller, name)
+
+    def _forget_rumour(self, teller: str, name: str) -> None:
+        told = self._rumours.get(teller, {})
+        told.pop(name, None)
+        if not told:
+            self._rumours.pop(teller, None)
 
     def _some(self, among: Sequence[Any], count: int) -> list[Any]:
         left = list(among)
@@ -154,8 +190,10 @@ class Membership:
                 continue
             if record.name == self._me.name:
                 self._refute(record)
+            elif record.name == speaker:
+                self._meet(record, now)
             else:
-                self._take(record, now, first_hand=record.name == speaker)
+                self._overhear(record, now, speaker)
         self.heard(speaker, now)
 
     def heard(self, name: str, now: float) -> None:
@@ -178,15 +216,26 @@ class Membership:
         if rumour and theirs - mine <= _MAX_JUMP:
             self._me = replace(self._me, incarnation=max(mine, theirs) + 1)
 
-    def _take(self, record: MemberRecord, now: float, first_hand: bool) -> None:
+    def _meet(self, record: MemberRecord, now: float) -> None:
+        """A member speaks of itself."""
+        for teller in list(self._rumours):
+            self._forget_rumour(teller, record.name)
+        if record.name in self._others or self._has_room(now):
+            self._others[record.name] = _Entry(record, now, now)
+
+    def _overhear(self, record: MemberRecord, now: float, speaker: str) -> None:
+        """A member speaks of another."""
         entry = self._others.get(record.name)
         if entry is None:
-            if self._has_room(now):
-                self._others[record.name] = _Entry(record, now, now if first_hand else now - self._rules.suspect_s)
-        elif first_hand:
-            entry.record, entry.heard, entry.spoke = record, now, now
+            self._keep_rumour(record, now, speaker)
         elif self._is_news(record, entry, now):
             entry.record, entry.heard = record, now
+
+    def _keep_rumour(self, record: MemberRecord, now: float, speaker: str) -> None:
+        told = self._rumours.get(speaker, {})
+        is_full = len(told) >= self._rules.rumours_of_member or len(self._others) >= self._rules.max_members
+        if not (record.left or is_full or record.name in told or speaker not in self._others):
+            self._rumours.setdefault(speaker, {})[record.name] = _Rumour(record, now)
 
     def _is_news(self, record: MemberRecord, entry: _Entry, now: float) -> bool:
         old = entry.record
@@ -234,8 +283,8 @@ class Membership:
         self._me = replace(self._me, incarnation=max(self._me.incarnation, state["incarnation"] + 1))
         for name, host, port, incarnation, heartbeat, finished in state["members"]:
             record = MemberRecord(name, Address(host, port), incarnation, heartbeat, finished=finished)
-            if is_plausible(record) and name != self._me.name:
-                self._take(record, now, first_hand=False)
+            if is_plausible(record) and name != self._me.name and self._has_room(now):
+                self._others[name] = _Entry(record, now, now - self._rules.suspect_s)
 
 
 def is_plausible(record: MemberRecord) -> bool:

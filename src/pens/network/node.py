@@ -26,7 +26,8 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, overload
 
@@ -34,7 +35,7 @@ from torch import Tensor
 
 from pens.curves import UpdateRecord
 from pens.engine.devices import peak_memory_bytes
-from pens.errors import PayloadError
+from pens.errors import PayloadError, RunDirError
 from pens.learners import Learners
 from pens.messages import (
     Action,
@@ -134,6 +135,10 @@ class Status:
     counts: Counts
     merged: int
     scored: int
+    refusals: Mapping[str, int]
+    """Calls and models that the transport turned away, by reason, in this life."""
+    seen: float
+    """When this was so, on the event loop's clock."""
 
 
 class Reachable(Sequence[PeerId]):
@@ -187,13 +192,14 @@ class Node:
         self._names: dict[PeerId, str] = {}
         self._jobs: deque[Job] = deque()
         self._judged = False  # strangers, since the last update
-        self._training = self._closing = False
+        self._training = self._closing = self._begun = False
         self._training_s = 0.0
         self._last_update: float | None = None
         self._something = asyncio.Event()  # to do, or to look at
         self._over = asyncio.Event()
+        self._fault: Exception | None = None
         self._wake: asyncio.TimerHandle | None = None
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: dict[Address, asyncio.Task[None]] = {}
         self._all_finished: float = math.inf  # since when
         self._born = 0.0
         self.status: Status | None = None
@@ -204,14 +210,17 @@ class Node:
     async def run(self, stop: asyncio.Event) -> None:
         """From start, or from where an earlier life ended, until told to stop or needed no more."""
         self._born = self._now
-        self._begin_membership(await self._transport.start(self))
+        address = await self._transport.start(self)
         learner = asyncio.create_task(self._learn())
         tasks = [learner, *(asyncio.create_task(c) for c in (self._gossip_on(), stop.wait(), self._over.wait()))]
         try:
+            self._begin_membership(address)
             self._begin()
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+            if self._fault:
+                raise self._fault
         finally:
             await self._end(learner, tasks)
 
@@ -220,17 +229,20 @@ class Node:
         if self._folder:
             known = self._folder.load_membership()
             if known:
-                self.membership.restore(known, self._now)
+                with _of_this_kind(self._folder):
+                    self.membership.restore(known, self._now)
             self._folder.save_membership(self.membership.state(self._now))
 
     def _begin(self) -> None:
         saved = self._folder.load() if self._folder else None
-        if saved:
-            self._restore(*saved)
+        if saved and self._folder:
+            with _of_this_kind(self._folder):
+                self._restore(*saved)
             _log.info("goes on", extra={"phase": self.peer.phase, "step": self._learning.current.version})
         else:
             self._handle(Start())
         self._past.lives += 1
+        self._begun = True
 
     async def _end(self, learner: asyncio.Task[None], tasks: Sequence[asyncio.Task[Any]]) -> None:
         """Finish the job in progress, save, and say goodbye."""
@@ -242,19 +254,24 @@ class Node:
             if task is not learner:
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        failed = not learner.cancelled() and learner.exception() is not None
-        if not failed and self.peer.phase != "starting":
-            await self._save(final=True)
-        await self._outbox.close()
-        await self._say_goodbye()
-        await self._transport.stop(_GRACE_S)
+        try:
+            if self._is_sound(learner) and self.peer.phase != "starting":
+                await self._save(final=True)
+        finally:
+            await self._outbox.close()
+            await self._say_goodbye()
+            await self._transport.stop(_GRACE_S)
+
+    def _is_sound(self, learner: asyncio.Task[None]) -> bool:
+        """Whether what is in memory may replace what is on disk."""
+        return self._begun and not self._fault and (learner.cancelled() or learner.exception() is None)
 
     async def _say_goodbye(self) -> None:
         self.membership.leave()
         others = self.membership.members(self._now, "alive")[:_CALLS]
         calls = [self._tell(Target(record.address, record.name)) for record in others]
         try:
-            await asyncio.wait_for(asyncio.gather(*calls, *self._calls), _LEAVING_S)
+            await asyncio.wait_for(asyncio.gather(*calls, *self._calls.values(), return_exceptions=True), _LEAVING_S)
         except TimeoutError:
             _log.info("left without an answer from everybody")
 
@@ -322,7 +339,16 @@ class Node:
 
     def _on_wake(self) -> None:
         if not self._closing:
-            self._handle(Wake())
+            self._handle_or_end(Wake())
+
+    def _handle_or_end(self, event: Event) -> None:
+        """For events that come from timers and transports, which would swallow an error: the node ends with it."""
+        try:
+            self._handle(event)
+        except Exception as error:
+            self._fault = self._fault or error
+            self._over.set()
+            raise
 
     def _tell_finished(self) -> None:
         if not self.membership.me.finished:
@@ -439,7 +465,7 @@ class Node:
         self.counts.bytes_in += len(parcel.payload)
         ref = ModelRef(owner, parcel.version)
         self._learning.hold(ref, row)
-        self._handle(Received(ref, parcel.answer))
+        self._handle_or_end(Received(ref, parcel.answer))
 
     async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
         """Somebody says what it knows, and asks for what we know."""
@@ -455,13 +481,18 @@ class Node:
     async def _gossip_on(self) -> None:
         while True:
             for target in self.membership.tick(self._now):
-                if len(self._calls) < _CALLS:
-                    call = asyncio.create_task(self._tell(target))
-                    self._calls.add(call)
-                    call.add_done_callback(self._calls.discard)
+                self._call(target)
             self._look_whether_over()
             self.status = self._now_status()
             await asyncio.sleep(self._rules.gossip_s)
+
+    def _call(self, target: Target) -> None:
+        """Gossip with somebody. Calls into the void last long: each address has one, and they leave room for others."""
+        is_there = target.name is not None and self.membership.status(target.name, self._now) == "alive"
+        if target.address not in self._calls and len(self._calls) < (_CALLS if is_there else _CALLS // 2):
+            call = asyncio.create_task(self._tell(target))
+            self._calls[target.address] = call
+            call.add_done_callback(lambda _: self._calls.pop(target.address))
 
     async def _tell(self, target: Target) -> None:
         records = self.membership.records(self._now)
@@ -501,6 +532,8 @@ class Node:
             counts=replace(self.counts),
             merged=self._learners.merges[self.peer.me].total(),
             scored=self._num_scored(),
+            refusals=dict(self._transport.traffic.refusals),
+            seen=self._now,
         )
 
     def _told(self, final: bool) -> dict[str, Any]:
@@ -580,3 +613,15 @@ class Node:
         if state["wake_in"] is not None:
             self._wake_after(state["wake_in"])
         self._something.set()
+
+
+@contextmanager
+def _of_this_kind(folder: PeerFolder) -> Iterator[None]:
+    """A state that was read whole, but is not what this peer would have written, is said to be so."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise RunDirError(
+            f"{folder.folder}: the state in it is not of these settings, or of another version of pens ({error!r}): "
+            "choose another state folder, or delete that one to begin anew"
+        ) from error

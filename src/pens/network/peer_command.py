@@ -8,6 +8,7 @@ import signal
 import time
 from collections import Counter
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -16,14 +17,16 @@ from pens import __version__
 from pens.errors import SettingsError
 from pens.network.assembly import build_node, load_holding
 from pens.network.grpc_transport import GrpcTransport, Limits, refusal_in
-from pens.network.identity import load_credentials, peer_id
+from pens.network.identity import Credentials, load_credentials, peer_id
 from pens.network.learning import ThreadBench
 from pens.network.logs import NativeLines, logging_to
 from pens.network.monitor import Monitor, Vitals
-from pens.network.node import Node
+from pens.network.node import Node, Status
 from pens.network.peer_config import PeerConfig, parse_address, read_peer_config
+from pens.network.state import held
 from pens.network.transport import Transport
 
+_STUCK_S = 60.0  # of an event loop that gossips every second or so
 _BEFORE_SELECTION = ("starting", "searching", "selecting")
 _log = logging.getLogger("pens.network.peer")
 
@@ -33,20 +36,32 @@ def run_peer(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = N
     config = read_peer_config(path, bootstrap, state)
     if config.peer.threads:
         torch.set_num_threads(config.peer.threads)
-    credentials = load_credentials(config.path(config.peer.certificates))
-    if credentials.identity.name != config.peer.name:
-        raise SettingsError(
-            f"peer.name = {config.peer.name!r}, but the certificate is that of {credentials.identity.name!r}"
-        )
+    state = config.path(config.peer.state)
+    with held(state):
+        credentials = load_credentials(config.path(config.peer.certificates), memory=state / "revocations")
+        if credentials.identity.name != config.peer.name:
+            raise SettingsError(
+                f"peer.name = {config.peer.name!r}, but the certificate is that of {credentials.identity.name!r}"
+            )
+        _log_and_live(config, credentials)
+
+
+def _log_and_live(config: PeerConfig, credentials: Credentials) -> None:
     limits = Limits(models_per_s=config.peer.models_per_s, burst_models=config.peer.burst_models)
     transport = GrpcTransport(credentials, parse_address(config.peer.listen), limits)
-    with logging_to(form=config.peer.log, level=config.peer.log_level, native=NativeLines(refusal_in)):
+
+    def handshake_refusal(line: str) -> str | None:
+        why = refusal_in(line)
+        transport.traffic.refusals["handshake"] += why is not None
+        return why
+
+    with logging_to(form=config.peer.log, level=config.peer.log_level, native=NativeLines(handshake_refusal)):
         _log.info("starts", extra={"peer": config.peer.name, "version": __version__})
-        asyncio.run(_live(config, transport))
+        asyncio.run(_live(config, transport, credentials))
         _log.info("ends", extra={"peer": config.peer.name})
 
 
-async def _live(config: PeerConfig, transport: Transport) -> None:
+async def _live(config: PeerConfig, transport: Transport, credentials: Credentials) -> None:
     holding = load_holding(config)
     bench = ThreadBench()
     stop = asyncio.Event()
@@ -56,7 +71,7 @@ async def _live(config: PeerConfig, transport: Transport) -> None:
         node = build_node(config, holding, transport, peer_id, bench)
         with ExitStack() as stack:
             if config.peer.metrics_port is not None:
-                stack.enter_context(Monitor(config.peer.metrics_port, lambda: vitals(node)))
+                stack.enter_context(Monitor(config.peer.metrics_port, lambda: vitals(node, credentials)))
             await node.run(stop)
     finally:
         bench.close()
@@ -70,11 +85,12 @@ def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
     signal.signal(number, signal.SIG_DFL)
 
 
-def vitals(node: Node) -> Vitals:
+def vitals(node: Node, credentials: Credentials) -> Vitals:
     """What the monitor tells; asked from its threads."""
     status = node.status
     if status is None:
         return Vitals(node.membership.me.name, __version__, "joining", 0)
+    trouble = trouble_of(status, credentials, time.monotonic(), datetime.now(UTC))
     counts = status.counts
     return Vitals(
         name=status.name,
@@ -89,8 +105,30 @@ def vitals(node: Node) -> Vitals:
         models_out=counts.sent,
         bytes_in=counts.bytes_in,
         bytes_out=counts.bytes_out,
-        refusals={"no neighbour": counts.refused, "malformed": counts.malformed, "not delivered": counts.failed},
+        refusals=_refusals(status),
         val_accuracy=status.val_accuracy,
         val_loss=status.val_loss,
         training_s=status.training_s,
+        trouble=trouble,
     )
+
+
+def _refusals(status: Status) -> Counter[str]:
+    counts = status.counts
+    refusals = Counter({"no neighbour": counts.refused, "malformed": counts.malformed, "not delivered": counts.failed})
+    refusals.update({reason: n for reason, n in status.refusals.items() if reason != "refused"})  # by the node: above
+    return refusals
+
+
+def trouble_of(status: Status, credentials: Credentials, now: float, today: datetime) -> str | None:
+    """What a person should look at; None if all is well. `now`: on the event loop's clock."""
+    if now - status.seen > _STUCK_S:
+        return f"the event loop has been stuck for {now - status.seen:.0f} s: restart the peer"
+    own, revoked = credentials.identity, credentials.revoked
+    if own.not_after <= today:
+        return f"the certificate ended at {own.not_after:%Y-%m-%d %H:%M} UTC: have a new one issued, and restart"
+    if revoked is not None and own.serial in revoked:
+        return "the certificate has been revoked: ask the federation's authority"
+    if revoked is not None and revoked.ends <= today:
+        return f"the revocation list ended at {revoked.ends:%Y-%m-%d %H:%M} UTC: get a new one from the authority"
+    return None

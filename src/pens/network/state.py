@@ -1,5 +1,7 @@
 """What a real peer leaves on disk: the state that a restart needs, and the records that tell what it did.
 
+    DIR/lock                     held by the process that lives here
+    DIR/revocations              number of the newest revocation list that was in use
     DIR/membership.json          its incarnation, and where others were; written when it starts and after every update
     DIR/checkpoint.safetensors   the whole state, after every update: one file, replaced at once
     DIR/peer.json                who it is: name, number, settings, sizes of its data
@@ -15,8 +17,11 @@ are whole at any moment, too, but a power cut may cost the last ones.
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +50,32 @@ class Records:
     history: Mapping[str, Array]
     comparisons: Mapping[str, Array] | None
     models: Mapping[str, Tensor]
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """The folder is this process's while the block lasts, however the process ends; an error if it is another's."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise RunDirError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    try:
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunDirError(
+            f"{folder}: another process lives in this state folder: stop it, or give this peer a folder of its own"
+        ) from None
+    except OSError as error:
+        raise RunDirError(f"{folder}: cannot be locked: {error.strerror or error}") from None
 
 
 class PeerFolder:

@@ -21,6 +21,7 @@ from pens.network.transport import Address, MemberRecord, Verdict
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _MAX_SERIAL_BYTES = 20
+_MAX_RECORDS = 2048  # in a table: twice as many as a member keeps
 HEADER = "pens-header-bin"
 _PAYLOAD_TAG = bytes([wire_pb2.Piece.PAYLOAD_FIELD_NUMBER << 3 | 2])  # 2: a size and that many bytes
 _VERDICTS = {
@@ -69,7 +70,10 @@ def encode_table(records: Iterable[MemberRecord]) -> bytes:
 
 def decode_table(data: bytes) -> tuple[MemberRecord, ...]:
     """A membership table from bytes; its lines are well-formed, not necessarily true."""
-    return tuple(_record(line) for line in parse(wire_pb2.Table(), data).records)
+    lines = parse(wire_pb2.Table(), data).records
+    if len(lines) > _MAX_RECORDS:
+        raise WireError(f"a table of {len(lines)} records: at most {_MAX_RECORDS}")
+    return tuple(_record(line) for line in lines)
 
 
 def _record(line: wire_pb2.Record) -> MemberRecord:
