@@ -174,8 +174,8 @@ def up_command(
         name = f"up-{Path(wish.settings).stem}-{datetime.now():%Y%m%d-%H%M%S}"
         federation, lowered = make_federation(out or Path("runs") / name, wish)
     if lowered:
-        console.print(f"to fit {len(federation.members)} peers: {lowered}", markup=False, soft_wrap=True)
-    console.print(estimate_words(federation), markup=False, soft_wrap=True)
+        console.print(f"to fit {len(federation.members)} peers: {lowered}", markup=False)
+    console.print(estimate_words(federation), markup=False)
     place = shlex.quote(str(federation.folder))
     try:
         dead = run_federation(federation, console)
