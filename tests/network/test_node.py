@@ -67,7 +67,7 @@ def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: M
     federation = rotated_federation(tiny_dataset(), settings_.scenario, seed)
     simulated, real = Log(), Log()
     simulator = run(simulation(settings_, method, seed=seed, federation=federation, log=simulated))
-    cluster = Cluster(settings_, method, federation, seed, MemoryNetwork(settings_.timing.latency))
+    cluster = Cluster(settings_, method, federation, seed, MemoryNetwork(settings_.timing.latency, posts=True))
     everybody = len(federation.peers)
     nodes = [cluster.node(p, known=everybody, trace=real, rules=NodeRules(wait_for=5)) for p in range(everybody)]
     run_virtually(run_until(nodes, simulator.now + 1e-6))

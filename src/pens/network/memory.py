@@ -2,6 +2,9 @@
 
 Names are believed, as certificates make them elsewhere. A message takes `latency_s` of the event loop's time, whichever
 clock that has. Links can be cut, and members vanish without a word.
+
+A sender waits until it hears what became of a model, and sends the next one to that member then. With `posts` it does
+not, and a link carries several models at once, as the simulator's do.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ HOST = "memory"
 class MemoryNetwork:
     """What the transports of one network have in common."""
 
-    def __init__(self, latency_s: float = 0.0) -> None:
-        self.latency_s = latency_s
+    def __init__(self, latency_s: float = 0.0, posts: bool = False) -> None:
+        self.latency_s, self.posts = latency_s, posts
         self._inboxes: dict[int, tuple[str, Inbox]] = {}
         self._ports = 0
         self._cut: set[frozenset[str]] = set()
@@ -62,6 +65,7 @@ class MemoryTransport:
     def __init__(self, network: MemoryNetwork, name: str) -> None:
         self._network, self._name = network, name
         self._port = 0
+        self._posted: set[asyncio.Task[Verdict]] = set()
         self.traffic = Traffic()
 
     async def start(self, inbox: Inbox) -> Address:
@@ -71,6 +75,15 @@ class MemoryTransport:
 
     async def send_model(self, to: MemberRecord, parcel: Parcel) -> Verdict:
         """Deliver a model."""
+        if not self._network.posts:
+            return await self._deliver(to, parcel)
+        self._network.reach(self._name, to.address, to.name)
+        delivery = asyncio.create_task(self._deliver(to, parcel))
+        self._posted.add(delivery)
+        delivery.add_done_callback(self._posted.discard)
+        return Verdict.TAKEN
+
+    async def _deliver(self, to: MemberRecord, parcel: Parcel) -> Verdict:
         await self._travel()
         _, inbox = self._network.reach(self._name, to.address, to.name)
         verdict = inbox.wants(self._name, len(parcel.payload))
@@ -90,6 +103,9 @@ class MemoryTransport:
     async def stop(self, grace_s: float) -> None:
         """Listen no longer."""
         self._network.vanish(self._port)
+        for delivery in self._posted:
+            delivery.cancel()
+        await asyncio.gather(*self._posted, return_exceptions=True)
 
     async def _travel(self) -> None:
         if self._network.latency_s:
