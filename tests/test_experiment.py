@@ -15,7 +15,7 @@ from torch import nn
 import pens
 from pens import experiment
 from pens.calls import Evaluate, Workshop
-from pens.config import METHODS, Method
+from pens.config import METHODS, SELECTING, Method
 from pens.data.scenarios import PeerData, rotated_federation
 from pens.engine.training import Engine, Evaluation
 from pens.errors import Interrupted, NetworkError, NotEnoughData, RunDirError, SettingsError
@@ -67,7 +67,7 @@ def test_every_method_gives_typed_results() -> None:
         assert 0 <= row.accuracy.mean <= 1
         assert row.accuracy.half_width is not None
         assert row.worst_tenth.mean <= row.accuracy.mean
-        assert (row.precision is not None) == (row.method == "pens")
+        assert (row.precision is not None) == (row.method in SELECTING)
     run = result.of("pens")[0]
     assert run.accuracy.shape == (6,)
     assert run.communication.model_bytes == 4 * sum(p.numel() for p in TinyNet().parameters())
@@ -389,7 +389,7 @@ def test_every_comparison_and_every_model_received_is_on_record(schedule: str) -
             assert received[-1] <= total[peer]
             if schedule == "rounds":
                 assert received[-1] == total[peer]
-        if run.method != "pens":
+        if run.method not in SELECTING:
             assert run.comparisons is None
             continue
         counts = run.comparisons

@@ -18,12 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from pens.messages import PeerId
 
-Array = npt.NDArray[Any]
 _EM_STEPS = 200
 
 _TRIALS_KEPT = 64
@@ -146,29 +142,60 @@ def upper_group(selected: Sequence[int], compared: Sequence[int]) -> list[bool]:
 
     All are in where one group explains the counts as well (Bayesian information criterion): then there is one kind.
     """
-    hits, trials = np.array(selected, float), np.array(compared, float)
-    if not hits.any():
-        return [False] * len(hits)
-    rates = hits / trials
-    upper = np.where(rates > hits.sum() / trials.sum(), 0.95, 0.05)  # the probability of being in it
+    counts = list(zip(selected, compared, strict=True))
+    if not any(selected):
+        return [False] * len(counts)
+    line = _best_line(counts)
+    upper = [0.95 if hits / trials >= line else 0.05 for hits, trials in counts]  # the probability of being in it
     for _ in range(_EM_STEPS):
-        size = float(np.clip(upper.mean(), 1e-3, 1 - 1e-3))
-        often = np.log(size) + _log_likelihood(hits, trials, upper)
-        seldom = np.log(1 - size) + _log_likelihood(hits, trials, 1 - upper)
-        before, upper = upper, 1 / (1 + np.exp(np.clip(seldom - often, -50, 50)))
-        if np.abs(upper - before).max() < 1e-6:
+        size = min(max(sum(upper) / len(upper), 1e-3), 1 - 1e-3)
+        often = _log_likelihoods(counts, upper, size)
+        seldom = _log_likelihoods(counts, [1 - is_in for is_in in upper], 1 - size)
+        before, upper = upper, [_share(a, b) for a, b in zip(often, seldom, strict=True)]
+        if max(abs(new - old) for new, old in zip(upper, before, strict=True)) < 1e-6:
             break
-    two, one = np.logaddexp(often, seldom).sum(), _log_likelihood(hits, trials, np.ones(len(hits))).sum()
-    if two - one <= np.log(len(hits)):  # two more parameters, each worth half the logarithm of the number of peers
-        return [True] * len(hits)
-    return [bool(is_in) for is_in in upper > 0.5]
+    two = math.fsum(max(a, b) + math.log1p(math.exp(-abs(a - b))) for a, b in zip(often, seldom, strict=True))
+    one = math.fsum(_log_likelihoods(counts, [1.0] * len(counts), 1.0))
+    if two - one <= math.log(len(counts)):  # two more parameters, each worth half the logarithm of the number of peers
+        return [True] * len(counts)
+    return [is_in > 0.5 for is_in in upper]
 
 
-def _log_likelihood(hits: Array, trials: Array, weights: Array) -> Array:
-    """Of each peer's counts, with the probability that fits the weighted peers best; binomial coefficients left out."""
-    rate = (weights @ hits + 0.5) / (weights @ trials + 1)
-    found: Array = hits * np.log(rate) + (trials - hits) * np.log1p(-rate)
-    return found
+def _best_line(counts: Sequence[tuple[int, int]]) -> float:
+    """The rate at which to cut the peers in two so that two probabilities explain them best: where to begin."""
+    by_rate = sorted((hits / trials, hits, trials) for hits, trials in counts)
+    all_hits, all_trials = sum(hits for _, hits, _ in by_rate), sum(trials for _, _, trials in by_rate)
+    below_hits = below_trials = 0
+    best, line = -math.inf, by_rate[0][0]
+    for place, (rate, hits, trials) in enumerate(by_rate):
+        if place and rate > by_rate[place - 1][0]:
+            found = _at_own_rate(below_hits, below_trials) + _at_own_rate(
+                all_hits - below_hits, all_trials - below_trials
+            )
+            best, line = max((best, line), (found, rate))
+        below_hits, below_trials = below_hits + hits, below_trials + trials
+    return line
+
+
+def _at_own_rate(hits: int, trials: int) -> float:
+    """The logarithm of the probability of such counts, at their own rate."""
+    rate = (hits + 0.5) / (trials + 1)
+    return hits * math.log(rate) + (trials - hits) * math.log1p(-rate)
+
+
+def _log_likelihoods(counts: Sequence[tuple[int, int]], weights: Sequence[float], size: float) -> list[float]:
+    """Of each peer's counts in a group of this size, with the probability that fits the weighted peers best; binomial
+    coefficients left out."""
+    hits = math.fsum(weight * hits for weight, (hits, _) in zip(weights, counts, strict=True))
+    trials = math.fsum(weight * trials for weight, (_, trials) in zip(weights, counts, strict=True))
+    rate = (hits + 0.5) / (trials + 1)
+    if_hit, if_not, prior = math.log(rate), math.log1p(-rate), math.log(size)
+    return [prior + hits * if_hit + (trials - hits) * if_not for hits, trials in counts]
+
+
+def _share(a: float, b: float) -> float:
+    """Of a in the sum of both, given their logarithms."""
+    return 1 / (1 + math.exp(min(max(b - a, -50.0), 50.0)))
 
 
 def more_than_expected(selected: Any, compared: Any, samplings: Any, rule: SelectionRule) -> Any:
