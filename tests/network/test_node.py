@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 from collections import Counter
 from pathlib import Path
 
@@ -238,7 +239,7 @@ def test_a_peer_that_fails_ends_its_node_and_what_is_on_disk_stays(tmp_path: Pat
         raise ZeroDivisionError(event)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(asyncio.base_events.logger, "error", lambda *_, **__: None)  # the loop tells of it, too
+        patch.setattr(logging.getLogger("asyncio"), "error", lambda *_, **__: None)  # the loop tells of it, too
         run_virtually(live())
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == whole[0]
 
