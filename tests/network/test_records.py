@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,6 +19,8 @@ import pens
 from pens.cli import main
 from pens.config import Settings
 from pens.errors import RunDirError
+from pens.files import replace_file
+from pens.network import records
 from pens.network.records import COUNTS, compose
 from pens.report.study import read_studies
 from pens.results import RunResult, summarise
@@ -221,3 +224,25 @@ def test_a_composed_run_cannot_be_resumed(simulated: RunResult, tmp_path: Path) 
 
 def change(path: Path, **values: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_table_that_is_replaced_while_it_is_read_is_one_or_the_other(tmp_path: Path) -> None:
+    path, sizes, over = tmp_path / "history.parquet", (3, 4000), threading.Event()
+
+    def write(size: int) -> None:
+        table = pa.table({"x": np.random.default_rng(size).random(size)})
+        replace_file(path, lambda p: pq.write_table(table, p), durable=False)
+
+    def go_on_writing() -> None:
+        while not over.is_set():
+            for size in sizes:
+                write(size)
+
+    write(3)
+    writer = threading.Thread(target=go_on_writing)
+    writer.start()
+    try:
+        assert {len(records._read_table(path)["x"]) for _ in range(300)} <= set(sizes)
+    finally:
+        over.set()
+        writer.join()

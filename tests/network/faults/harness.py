@@ -29,7 +29,7 @@ from pens.network.state import PeerFolder
 from pens.network.transport import Address
 
 HOST = "127.0.0.1"
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 CONFIG = """
 preset = "digits"
 [peer]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.network.faults.harness import RealPeer, Site, running, wait_until
 
 
 def history(peer: RealPeer) -> list[dict[str, Any]]:
-    return list(pq.read_table(peer.state / "history.parquet").to_pylist())
+    return list(pq.read_table(BytesIO((peer.state / "history.parquet").read_bytes())).to_pylist())
 
 
 def assert_goes_on(before: dict[str, Any], after: dict[str, Any]) -> None:
