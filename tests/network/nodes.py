@@ -21,7 +21,8 @@ from pens.messages import PeerId
 from pens.network.learning import Bench, Learning
 from pens.network.membership import Membership, MembershipRules
 from pens.network.memory import HOST, MemoryNetwork
-from pens.network.node import Node, NodeRules, Reachable, Trace
+from pens.network.node import Node, NodeRules, Trace
+from pens.network.reachable import Reachable
 from pens.network.state import PeerFolder
 from pens.network.transport import Address, MemberRecord
 from pens.peer import Peer

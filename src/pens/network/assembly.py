@@ -23,8 +23,9 @@ from pens.messages import PeerId
 from pens.nets import net_factory
 from pens.network.learning import Bench, Learning
 from pens.network.membership import Membership, MembershipRules
-from pens.network.node import Node, NodeRules, Reachable
+from pens.network.node import Node, NodeRules
 from pens.network.peer_config import PeerConfig, load_object, parse_address
+from pens.network.reachable import Reachable
 from pens.network.state import PeerFolder
 from pens.network.transport import MemberRecord, Transport
 from pens.peer import Peer

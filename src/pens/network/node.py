@@ -26,10 +26,10 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any, overload
+from typing import Any
 
 from torch import Tensor
 
@@ -57,11 +57,14 @@ from pens.messages import (
     Wake,
     WakeAfter,
 )
+from pens.network.gossiper import Gossiper
 from pens.network.learning import Learning
-from pens.network.membership import Membership, Target
+from pens.network.membership import Membership
 from pens.network.outbox import Outbox
 from pens.network.past import Past, compose_records
+from pens.network.reachable import Reachable
 from pens.network.state import Job, PeerFolder, decode_job, encode_job
+from pens.network.status import Counts, Status
 from pens.network.transport import Address, MemberRecord, Parcel, Transport, TransportError, Verdict
 from pens.peer import Peer
 from pens.policies import SelectionRule, admitted, choose_neighbours
@@ -69,8 +72,6 @@ from pens.policies import SelectionRule, admitted, choose_neighbours
 Trace = Callable[[float, PeerId, Event, list[Action]], None]
 
 _LARGE_PAYLOAD = 4 << 20  # bytes; such a payload is read beside the event loop
-_CALLS = 16  # of gossip in progress
-_LEAVING_S = 2.0
 _GRACE_S = 1.0
 _log = logging.getLogger("pens.network.node")
 
@@ -90,81 +91,6 @@ class NodeRules:
     """Received models that wait to be used; with more of them, senders hear BUSY."""
     outgoing: int = 2
     """Models that wait to be sent to one member."""
-
-
-@dataclass
-class Counts:
-    """Models, but for the bytes."""
-
-    sent: int = 0
-    received: int = 0
-    refused: int = 0
-    """From senders that are no neighbours."""
-    malformed: int = 0
-    """Payloads that were no model of this network's kind."""
-    failed: int = 0
-    """Not delivered: the receiver could not be reached, was busy or would not have it."""
-    bytes_in: int = 0
-    bytes_out: int = 0
-
-
-@dataclass(frozen=True)
-class Status:
-    """What a node is doing, for those who watch it."""
-
-    name: str
-    phase: str
-    updates: int
-    """In this phase."""
-    version: int
-    """Of its model."""
-    done: bool
-    """It has done its updates, or stopped early."""
-    training: bool
-    """A job is in progress."""
-    neighbours: tuple[str, ...]
-    members: Mapping[str, str]
-    """Others, and what is thought of them."""
-    val_accuracy: float | None
-    val_loss: float | None
-    last_update: float | None
-    """When the last update was complete, on the event loop's clock; None before the first of this life."""
-    training_s: float
-    """Spent in jobs, in this life."""
-    accuracy: float | None
-    counts: Counts
-    merged: int
-    scored: int
-    refusals: Mapping[str, int]
-    """Calls and models that the transport turned away, by reason, in this life."""
-    due: float
-    """When this will be told anew, on the event loop's clock."""
-
-
-class Reachable(Sequence[PeerId]):
-    """Those who are there, in ascending order: a view that its owner keeps up to date."""
-
-    def __init__(self) -> None:
-        self.ids: tuple[PeerId, ...] = ()
-        self._set: frozenset[PeerId] = frozenset()
-
-    def become(self, ids: Sequence[PeerId]) -> None:
-        """From now on, these."""
-        self.ids = tuple(sorted(ids))
-        self._set = frozenset(ids)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @overload
-    def __getitem__(self, index: int) -> PeerId: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[PeerId, ...]: ...
-    def __getitem__(self, index: int | slice) -> PeerId | tuple[PeerId, ...]:
-        return self.ids[index]
-
-    def __contains__(self, peer: object) -> bool:
-        return peer in self._set
 
 
 class Node:
@@ -188,6 +114,7 @@ class Node:
         self.membership, self._transport, self._number = membership, transport, number
         self._rules, self._folder, self._advertise, self._trace = rules, folder, advertise, trace
         self.counts, self._past = Counts(), Past()
+        self._gossiper = Gossiper(membership, transport, self._on_news)
         self._outbox = Outbox(transport, membership.find, self._on_sent, rules.outgoing)
         self._names: dict[PeerId, str] = {}
         self._jobs: deque[Job] = deque()
@@ -199,7 +126,6 @@ class Node:
         self._over = asyncio.Event()
         self._fault: Exception | None = None
         self._wake: asyncio.TimerHandle | None = None
-        self._calls: dict[Address, asyncio.Task[None]] = {}
         self._all_finished: float = math.inf  # since when
         self._born = 0.0
         self.status: Status | None = None
@@ -259,21 +185,12 @@ class Node:
                 await self._save(final=True)
         finally:
             await self._outbox.close()
-            await self._say_goodbye()
+            await self._gossiper.say_goodbye()
             await self._transport.stop(_GRACE_S)
 
     def _is_sound(self, learner: asyncio.Task[None]) -> bool:
         """Whether what is in memory may replace what is on disk."""
         return self._begun and not self._fault and (learner.cancelled() or learner.exception() is None)
-
-    async def _say_goodbye(self) -> None:
-        self.membership.leave()
-        others = self.membership.members(self._now, "alive")[:_CALLS]
-        calls = [self._tell(Target(record.address, record.name)) for record in others]
-        try:
-            await asyncio.wait_for(asyncio.gather(*calls, *self._calls.values(), return_exceptions=True), _LEAVING_S)
-        except TimeoutError:
-            _log.info("left without an answer from everybody")
 
     @property
     def _now(self) -> float:
@@ -366,6 +283,9 @@ class Node:
                 self._training, self._training_s = False, self._training_s + self._now - begun
             else:
                 await self._wait_for_something()
+
+    def _on_news(self) -> None:
+        self._something.set()
 
     async def _wait_for_something(self) -> None:
         self._something.clear()
@@ -469,39 +389,17 @@ class Node:
 
     async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
         """Somebody says what it knows, and asks for what we know."""
-        self._hear(sender, records)
+        self._gossiper.hear(sender, records)
         return self.membership.records(self._now)
-
-    def _hear(self, speaker: str, records: Sequence[MemberRecord]) -> None:
-        self.membership.merge(records, self._now, speaker)
-        self._something.set()
 
     # --- gossip -------------------------------------------------------------------------------------------------------
 
     async def _gossip_on(self) -> None:
         while True:
-            for target in self.membership.tick(self._now):
-                self._call(target)
+            self._gossiper.call()
             self._look_whether_over()
             self.status = self._now_status()
             await asyncio.sleep(self._rules.gossip_s)
-
-    def _call(self, target: Target) -> None:
-        """Gossip with somebody. Calls into the void last long: each address has one, and they leave room for others."""
-        is_there = target.name is not None and self.membership.status(target.name, self._now) == "alive"
-        if target.address not in self._calls and len(self._calls) < (_CALLS if is_there else _CALLS // 2):
-            call = asyncio.create_task(self._tell(target))
-            self._calls[target.address] = call
-            call.add_done_callback(lambda _: self._calls.pop(target.address))
-
-    async def _tell(self, target: Target) -> None:
-        records = self.membership.records(self._now)
-        try:
-            answer = await self._transport.gossip(target.address, target.name, records)
-        except TransportError as error:
-            _log.debug("no gossip", extra={"member": target.name, "at": str(target.address), "why": str(error)})
-        else:
-            self._hear(answer.name, answer.records)
 
     def _look_whether_over(self) -> None:
         """Whether everybody has finished, and that for long enough."""

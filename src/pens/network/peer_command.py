@@ -21,9 +21,10 @@ from pens.network.identity import Credentials, load_credentials, peer_id
 from pens.network.learning import ThreadBench
 from pens.network.logs import NativeLines, logging_to
 from pens.network.monitor import Monitor, Vitals
-from pens.network.node import Node, Status
+from pens.network.node import Node
 from pens.network.peer_config import PeerConfig, parse_address, read_peer_config
 from pens.network.state import held
+from pens.network.status import Status
 from pens.network.transport import Transport
 
 _STUCK_S = 60.0

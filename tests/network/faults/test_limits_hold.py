@@ -17,8 +17,8 @@ import pytest
 
 from pens.network.identity import Authority, load_credentials
 from pens.network.logs import Sparingly
-from pens.network.node import Counts, Status
 from pens.network.peer_command import trouble_of
+from pens.network.status import Counts, Status
 from pens.network.transport import TransportError
 from tests.network.faults.hostile import SERVICE, channel_to, tell
 from tests.network.federations import QUICK, credentials, make_federation, running
