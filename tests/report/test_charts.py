@@ -27,7 +27,7 @@ def test_a_scale_is_straight_and_its_ticks_are_round() -> None:
     assert (scale(0), scale(25), scale(50)) == (100, 50, 0)
     assert scale.ticks() == [0, 10, 20, 30, 40, 50]
     assert scale_over(3, 3, 0, 1).low < 3 < scale_over(3, 3, 0, 1).high
-    assert [tick_label(t) for t in (-5.0, 0.25, 20.0, 1500.0)] == ["−5", "0.25", "20", "1,500"]
+    assert [tick_label(t) for t in (-5.0, 0.25, 20.0, 219 * 0.4, 1500.0)] == ["−5", "0.25", "20", "87.6", "1,500"]
 
 
 @given(st.lists(st.floats(0, 100), max_size=6))

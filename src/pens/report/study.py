@@ -63,7 +63,10 @@ def read_studies(folders: Sequence[Path]) -> list[Study]:
         record, runs = directory.read(), tuple(directory.results())
         for run in runs:
             _check(folder, run, len(runs[0].kinds))
-        studies.append(Study(_unique(place.name, studies), folder, record, runs))
+        name = (
+            place.parent.name if record.real_peers and place.name == "run" else place.name
+        )  # `pens up` has one in DIR
+        studies.append(Study(_unique(name, studies), folder, record, runs))
     if not any(study.runs for study in studies):
         names = ", ".join(str(folder) for folder in folders)
         raise RunDirError(f"{names}: no run is complete yet, so there is nothing to report: pens run --resume DIR")

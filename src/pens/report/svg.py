@@ -152,8 +152,8 @@ def scale_over(low: float, high: float, start: float, end: float, about: int = 5
 
 
 def tick_label(value: float) -> str:
-    """0.25, 20, 1,500"""
-    text = f"{value:,.0f}" if abs(value) >= 10 or value == round(value) else f"{value:g}"
+    """0.25, 20, 87.5, 1,500"""
+    text = f"{value:,.0f}" if math.isclose(value, round(value), abs_tol=1e-9) else f"{value:g}"
     return text.replace("-", "−")
 
 
