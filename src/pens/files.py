@@ -1,10 +1,12 @@
-"""Files that are whole at any moment: written beside their place, and then moved there."""
+"""Files that are whole at any moment: written beside their place, and then moved there; JSON objects among them."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import safetensors
@@ -28,6 +30,23 @@ def replace_file(path: Path, write: Callable[[Path], object], *, durable: bool =
         raise RunDirError(f"{path}: cannot be written: {error}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> None:
+    """One JSON object, for people to read, too."""
+    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    replace_file(path, lambda p: p.write_text(text, encoding="utf-8"), durable=durable)
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """The same again; `remedy`: what to do where it is damaged, as the end of a sentence."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict):
+            raise ValueError("not a JSON object")
+    except (OSError, ValueError) as error:
+        raise RunDirError(f"{path}: cannot be read: {error}{remedy}") from None
+    return data
 
 
 def _sync(path: Path) -> None:

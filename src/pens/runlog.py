@@ -33,7 +33,7 @@ from torch import Tensor
 
 from pens.config import METHODS, Method, Settings, parse_methods, parse_settings
 from pens.errors import PensError, RunDirError
-from pens.files import replace_file
+from pens.files import read_json, replace_file, write_json
 from pens.metrics import Agreement
 from pens.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 
@@ -106,7 +106,7 @@ class ExperimentDir:
             raise RunDirError(f"{self.folder} {what}: choose another --out{remedy}")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _write_json(self._record_file, record.to_json())
+            write_json(self._record_file, record.to_json())
         except OSError as error:
             raise RunDirError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
 
@@ -115,13 +115,13 @@ class ExperimentDir:
         old = self.read()
         methods = tuple(dict.fromkeys((*old.methods, *record.methods)))
         seeds = tuple(dict.fromkeys((*old.seeds, *record.seeds)))
-        _write_json(self._record_file, replace(record, methods=methods, seeds=seeds).to_json())
+        write_json(self._record_file, replace(record, methods=methods, seeds=seeds).to_json())
 
     def read(self) -> ExperimentRecord:
         """What the folder's experiment is."""
         if not self._record_file.is_file():
             raise RunDirError(f"{self.folder} holds no run: there is no {self._record_file.name} in it")
-        data = _read_json(self._record_file)
+        data = read_json(self._record_file, _anew(self._record_file))
         try:
             return ExperimentRecord.from_json(data)
         except (KeyError, TypeError, PensError) as error:
@@ -201,12 +201,12 @@ class RunDir:
             _write_table(self._comparisons, result.comparisons)
         models = {name: t.detach().cpu().contiguous() for name, t in result.models.items()}
         replace_file(self.folder / "models.safetensors", lambda path: save_file(models, path))
-        _write_json(self.folder / "result.json", _result_json(result))
+        write_json(self.folder / "result.json", _result_json(result))
         self._checkpoint.unlink(missing_ok=True)
 
     def took(self) -> tuple[float, str]:
         """Seconds of a complete run, and the device; without reading the rest."""
-        data = _read_json(self.folder / "result.json")
+        data = read_json(self.folder / "result.json", _anew(self.folder / "result.json"))
         try:
             return float(data["seconds"]), str(data["device"])
         except (KeyError, TypeError, ValueError) as error:
@@ -219,7 +219,7 @@ class RunDir:
 
     def read(self) -> RunResult:
         """A complete run."""
-        data = _read_json(self.folder / "result.json")
+        data = read_json(self.folder / "result.json", _anew(self.folder / "result.json"))
         try:
             return RunResult(
                 method=next(m for m in METHODS if m == data["method"]),
@@ -320,20 +320,6 @@ def _communication(data: Mapping[str, Any]) -> Communication:
 
 def _data_sizes(data: Mapping[str, Any] | None) -> DataSizes | None:
     return DataSizes(np.array(data["train"]), np.array(data["val"])) if data else None
-
-
-def _write_json(path: Path, data: Mapping[str, Any]) -> None:
-    replace_file(path, lambda p: p.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"))
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunDirError(f"{path}: cannot be read: {error}{_anew(path)}") from None
-    if not isinstance(data, dict):
-        raise RunDirError(f"{path}: cannot be read: not a JSON object")
-    return data
 
 
 def _write_table(path: Path, columns: History | Pairs | Comparisons) -> None:

@@ -18,7 +18,6 @@ are whole at any moment, too, but a power cut may cost the last ones.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from torch import Tensor
 
 from pens.data.samples import Array
 from pens.errors import RunDirError
-from pens.files import replace_file
+from pens.files import read_json, replace_file, write_json
 from pens.messages import Judge, ModelRef, PeerId, Score, Select, Update
 from pens.runlog import RunDir
 
@@ -99,7 +98,7 @@ class PeerFolder:
                     "choose another state folder, or delete that one"
                 )
         started = {"started": known["started"]} if known and "started" in known else {}
-        self._write("peer.json", {**about, **started}, durable=True)
+        write_json(self.folder / "peer.json", {**about, **started}, durable=True)
 
     def save(self, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Replace the state."""
@@ -111,7 +110,7 @@ class PeerFolder:
 
     def save_membership(self, state: Mapping[str, Any]) -> None:
         """Keep the incarnation, so that the next life takes a higher one."""
-        self._write("membership.json", state, durable=True)
+        write_json(self.folder / "membership.json", state, durable=True)
 
     def load_membership(self) -> dict[str, Any] | None:
         """That of an earlier life."""
@@ -124,28 +123,16 @@ class PeerFolder:
             self._write_table("comparisons.parquet", records.comparisons)
         models = {name: t.detach().cpu().contiguous() for name, t in records.models.items()}
         replace_file(self.folder / "models.safetensors", lambda p: save_file(models, p), durable=False)
-        self._write("pairs.json", records.pairs, durable=False)
-        self._write("result.json", records.result, durable=False)
+        write_json(self.folder / "pairs.json", records.pairs, durable=False)
+        write_json(self.folder / "result.json", records.result, durable=False)
 
     def _write_table(self, name: str, columns: Mapping[str, Array]) -> None:
         table = pa.table({column: pa.array(values) for column, values in columns.items()})
         replace_file(self.folder / name, lambda p: pq.write_table(table, p), durable=False)
 
-    def _write(self, name: str, data: Mapping[str, Any], *, durable: bool) -> None:
-        text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
-        replace_file(self.folder / name, lambda p: p.write_text(text, encoding="utf-8"), durable=durable)
-
     def _read(self, name: str) -> dict[str, Any] | None:
         path = self.folder / name
-        if not path.is_file():
-            return None
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunDirError(f"{path}: cannot be read: {error}: delete it to go on") from None
-        if not isinstance(data, dict):
-            raise RunDirError(f"{path}: not a JSON object: delete it to go on")
-        return data
+        return read_json(path, ": delete it to go on") if path.is_file() else None
 
 
 def encode_job(job: Job) -> list[Any]:
