@@ -27,9 +27,11 @@ def variants(settings: Settings) -> Mapping[str, tuple[Method, dict[str, Any]]]:
     return {
         "oracle": ("oracle", {}),
         "pens": ("pens", {}),
-        "+ groups = pens+": ("pens+", {}),
-        "+ fresh": ("pens", {"fresh": True}),
-        "+ groups + fresh": ("pens+", {"fresh": True}),
+        "+ groups": ("pens", {"neighbours_by": "groups"}),
+        "+ merged": ("pens", {"validated": "merged"}),
+        "+ groups + merged = pens+": ("pens+", {}),
+        "oracle + merged": ("oracle", {"validated": "merged"}),
+        "pens+ + fresh": ("pens+", {"fresh": True}),
         "+ short step 1": ("pens", {"step1_rounds": short, "step1_samplings": -(-rounds * samplings // short)}),
         "+ scored on validation": ("pens", {"score_on": "val"}),
     }
@@ -38,7 +40,7 @@ def variants(settings: Settings) -> Mapping[str, tuple[Method, dict[str, Any]]]:
 def main(preset: str, seeds: str, *assignments: str) -> None:
     settings = resolve_settings(preset).replace(parse_assignments(assignments))
     print(f"{preset} {' '.join(assignments)}, {seeds} seeds".replace(" ,", ","))
-    print(f"{'':<25} {'accuracy':>12} {'precision':>12} {'recall':>12} {'less oracle':>13} {'more than pens':>15}")
+    print(f"{'':<27} {'accuracy':>12} {'precision':>12} {'recall':>12} {'less oracle':>13} {'more than pens':>15}")
     found: dict[str, tuple[RunResult, ...]] = {}
     for name, (method, changes) in variants(settings).items():
         found[name] = pens.run(settings.replace(changes), methods=method, seeds=int(seeds)).runs
@@ -55,7 +57,7 @@ def _row(name: str, found: Mapping[str, tuple[RunResult, ...]]) -> str:
     cells = (accuracy, precision, recall, less, more)
     widths = (12, 12, 12, 13, 15)
     texts = ("–" if cell is None else cell.percent() for cell in cells)
-    return f"{name:<25} " + " ".join(f"{text:>{width}}" for text, width in zip(texts, widths, strict=True))
+    return f"{name:<27} " + " ".join(f"{text:>{width}}" for text, width in zip(texts, widths, strict=True))
 
 
 def _difference(runs: tuple[RunResult, ...], others: tuple[RunResult, ...]) -> Interval | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ from pens.engine.batches import SampleStack
 from pens.engine.rounding import round_rows
 from pens.experiment import first_models
 from pens.jobs import Updating
+from pens.learners import Learners
 from pens.messages import ModelRef, PeerId, Pulled, Request, Score, Update
-from pens.simulator import advance_together
+from pens.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset
 from tests.fakes import fake_simulation, fake_simulations
 from tests.simulations import Log, decisions, final_models, run, simulation, simulations
@@ -45,6 +47,7 @@ scenarios = st.fixed_dictionaries(
         "init": st.sampled_from(["independent", "common"]),
         "own_in_merge": st.booleans(),
         "accept": st.sampled_from(["neighbours", "anyone"]),
+        "validated": st.sampled_from(["trained", "merged"]),
         "tested": st.sampled_from(["best", "last"]),
         "admit": st.booleans(),
         "fresh": st.booleans(),
@@ -370,23 +373,62 @@ def test_a_peer_that_stopped_early_works_no_more_and_serves_its_best_model() -> 
     last = {r.peer: r for r in learners.history.sorted()}
     for peer, record in last.items():
         assert record.time == learners.stop_times[peer]
-        best = learners._best[peer]
-        assert best is not None
-        assert best.version < record.version
-        assert learners._rows[simulator.current[peer]] == learners._rows[best]
+        assert learners._rows[simulator.current[PeerId(peer)]] == learners._best[PeerId(peer)]
+    assert best_rounds(learners, window=1) != {peer: record.version for peer, record in last.items()}
+
+
+def best_rounds(learners: Learners, window: int = 5) -> dict[int, int]:
+    """Of each peer, by its history: the version with the highest mean of some validation accuracies."""
+    found = {}
+    for peer in range(6):
+        history = [r for r in learners.history.sorted() if r.peer == peer and not r.searching]
+        accuracy = [r.val_accuracy for r in history]
+        means = [np.mean(accuracy[max(0, i - window + 1) : i + 1]) for i in range(len(history))]
+        found[peer] = next(r.version for r, mean in zip(history, means, strict=True) if mean > max(means) - 1e-9)
+    return found
 
 
 def test_the_tested_model_is_the_best_on_validation_or_the_last() -> None:
-    best = run(simulation(tiny(patience=50, tested="best"), "local")).learners
-    last = run(simulation(tiny(patience=50, tested="last"), "local")).learners
-    for peer in range(6):
-        history = [r for r in best.history.sorted() if r.peer == peer and not r.searching]
-        means = [np.mean([r.val_accuracy for r in history[max(0, i - 4) : i + 1]]) for i in range(len(history))]
-        first = next(i for i, mean in enumerate(means) if mean > max(means) - 1e-9)
-        kept = best._best[PeerId(peer)]
-        assert kept is not None
-        assert kept.version == history[first].version
-    assert list(last.history) == list(best.history)
+    """A run that ends after a peer's best round ends with its best model."""
+    best = run(simulation(tiny(patience=50, tested="best"), "local"))
+    last = {
+        rounds: run(simulation(tiny(patience=50, tested="last", rounds=rounds), "local"))
+        for rounds in range(1, tiny().gossip.rounds + 1)
+    }
+    for peer, version in best_rounds(best.learners).items():
+        shorter = last[max(1, version - 1)]
+        if version > 1:
+            assert torch.equal(final_models(best)[peer], final_models(shorter)[peer])
+    assert list(last[tiny().gossip.rounds].learners.history) == list(best.learners.history)
+
+
+def test_the_average_is_validated_and_tested_where_it_is_to_be() -> None:
+    """Where everybody merges everybody's, all averages of a round are the same; what is trained of them is not."""
+    trained, merged = (
+        run(simulation(tiny(patience=50, window=1, n_peers=5, rounds=8, validated=validated), "random"))
+        for validated in ("trained", "merged")
+    )
+    assert alike(trained) == 0
+    assert alike(merged) > 0
+    assert [r.train_loss for r in trained.learners.history] == [r.train_loss for r in merged.learners.history]
+    for simulator in (trained, merged):
+        learners = simulator.learners
+        found = validate(learners)
+        history = {(int(r.peer), r.version): r.val_accuracy for r in learners.history}
+        assert found == [history[item] for item in best_rounds(learners, window=1).items()]
+
+
+def alike(simulator: Simulator) -> int:
+    """Pairs of peers whose tested models are the same but for the order of sums."""
+    models = final_models(simulator)
+    return sum(torch.allclose(a, b, atol=1e-6) for a, b in combinations(models, 2))
+
+
+def validate(learners: Learners) -> list[float]:
+    """Each tested model's accuracy on its peer's validation data."""
+    workshop, slots = learners.workshop, list(range(6))
+    samples = workshop._samples["val"]
+    return list(map(float, workshop.engine.evaluate(learners.models, learners.tested_rows(), samples, slots).accuracy))
 
 
 def test_a_loss_that_is_not_a_number_keeps_the_last_good_model() -> None:

@@ -34,10 +34,12 @@ class Train:
     keys: list[int]
     epochs: int
     recipe: Recipe
+    keep_merged: bool = False
+    """Whether the averages are wanted, too, as they were before training."""
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        return 1, self.epochs, repr(self.recipe)
+        return 1, self.epochs, repr(self.recipe), self.keep_merged
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class NewModels:
 
     rows: list[int]
     loss: Array
+    merged: list[int]
+    """The averages, likewise, where they were wanted; else none."""
 
 
 Call = Train | Evaluate
@@ -113,11 +117,14 @@ class Workshop:
     def _train(self, calls: list[Train], meanwhile: Sequence[Callable[[], None]]) -> list[NewModels]:
         groups, slots, keys = (_joined([getattr(c, name) for c in calls]) for name in ("groups", "slots", "keys"))
         data, first = self._samples["train"], calls[0]
-        trained = self.engine.train(self.models.mix(groups), data, slots, keys, first.epochs, first.recipe)
+        mixed = self.models.mix(groups)
+        merged = self.models.add(mixed) if first.keep_merged else []
+        trained = self.engine.train(mixed, data, slots, keys, first.epochs, first.recipe)
         for do in meanwhile:
             do()
         rows = self.models.add(trained.rows)
-        return [NewModels(rows[part], trained.loss[part]) for part in _parts([len(c.slots) for c in calls])]
+        parts = _parts([len(c.slots) for c in calls])
+        return [NewModels(rows[part], trained.loss[part], merged[part]) for part in parts]
 
     def _evaluate(self, calls: list[Evaluate]) -> list[Evaluation]:
         rows, slots = (_joined([getattr(c, name) for c in calls]) for name in ("rows", "slots"))

@@ -54,7 +54,9 @@ def run_command(
     settings: Annotated[str | None, typer.Argument(help="A preset (see `pens presets`) or a .toml file.")] = None,
     methods: Annotated[
         str | None,
-        typer.Option(help="Comma-separated: pens, random, local, oracle, central; default: all but central."),
+        typer.Option(
+            help="Comma-separated: pens, pens+, random, local, oracle, central; default: local, random, pens, oracle."
+        ),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 0, 1, …; default: 1.")] = None,
     assignments: Annotated[

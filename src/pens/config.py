@@ -24,7 +24,7 @@ Method = Literal["pens", "pens+", "random", "local", "oracle", "central"]
 METHODS: tuple[Method, ...] = get_args(Method)
 SELECTING: tuple[Method, ...] = ("pens", "pens+")
 """Those whose peers select their neighbours."""
-PENS_PLUS: Mapping[str, Any] = {"neighbours_by": "groups"}
+PENS_PLUS: Mapping[str, Any] = {"neighbours_by": "groups", "validated": "merged"}
 """What `pens+` changes of `pens` (docs/decisions/0019)."""
 WireForm = Literal["fp32", "fp16", "int8"]
 
@@ -136,6 +136,9 @@ class StoppingSettings(Section):
     stop_on: Literal["accuracy", "loss"] = "accuracy"
     window: Count = 5
     patience: Count = 50
+    validated: Literal["trained", "merged"] = "trained"
+    """Which of its models a peer validates, and so tests at the end: what training on its own data makes of the average
+    (paper), or the average itself, which knows more of the others'. It sends the first in any case."""
     tested: Literal["best", "last"] = "best"
 
 
@@ -160,7 +163,9 @@ class CentralSettings(Section):
     central_rounds: Count = 60
     central_epochs: Count = 1
     central_batch_size: Count = 32
-    central_patience: Count = 10
+    central_window: Count = 1
+    """Its validation data are everybody's, so that one result of them can be trusted."""
+    central_patience: Count = 15
 
 
 class EngineSettings(Section):
@@ -223,6 +228,11 @@ class Settings(Section):
         if self.pens.expected != "auto":
             return self.pens.expected
         return "uniform" if self.gossip.schedule == "rounds" else "received"
+
+
+def flat_values(settings: Settings) -> dict[str, Any]:
+    """All settings as plain data, without their sections."""
+    return {key: value for part in settings.model_dump(mode="json").values() for key, value in part.items()}
 
 
 def parse_settings(tree: Mapping[str, Any]) -> Settings:

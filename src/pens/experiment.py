@@ -486,7 +486,8 @@ def _recipe(settings: Settings, method: Method) -> Recipe:
 def _stopping(settings: Settings, method: Method) -> StoppingSettings:
     if method != "central":
         return settings.stopping
-    return settings.stopping.model_copy(update={"patience": settings.central.central_patience})
+    central = settings.central
+    return settings.stopping.model_copy(update={"window": central.central_window, "patience": central.central_patience})
 
 
 def _schedule(settings: Settings, plan: Plan) -> Schedule:

@@ -88,7 +88,8 @@ class Learners:
         self._uses: Counter[ModelRef] = Counter()
         self._versions = dict.fromkeys(self._peers, 0)
         self._latest = {p: ModelRef(p, 0) for p in self._peers}
-        self._best: dict[PeerId, ModelRef | None] = dict.fromkeys(self._peers)
+        self._best: dict[PeerId, int | None] = dict.fromkeys(self._peers)
+        """The row of each peer's best model on its validation data."""
         self._stopping = {p: self._fresh_stopping() for p in self._peers}
         self._may_stop = dict.fromkeys(self._peers, False)
         self.stop_times = dict.fromkeys(self._peers, math.inf)
@@ -246,7 +247,8 @@ class Learners:
         slots = self._slots([job.peer for job in jobs])
         groups = [self._merge_group(job) for job in jobs]
         keys = [rng.key(self.rules.seed, "update", job.peer, job.out.version) for job in jobs]
-        trained = yield from train(Train(groups, slots, keys, epochs, self.rules.recipe))
+        average = self.rules.stopping.validated == "merged"
+        trained = yield from train(Train(groups, slots, keys, epochs, self.rules.recipe, average))
         self.num_updates += len(jobs)
         self.num_batches += 1
         new_rows = trained.rows
@@ -256,15 +258,20 @@ class Learners:
                 self.models.release(new_rows[i])
                 new_rows[i] = self.models.retain(self._rows[job.own])
                 self.setbacks[job.peer] += 1
-        validation = yield from evaluate(Evaluate("val", new_rows, slots))
+        validated = list(new_rows)
+        for i, row in enumerate(trained.merged):
+            if finite[i] and len(groups[i]) > 1:
+                validated[i] = row
+        validation = yield from evaluate(Evaluate("val", validated, slots))
         numbers = zip(trained.loss.tolist(), validation.loss.tolist(), validation.accuracy.tolist(), strict=True)
         self.history.add([_record(job, *them) for job, them in zip(jobs, numbers, strict=True)])
         for i, job in enumerate(jobs):
             if finite[i]:
                 self.merges[job.peer].update(ref.owner for ref in job.models)
             self._finish(job, new_rows[i])
-            self.models.release(new_rows[i])
-            self._observe(job, float(validation.loss[i]), float(validation.accuracy[i]))
+            self._observe(job, validated[i], float(validation.loss[i]), float(validation.accuracy[i]))
+        for row in (*new_rows, *trained.merged):
+            self.models.release(row)
 
     def _slots(self, peers: Sequence[PeerId]) -> list[int]:
         return [self._slot[peer] for peer in peers]
@@ -287,34 +294,34 @@ class Learners:
         if job.fresh:
             self.release(self.first_model(job.peer))
 
-    def _observe(self, job: Updating, val_loss: float, val_accuracy: float) -> None:
-        """Early stopping, and the best model."""
+    def _observe(self, job: Updating, row: int, val_loss: float, val_accuracy: float) -> None:
+        """Early stopping, and the best model. `row`: what was validated."""
         if self._stopping[job.peer].observe(val_loss, val_accuracy):
-            self._keep_as_best(job.peer, job.out)
+            self._keep_as_best(job.peer, row)
         if self.has_stopped(job.peer):
             self.stop_times[job.peer] = job.time
             self._serve_best(job.peer, job.out)
             self._answer_with_best(job.peer)
 
-    def _keep_as_best(self, peer: PeerId, ref: ModelRef) -> None:
-        older, self._best[peer] = self._best[peer], self.retain(ref)
-        if older:
-            self.release(older)
+    def _keep_as_best(self, peer: PeerId, row: int) -> None:
+        older, self._best[peer] = self._best[peer], self.models.retain(row)
+        if older is not None:
+            self.models.release(older)
 
     def _serve_best(self, peer: PeerId, ref: ModelRef) -> None:
         """The update that stops a peer ends with its best model: from now on it serves that one."""
         best = self._best[peer]
-        assert best
+        assert best is not None
         self._received.forget(ref)
         self.models.release(self._rows[ref])
-        self._rows[ref] = self.models.retain(self._rows[best])
+        self._rows[ref] = self.models.retain(best)
 
     def _answer_with_best(self, peer: PeerId) -> None:
         """All that is recorded for a peer that has stopped: no work, and no need to wait for the received models."""
         best = self._best[peer]
-        assert best
+        assert best is not None
         while job := self.jobs.next_update(peer):
-            self._finish(job, self._rows[best])
+            self._finish(job, best)
 
     # --- early stopping -----------------------------------------------------------------------------------------------
 
@@ -340,27 +347,31 @@ class Learners:
     def tested_rows(self) -> list[int]:
         """The row of each peer's model that is to be tested: the best on validation data, or the last."""
         last = self.rules.stopping.tested == "last"
-        return [self._rows[(not last and self._best[peer]) or self._latest[peer]] for peer in self._peers]
+        return [self._rows[self._latest[p]] if last or best is None else best for p, best in self._best.items()]
 
     def let_go(self) -> None:
         """Free the place of all models: other runs may go on."""
         self._received.let_go()
-        for row in self._rows.values():
+        for row in (*self._rows.values(), *self._best_rows()):
             self.models.release(row)
-        self._rows = {}
+        self._rows, self._best = {}, dict.fromkeys(self._peers)
+
+    def _best_rows(self) -> list[int]:
+        return [row for row in self._best.values() if row is not None]
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Everything that changes, as plain data and tensors. Only between batches."""
-        rows = list(dict.fromkeys(row for _, row in sorted(self._rows.items())))  # whichever they are on the device
+        named = [row for _, row in sorted(self._rows.items())]
+        rows = list(dict.fromkeys([*named, *self._best_rows()]))  # whichever they are on the device
         place = {row: i for i, row in enumerate(rows)}
         places = {ref: place[row] for ref, row in self._rows.items()}
         data = {
             "refs": [[*ref, uses, places.get(ref)] for ref, uses in sorted(self._uses.items())],
             "versions": list(self._versions.values()),
             "latest": [ref.version for ref in self._latest.values()],
-            "best": [ref.version if ref else None for ref in self._best.values()],
+            "best": [None if row is None else place[row] for row in self._best.values()],
             "stopping": [asdict(s) for s in self._stopping.values()],
             "may_stop": list(self._may_stop.values()),
             "stop_times": list(self.stop_times.values()),
@@ -387,11 +398,12 @@ class Learners:
             self._uses[ref] = uses
             if place is not None:
                 self._rows[ref] = self.models.retain(rows[place])
+        best = self._each(data["best"])
+        self._best = {p: None if place is None else self.models.retain(rows[place]) for p, place in best.items()}
         for row in rows:
             self.models.release(row)
         self._versions = self._each(data["versions"])
         self._latest = {p: ModelRef(p, v) for p, v in self._each(data["latest"]).items()}
-        self._best = {p: None if v is None else ModelRef(p, v) for p, v in self._each(data["best"]).items()}
         self._stopping = self._each(EarlyStopping(**s) for s in data["stopping"])
         self._may_stop, self.stop_times = self._each(data["may_stop"]), self._each(data["stop_times"])
         self.tallies = self._each(map(Tally.restored, data["tallies"]))

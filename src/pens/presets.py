@@ -27,6 +27,7 @@ _CIFAR10 = {
     "peers": 100,
     "train_per_peer": 400,
     "val_per_peer": 100,
+    "weight_decay": 1e-3,  # docs/decisions/0022
     "patience": 100,  # docs/decisions/0017
 }
 _FASHION = {
@@ -34,6 +35,7 @@ _FASHION = {
     "peers": 100,
     "train_per_peer": 500,
     "val_per_peer": 100,
+    "weight_decay": 1e-3,
     "patience": 100,
 }
 _LAPTOP = {

@@ -38,6 +38,7 @@ from pens.metrics import Agreement
 from pens.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 
 FORMAT = 1
+CHECKPOINT_FORMAT = 2
 _STATE = "state as JSON"
 
 
@@ -164,14 +165,14 @@ class RunDir:
         state = np.frombuffer(json.dumps(data).encode(), np.uint8)  # not as metadata, whose size is bounded
         contents = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
         contents[_STATE] = torch.from_numpy(state.copy())
-        replace_file(self._checkpoint, lambda path: save_file(contents, path, {"format": str(FORMAT)}))
+        replace_file(self._checkpoint, lambda path: save_file(contents, path, {"format": str(CHECKPOINT_FORMAT)}))
 
     def load_checkpoint(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """The state of a run that was stopped, if there is one."""
         if not self._checkpoint.is_file():
             return None
         tensors, metadata = _read_tensors(self._checkpoint)
-        if metadata.get("format") != str(FORMAT):
+        if metadata.get("format") != str(CHECKPOINT_FORMAT):
             raise RunDirError(
                 f"{self._checkpoint}: written by another version of pens: delete it to start that run anew"
             )

@@ -13,7 +13,7 @@ from pens.config import Method
 from pens.errors import ReportError
 from pens.metrics import Interval
 from pens.reproduce.compare import Comparison, Finding, compare
-from pens.reproduce.keep import check_place, from_json, keep, load, to_json
+from pens.reproduce.keep import check_place, from_json, joined, keep, load, to_json
 from pens.reproduce.pictures import write_files
 from pens.reproduce.plan import EXHIBITS
 from pens.reproduce.run import PlanObserver
@@ -182,3 +182,35 @@ def test_a_plan_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
     assert "1/2" in captured.get()
     assert "as above" in captured.get()
     assert not_run_lines(plan)[1] == "  table1, independent init: pens: seed 0 1; local: seed 1"
+
+
+# --- filled in several goes -------------------------------------------------------------------------------------------
+
+
+def test_what_was_kept_of_other_seeds_and_methods_stays(tmp_path: Path) -> None:
+    first = made_comparison(tmp_path / "first", "table1", seeds=3)[0]
+    store = made_store(tmp_path / "second", "table1", {"pens": 0.61, "pens+": 0.63}, seeds=1)
+    second = compare(EXHIBITS["table1"], store, range(4), SMALL)
+    keep(tmp_path / "kept", first)
+    keep(tmp_path / "kept", second)
+    found = load(tmp_path / "kept", "table1")
+    for before, after, column in zip(first.columns, second.columns, found.columns, strict=True):
+        old, new, cells = ({f.method: f for f in c.findings} for c in (before, after, column))
+        assert list(cells) == list(new)
+        assert cells["random"] == old["random"]
+        assert cells["pens+"] == new["pens+"]
+        assert cells["central"].values == ()
+        assert cells["pens"].seeds == (0, 1, 2)
+        assert cells["pens"].values == (*new["pens"].values, *old["pens"].values[1:])
+    assert found.planned_seeds == (0, 1, 2, 3)
+    keep(tmp_path / "kept", first)
+    assert "pens+" in [f.method for f in load(tmp_path / "kept", "table1").columns[0].findings]
+
+
+def test_results_of_other_settings_do_not_stay(tmp_path: Path) -> None:
+    first, store = made_comparison(tmp_path, "table1")
+    other = compare(EXHIBITS["table1"], RunStore(tmp_path / "none"), range(2), {**SMALL, "weight_decay": 0.01})
+    assert joined(first, other) == other
+    pool = compare(EXHIBITS["table1"], store, range(2), {**SMALL, "central_rounds": 7})
+    assert [f.values for f in joined(first, pool).columns[0].findings] == [f.values for f in first.columns[0].findings]
+    assert joined(pool, pool) == pool

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pens.config import Method, Settings
+from pens.config import Method, Settings, flat_values
 from pens.metrics import Interval, interval
 from pens.report.course import merge_map
 from pens.report.section import overlaps
@@ -115,9 +115,8 @@ def complete_runs(store: RunStore, settings: Settings, method: Method, seeds: Se
 
 
 def _column(column: Column, settings: Settings, runs: Mapping[Method, Sequence[RunResult]]) -> ColumnFindings:
-    flat = {key: value for part in settings.model_dump(mode="json").values() for key, value in part.items()}
     findings = tuple(_finding(cell, runs[cell.method]) for cell in column.cells if not cell.ours or runs[cell.method])
-    return ColumnFindings(column.label, column.x, flat, findings)
+    return ColumnFindings(column.label, column.x, flat_values(settings), findings)
 
 
 def _finding(cell: Cell, runs: Sequence[RunResult]) -> Finding:

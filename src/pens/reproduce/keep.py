@@ -1,13 +1,18 @@
-"""Results small enough to be committed: one JSON file for each table or figure, enough to show the comparison again."""
+"""Results small enough to be committed: one JSON file for each table or figure, enough to show the comparison again.
+
+A file may be filled in several goes, on several machines: what it holds of other seeds or methods stays, as long as
+the settings are the same.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from pens.config import CentralSettings, Settings, flat_values
 from pens.errors import ReportError
 from pens.metrics import Interval
 from pens.reproduce.compare import ColumnFindings, Comparison, Finding
@@ -30,8 +35,10 @@ def check_place(folder: Path, names: Sequence[str], changed: Mapping[str, Any]) 
 
 
 def keep(folder: Path, comparison: Comparison, pictures: Sequence[Path] = ()) -> Path:
-    """Write one table or figure with its pictures; returns its file."""
+    """Write one table or figure with its pictures, beside what was kept of it before; returns its file."""
     path = folder / f"{comparison.name}.json"
+    if path.is_file():
+        comparison = joined(load(folder, comparison.name), comparison)
     write_text(path, json.dumps(to_json(comparison), indent=1, ensure_ascii=False) + "\n")
     for picture in pictures:
         write_text(folder / picture.name, picture.read_text(encoding="utf-8"))
@@ -47,6 +54,54 @@ def load(folder: Path, name: str) -> Comparison:
         return from_json(_read(path))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ReportError(f"{path}: not a result of this version of pens ({error!r})") from None
+
+
+def joined(kept: Comparison, new: Comparison) -> Comparison:
+    """Both, cell by cell; where both have a seed, the new one. What was run with other settings does not stay."""
+    older = {column.label: column for column in kept.columns}
+    columns = tuple(_joined(older[c.label], c) if c.label in older else c for c in new.columns)
+    if columns == new.columns:
+        return new
+    return replace(
+        new,
+        planned_seeds=tuple(sorted({*kept.planned_seeds, *new.planned_seeds})),
+        columns=columns,
+        devices=tuple(dict.fromkeys([*kept.devices, *new.devices])),
+        versions={
+            name: " and ".join(dict.fromkeys(c.versions[name] for c in (kept, new) if name in c.versions))
+            for name in {**kept.versions, **new.versions}
+        },
+    )
+
+
+def _joined(kept: ColumnFindings, new: ColumnFindings) -> ColumnFindings:
+    still_holds = {_cell(f): f for f in kept.findings if f.values and not _unlike(f.method, kept, new)}
+    fresh = {_cell(f): f for f in new.findings}
+    order = [_cell(f) for f in (kept if len(kept.findings) > len(new.findings) else new).findings]
+    cells = [cell for cell in dict.fromkeys([*order, *fresh]) if cell in fresh or cell in still_holds]
+    return replace(new, findings=tuple(_join(still_holds.get(cell), fresh.get(cell)) for cell in cells))
+
+
+def _cell(finding: Finding) -> tuple[str, str]:
+    return finding.method, finding.quantity
+
+
+def _unlike(method: str, kept: ColumnFindings, new: ColumnFindings) -> set[str]:
+    """Settings that count for a method and differ; one that is not in the kept file was not there to be changed."""
+    defaults = flat_values(Settings())
+    unlike = {key for key, value in new.settings.items() if kept.settings.get(key, defaults[key]) != value}
+    return unlike if method == "central" else unlike - set(CentralSettings.model_fields)
+
+
+def _join(kept: Finding | None, new: Finding | None) -> Finding:
+    found = new or kept
+    assert found
+    if kept is None or new is None:
+        return found
+    before = dict(zip(kept.seeds, kept.values, strict=True))
+    values = dict(sorted({**before, **dict(zip(new.seeds, new.values, strict=True))}.items()))
+    share = len(before.keys() - set(new.seeds)) / len(before)
+    return replace(new, seeds=tuple(values), values=tuple(values.values()), seconds=new.seconds + share * kept.seconds)
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
