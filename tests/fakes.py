@@ -15,7 +15,7 @@ from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.engine.batches import SampleStack, Subset
 from pens.engine.layout import Layout
-from pens.engine.optimizers import Recipe
+from pens.engine.optimizers import Memory, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Evaluation, Trained
 from pens.experiment import build_simulator, first_models, new_workshop
@@ -41,7 +41,14 @@ class FakeEngine:
         """Pairs of each call of `evaluate`."""
 
     def train(
-        self, rows: Tensor, data: SampleStack, slots: Sequence[int], keys: Sequence[int], epochs: int, recipe: Recipe
+        self,
+        rows: Tensor,
+        data: SampleStack,
+        slots: Sequence[int],
+        keys: Sequence[int],
+        epochs: int,
+        recipe: Recipe,
+        memory: Memory | None = None,
     ) -> Trained:
         self.batches.append((len(slots), epochs))
         noise = torch.tensor([key % 1_000_003 for key in keys]) / 1_000_003

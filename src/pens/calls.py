@@ -18,11 +18,19 @@ from typing import Any, Literal
 
 from pens.data.samples import Array
 from pens.engine.batches import SampleStack, Subset
-from pens.engine.optimizers import Recipe
+from pens.engine.optimizers import Memory, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Engine, Evaluation
 
 _MODELS_PER_PEER = 3  # its last, its next and its best: what rounds need, and what is reserved
+
+
+@dataclass(frozen=True)
+class Past:
+    """What an optimizer remembers of one model: rows beside the models', and the steps that were taken."""
+
+    moments: list[int]
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,8 @@ class Train:
     recipe: Recipe
     keep_merged: bool = False
     """Whether the averages are wanted, too, as they were before training."""
+    past: list[Past] | None = None
+    """Where the recipe's optimizer remembers, what it does of each model."""
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -64,6 +74,8 @@ class NewModels:
     loss: Array
     merged: list[int]
     """The averages, likewise, where they were wanted; else none."""
+    past: list[Past]
+    """What optimizers remember now, likewise, where they do; else none."""
 
 
 Call = Train | Evaluate
@@ -119,12 +131,25 @@ class Workshop:
         data, first = self._samples["train"], calls[0]
         mixed = self.models.mix(groups)
         merged = self.models.add(mixed) if first.keep_merged else []
-        trained = self.engine.train(mixed, data, slots, keys, first.epochs, first.recipe)
+        memory = self._recalled(_joined([c.past for c in calls if c.past]))
+        trained = self.engine.train(mixed, data, slots, keys, first.epochs, first.recipe, memory)
         for do in meanwhile:
             do()
         rows = self.models.add(trained.rows)
+        past = self._kept(trained.memory) if trained.memory else []
         parts = _parts([len(c.slots) for c in calls])
-        return [NewModels(rows[part], trained.loss[part], merged[part]) for part in parts]
+        return [NewModels(rows[part], trained.loss[part], merged[part], past[part]) for part in parts]
+
+    def _recalled(self, past: list[Past]) -> Memory | None:
+        if not past:
+            return None
+        rows = _joined([p.moments for p in past])
+        shape = (len(past), len(rows) // len(past), self.models.size)
+        return Memory(self.models.read(rows).view(shape), [p.steps for p in past])
+
+    def _kept(self, memory: Memory) -> list[Past]:
+        rows, each = self.models.add(memory.moments.flatten(0, 1)), memory.moments.shape[1]
+        return [Past(rows[i * each : (i + 1) * each], steps) for i, steps in enumerate(memory.steps)]
 
     def _evaluate(self, calls: list[Evaluate]) -> list[Evaluation]:
         rows, slots = (_joined([getattr(c, name) for c in calls]) for name in ("rows", "slots"))

@@ -480,7 +480,10 @@ def _reachable(
 def _recipe(settings: Settings, method: Method) -> Recipe:
     training = settings.training
     batch_size = settings.central.central_batch_size if method == "central" else training.batch_size
-    return Recipe(training.optimizer, training.lr, training.momentum, training.weight_decay, batch_size)
+    merges = method not in ("local", "central")
+    return Recipe(
+        training.optimizer, training.lr, training.momentum, training.weight_decay, batch_size, remembers=not merges
+    )
 
 
 def _stopping(settings: Settings, method: Method) -> StoppingSettings:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from pens import rng
-from pens.calls import Evaluate, Train, Work, Workshop, evaluate, train
+from pens.calls import Evaluate, Past, Train, Work, Workshop, evaluate, train
 from pens.config import StoppingSettings, WireForm
 from pens.curves import Curves, UpdateRecord
 from pens.engine.batches import Subset
@@ -108,6 +108,8 @@ class Learners:
         """Updates undone because the loss was not finite."""
         self.num_updates = self.num_batches = 0
         self.jobs = JobGraph()
+        self._past = {p: self._no_past() for p in self._peers} if rules.recipe.remembers else {}
+        """What each peer's optimizer remembers."""
         rows = self.models.add(first_models.to(self.models.device))
         for ref, row in zip(self._latest.values(), rows, strict=True):
             self._rows[ref], self._uses[ref] = row, 2 if rules.fresh else 1
@@ -248,7 +250,8 @@ class Learners:
         groups = [self._merge_group(job) for job in jobs]
         keys = [rng.key(self.rules.seed, "update", job.peer, job.out.version) for job in jobs]
         average = self.rules.stopping.validated == "merged"
-        trained = yield from train(Train(groups, slots, keys, epochs, self.rules.recipe, average))
+        past = [self._past[job.peer] for job in jobs] if self._past else None
+        trained = yield from train(Train(groups, slots, keys, epochs, self.rules.recipe, average, past))
         self.num_updates += len(jobs)
         self.num_batches += 1
         new_rows = trained.rows
@@ -268,10 +271,17 @@ class Learners:
         for i, job in enumerate(jobs):
             if finite[i]:
                 self.merges[job.peer].update(ref.owner for ref in job.models)
+            if trained.past and finite[i]:
+                self._past[job.peer], trained.past[i] = trained.past[i], self._past[job.peer]
             self._finish(job, new_rows[i])
             self._observe(job, validated[i], float(validation.loss[i]), float(validation.accuracy[i]))
-        for row in (*new_rows, *trained.merged):
+        for row in (*new_rows, *trained.merged, *(row for past in trained.past for row in past.moments)):
             self.models.release(row)
+
+    def _no_past(self) -> Past:
+        """An optimizer's that has not begun."""
+        nothing = torch.zeros((self.rules.recipe.num_moments, self.models.size), device=self.models.device)
+        return Past(self.models.add(nothing))
 
     def _slots(self, peers: Sequence[PeerId]) -> list[int]:
         return [self._slot[peer] for peer in peers]
@@ -352,19 +362,21 @@ class Learners:
     def let_go(self) -> None:
         """Free the place of all models: other runs may go on."""
         self._received.let_go()
-        for row in (*self._rows.values(), *self._best_rows()):
+        for row in (*self._rows.values(), *self._nameless_rows()):
             self.models.release(row)
-        self._rows, self._best = {}, dict.fromkeys(self._peers)
+        self._rows, self._best, self._past = {}, dict.fromkeys(self._peers), {}
 
-    def _best_rows(self) -> list[int]:
-        return [row for row in self._best.values() if row is not None]
+    def _nameless_rows(self) -> list[int]:
+        """Best models, and what optimizers remember."""
+        best = [row for row in self._best.values() if row is not None]
+        return best + [row for past in self._past.values() for row in past.moments]
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Everything that changes, as plain data and tensors. Only between batches."""
         named = [row for _, row in sorted(self._rows.items())]
-        rows = list(dict.fromkeys([*named, *self._best_rows()]))  # whichever they are on the device
+        rows = list(dict.fromkeys([*named, *self._nameless_rows()]))  # whichever they are on the device
         place = {row: i for i, row in enumerate(rows)}
         places = {ref: place[row] for ref, row in self._rows.items()}
         data = {
@@ -372,6 +384,7 @@ class Learners:
             "versions": list(self._versions.values()),
             "latest": [ref.version for ref in self._latest.values()],
             "best": [None if row is None else place[row] for row in self._best.values()],
+            "past": [[[place[row] for row in past.moments], past.steps] for past in self._past.values()],
             "stopping": [asdict(s) for s in self._stopping.values()],
             "may_stop": list(self._may_stop.values()),
             "stop_times": list(self.stop_times.values()),
@@ -400,6 +413,9 @@ class Learners:
                 self._rows[ref] = self.models.retain(rows[place])
         best = self._each(data["best"])
         self._best = {p: None if place is None else self.models.retain(rows[place]) for p, place in best.items()}
+        if data["past"]:
+            pasts = self._each(data["past"])
+            self._past = {p: Past([self.models.retain(rows[i]) for i in at], n) for p, (at, n) in pasts.items()}
         for row in rows:
             self.models.release(row)
         self._versions = self._each(data["versions"])

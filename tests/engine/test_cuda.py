@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
@@ -14,9 +16,10 @@ from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import LoopEngine, StackEngine
-from pens.nets import NetFactory, PaperCNN
+from pens.nets import DigitsCNN, NetFactory, PaperCNN
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.engine.networks import IMAGE_NETWORKS
+from tests.engine.test_training import assert_same_memory
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 NETWORKS: dict[str, tuple[NetFactory, tuple[int, ...]]] = {
@@ -56,6 +59,15 @@ def test_the_gpu_trains_a_stack_like_the_cpu_its_models_one_by_one(name: str) ->
     models = ModelStack(stack.network.size, torch.device("cpu"))
     b = loop.evaluate(models, models.add(on_cpu.rows), cpu, slots)
     np.testing.assert_allclose(a.loss, b.loss, rtol=1e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_optimizers_remember_on_the_gpu_as_one_by_one(optimizer: Literal["adam", "sgd"]) -> None:
+    data = holders((1, 8, 8), "cuda")
+    levels = lowering_levels(torch.device("cuda"), compiled=False)
+    stack = StackEngine(StackedNetwork(DigitsCNN, data.x[0, :3], 10, True, levels, "tf32x3"), 1 << 30)
+    loop = LoopEngine(StackedNetwork(DigitsCNN, data.x[0, :3], 10, stacked=False))
+    assert_same_memory(stack, loop, data, Recipe(optimizer, 1e-3, 0.9, 1e-3, 4, remembers=True))
 
 
 def test_a_run_on_the_gpu_decides_like_one_on_the_cpu() -> None:

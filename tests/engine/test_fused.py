@@ -26,7 +26,7 @@ from pens.engine.optimizers import Recipe, corrections
 from pens.engine.training import LoopEngine, StackEngine
 from pens.nets import NetFactory
 from tests.engine.networks import IMAGE_NETWORKS
-from tests.engine.test_training import first_rows, holders
+from tests.engine.test_training import assert_same_memory, first_rows, holders
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -142,6 +142,19 @@ def test_with_all_kernels_a_stack_trains_like_its_models_one_by_one(
     one_by_one = loop.train(rows, data, [0, 1], [7, 8], 1, recipe)
     torch.testing.assert_close(together.rows, one_by_one.rows, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(together.loss, one_by_one.loss, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_with_all_kernels_optimizers_remember_as_one_by_one(
+    optimizer: Literal["adam", "sgd"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (update, optimizers):
+        monkeypatch.setattr(module, "has_kernels", lambda _: True)
+    data = holders((5, 3), (1, 8, 8), device=DEVICE)
+    network = StackedNetwork(small_cnn, data.x[0, :3], 10, levels=("fused",), precision="tf32x3")
+    loop = LoopEngine(StackedNetwork(small_cnn, data.x[0, :3], 10, stacked=False))
+    recipe = Recipe(optimizer, 1e-3, 0.9, 1e-3, 4, remembers=True)
+    assert_same_memory(StackEngine(network, 1 << 30), loop, data, recipe)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.01])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,17 @@ from pens.engine.training import LoopEngine, StackEngine, new_engine
 from pens.errors import DeviceError
 from pens.nets import DigitsCNN, NetFactory, PaperCNN
 from tests.engine.networks import IMAGE_NETWORKS
-from tests.engine.test_training import CPU, EQUAL, RECIPES, UNEQUAL, first_rows, holders, train
+from tests.engine.test_training import (
+    CPU,
+    EQUAL,
+    RECIPES,
+    UNEQUAL,
+    assert_same_memory,
+    engines,
+    first_rows,
+    holders,
+    train,
+)
 
 compiles = pytest.mark.skipif(
     not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="there is no C compiler on this machine"
@@ -224,6 +235,14 @@ def test_no_bit_depends_on_cores_or_cuts(name: str, level: str, monkeypatch: pyt
             np.testing.assert_array_equal(trained.loss, reference.loss)
             np.testing.assert_array_equal(evaluated.loss, scores.loss)
             np.testing.assert_array_equal(evaluated.accuracy, scores.accuracy)
+
+
+@compiles
+@pytest.mark.parametrize("recipe", RECIPES[1::2], ids=str)
+def test_optimizers_remember_in_a_compiled_stack_as_one_by_one(recipe: Recipe) -> None:
+    data = holders((10, 3, 7))
+    stack = StackEngine(native_network(DigitsCNN, data.x[0, :3]), 1 << 30)
+    assert_same_memory(stack, engines(DigitsCNN, data)[1], data, replace(recipe, remembers=True))
 
 
 @compiles

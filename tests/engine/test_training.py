@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,9 +15,9 @@ from torch import nn
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack, Subset, plan_visits
 from pens.engine.network import StackedNetwork
-from pens.engine.optimizers import Recipe
+from pens.engine.optimizers import Memory, Recipe, corrections
 from pens.engine.stack import ModelStack
-from pens.engine.training import LoopEngine, StackEngine, Trained
+from pens.engine.training import LoopEngine, StackEngine, Trained, _torch_optimizer
 from pens.engine.update import rounded_up
 from pens.nets import NetFactory, PaperCNN
 from tests.engine.networks import IMAGE_NETWORKS, Words
@@ -82,6 +83,71 @@ def test_a_stack_trains_like_its_models_one_by_one(name: str, counts: tuple[int,
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
 def test_all_optimizers_train_a_stack_like_its_models_one_by_one(recipe: Recipe, counts: tuple[int, ...]) -> None:
     assert_same_training(IMAGE_NETWORKS["digits"], holders(counts), recipe)
+
+
+def train_twice(engine: StackEngine | LoopEngine, data: SampleStack, recipe: Recipe) -> Trained:
+    """Two updates, of which the second goes on with what the optimizers remember of the first."""
+    slots = list(range(len(data.counts)))
+    rows = first_rows(engine.network, len(slots)).to(data.device)
+    nothing = torch.zeros((len(slots), recipe.num_moments, engine.network.size), device=data.device)
+    found = Trained(rows, np.zeros(len(slots)), Memory(nothing, [0] * len(slots)))
+    for update in (100, 200):
+        found = engine.train(found.rows, data, slots, [update + s for s in slots], 1, recipe, found.memory)
+    return found
+
+
+def assert_same_memory(stack: StackEngine | LoopEngine, loop: LoopEngine, data: SampleStack, recipe: Recipe) -> None:
+    together, one_by_one = train_twice(stack, data, recipe), train_twice(loop, data, recipe)
+    assert together.memory
+    assert one_by_one.memory
+    assert together.memory.steps == one_by_one.memory.steps
+    torch.testing.assert_close(together.rows, one_by_one.rows, rtol=1e-3, atol=2e-4)
+    torch.testing.assert_close(together.memory.moments, one_by_one.memory.moments, rtol=1e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("counts", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
+@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+def test_optimizers_that_remember_do_so_in_a_stack_as_one_by_one(recipe: Recipe, counts: tuple[int, ...]) -> None:
+    data, recipe = holders(counts), replace(recipe, remembers=True)
+    stack, loop = engines(IMAGE_NETWORKS["digits"], data)
+    assert_same_memory(stack, loop, data, recipe)
+    assert_same_memory(engines(IMAGE_NETWORKS["digits"], data, memory=1)[0], loop, data, recipe)
+    once = train(stack, data, recipe, 1)
+    anew = stack.train(once.rows, data, [0, 1, 2], [200, 201, 202], 1, recipe)
+    assert torch.equal(anew.rows, train_twice(stack, data, recipe).rows) == (recipe.num_moments == 0)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+def test_what_is_remembered_is_what_torchs_optimizer_would_go_on_with(recipe: Recipe) -> None:
+    data, recipe = holders((10,)), replace(recipe, remembers=True)
+    loop = engines(IMAGE_NETWORKS["digits"], data)[1]
+    module = IMAGE_NETWORKS["digits"]()
+    first = loop.network.tensors(first_rows(loop.network, 1)[0])
+    module.load_state_dict(dict(first))
+    optimizer = _torch_optimizer(recipe, list(module.parameters()))
+    for key in (100, 200):
+        visits = plan_visits(data, [0], torch.tensor([key]), 1, recipe.batch_size)
+        for step in range(len(visits)):
+            index = visits.index[step, 0][visits.weight[step, 0] > 0]
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(module(data.x[0, index]), data.y[0, index])
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    found = loop.network.tensors(train_twice(loop, data, recipe).rows[0])
+    for name, tensor in module.state_dict().items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_adams_corrections_end_where_they_are_one() -> None:
+    table = corrections(1e-3, 20_000)
+    assert table[-1].tolist() == [torch.tensor(1e-3).item(), 1.0]
+    data, recipe = holders((4,)), replace(RECIPES[0], remembers=True)
+    stack, loop = engines(IMAGE_NETWORKS["digits"], data)
+    rows = first_rows(stack.network, 1)
+    past = Memory(torch.full((1, 2, stack.network.size), 1e-3), [10**6])
+    torch.testing.assert_close(
+        *(engine.train(rows, data, [0], [7], 2, recipe, past).rows for engine in (stack, loop)), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(("channels", "side"), [(3, 32), (1, 28)], ids=["cifar-10", "fashion-mnist"])

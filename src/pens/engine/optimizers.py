@@ -1,4 +1,4 @@
-"""Adam, and SGD with momentum, over rows of parameters. Their state lives for one update.
+"""Adam, and SGD with momentum, over rows of parameters. What they remember lives for one update, or is handed on.
 
 Everything is elementwise over [peer, parameter], so a peer's step is the same whoever else is in the stack. Written to
 agree with `torch.optim.Adam` and `torch.optim.SGD` (law 1).
@@ -16,6 +16,7 @@ from pens.engine.devices import has_kernels
 from pens.engine.native import kernels
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
+_CORRECTED = 20_000  # steps after which β₂ᵗ is lost beside 1 in single precision
 
 
 @dataclass(frozen=True)
@@ -27,19 +28,46 @@ class Recipe:
     momentum: float
     weight_decay: float
     batch_size: int
+    remembers: bool = False
+    """Whether the optimizer goes on from update to update where it was (`Memory`); else it begins anew."""
+
+    @property
+    def num_moments(self) -> int:
+        """Numbers that the optimizer remembers of each parameter."""
+        return 2 if self.optimizer == "adam" else int(self.momentum > 0)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the optimizers of several models remember of earlier updates."""
+
+    moments: Tensor
+    """Adam: mean and square of the gradients; SGD: its velocity. As models are stored.  [model, moment, size]"""
+    steps: list[int]
+    """That each model has taken."""
+
+    def pick(self, models: list[int]) -> Memory:
+        return Memory(self.moments[models], [self.steps[i] for i in models])
 
 
 class RowOptimizer(Protocol):
-    def reset(self) -> None:
-        """Forget all state."""
+    @property
+    def moments(self) -> tuple[Tensor, ...]:
+        """What it remembers, in place.  [peer, parameter] each"""
 
     def step(self, rows: Tensor, gradients: Tensor, taken: Tensor, active: Tensor | None) -> None:
-        """Change the rows in place. `taken` [peer]: each one's steps since the last reset, this one included.
-        `active` [peer] bool: rows that take part; None: all."""
+        """Change the rows in place. `taken` [peer]: each one's steps since it remembered nothing, this one included,
+        or the last of the table if they are more. `active` [peer] bool: rows that take part; None: all."""
+
+
+def num_corrections(recipe: Recipe, num_steps: int) -> int:
+    """Steps after which Adam's corrections need not change any more: so many are taken, or they are 1."""
+    return max(num_steps, _CORRECTED) if recipe.remembers else num_steps
 
 
 def new_optimizer(recipe: Recipe, rows: Tensor, num_steps: int, compiled: bool) -> RowOptimizer:
-    """For at most so many steps between two resets. `compiled`: on a CPU, by compiled kernels where there are any."""
+    """For updates of so many steps. `compiled`: on a CPU, by compiled kernels where there are any."""
+    num_steps = num_corrections(recipe, num_steps)
     return Adam(recipe, rows, num_steps, compiled) if recipe.optimizer == "adam" else SGD(recipe, rows)
 
 
@@ -54,9 +82,9 @@ class Adam:
         self.square = torch.zeros_like(rows)
         self.corrections = corrections(recipe.lr, num_steps).to(rows.device)
 
-    def reset(self) -> None:
-        for state in (self.mean, self.square):
-            state.zero_()
+    @property
+    def moments(self) -> tuple[Tensor, ...]:
+        return self.mean, self.square
 
     def step(self, rows: Tensor, gradients: Tensor, taken: Tensor, active: Tensor | None) -> None:
         if self._fused:
@@ -103,9 +131,9 @@ class SGD:
         self.recipe = recipe
         self.velocity = torch.zeros_like(rows) if recipe.momentum else None
 
-    def reset(self) -> None:
-        if self.velocity is not None:
-            self.velocity.zero_()
+    @property
+    def moments(self) -> tuple[Tensor, ...]:
+        return () if self.velocity is None else (self.velocity,)
 
     def step(self, rows: Tensor, gradients: Tensor, taken: Tensor, active: Tensor | None) -> None:
         if self.recipe.weight_decay:

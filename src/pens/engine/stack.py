@@ -29,6 +29,11 @@ class ModelStack:
         return self._rows.device
 
     @property
+    def size(self) -> int:
+        """Numbers in a row."""
+        return int(self._rows.shape[1])
+
+    @property
     def num_alive(self) -> int:
         return len(self._references) - len(self._free)
 

@@ -28,7 +28,7 @@ from pens.engine.cores import Cores
 from pens.engine.devices import DOTS, lowering_levels, memory_bytes, prepare_device
 from pens.engine.native import can_compile
 from pens.engine.network import StackedNetwork
-from pens.engine.optimizers import Recipe
+from pens.engine.optimizers import Memory, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.update import StackUpdate, rounded_up, sample_losses
 from pens.nets import NetFactory
@@ -48,6 +48,8 @@ class Trained:
 
     rows: Tensor
     losses: Tensor | Array
+    memory: Memory | None = None
+    """What the optimizers remember now, where they were given a memory."""
 
     @cached_property
     def loss(self) -> Array:
@@ -76,8 +78,12 @@ class Engine(Protocol):
         keys: Sequence[int],
         epochs: int,
         recipe: Recipe,
+        memory: Memory | None = None,
     ) -> Trained:
-        """Train model i on the samples of slot i, in the order of key i.  rows [model, size]"""
+        """Train model i on the samples of slot i, in the order of key i.  rows [model, size]
+
+        `memory`: where the recipe's optimizer remembers, what it does; it goes on from there.
+        """
 
     def evaluate(
         self,
@@ -105,12 +111,20 @@ class StackEngine:
         self._records = network.device.type == "cuda"
 
     def train(
-        self, rows: Tensor, data: SampleStack, slots: Sequence[int], keys: Sequence[int], epochs: int, recipe: Recipe
+        self,
+        rows: Tensor,
+        data: SampleStack,
+        slots: Sequence[int],
+        keys: Sequence[int],
+        epochs: int,
+        recipe: Recipe,
+        memory: Memory | None = None,
     ) -> Trained:
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         per_model = self.network.bytes_per_sample * recipe.batch_size + 5 * 4 * self.network.size
         at_once = _RECORDED_BYTES // (4 * 4 * self.network.size)
         new_rows, loss = torch.empty_like(rows), torch.empty(len(rows), device=rows.device)
+        moments = torch.empty_like(memory.moments) if memory else None
 
         def work(network: StackedNetwork, chunk: range) -> None:
             pick = self._filled_up(chunk, len(data.counts))
@@ -119,12 +133,14 @@ class StackEngine:
                 data, some_slots, torch.tensor(some_keys, device=rows.device), epochs, recipe.batch_size
             )
             update = self._update(network, data, recipe, len(pick), len(visits))
-            some_rows, some_loss = update.run(rows[pick], some_slots, visits)
-            new_rows[chunk.start : chunk.stop] = some_rows[: len(chunk)]
-            loss[chunk.start : chunk.stop] = some_loss[: len(chunk)]
+            here, past = slice(chunk.start, chunk.stop), memory.pick(pick) if memory else None
+            some_rows, some_loss, some_moments = update.run(rows[pick], some_slots, visits, past)
+            new_rows[here], loss[here] = some_rows[: len(chunk)], some_loss[: len(chunk)]
+            if moments is not None and some_moments is not None:
+                moments[here] = some_moments[: len(chunk)]
 
         self._cores.map(work, self._cut(len(rows), per_model, at_once))
-        return Trained(new_rows, loss)
+        return Trained(new_rows, loss, _later(memory, moments, data, slots, epochs, recipe))
 
     def _cut(self, total: int, bytes_each: int, most: int) -> list[range]:
         """Chunks that fit the memory while all cores work, one for each core that is worth its calls."""
@@ -203,21 +219,38 @@ class LoopEngine:
         keys: Sequence[int],
         epochs: int,
         recipe: Recipe,
+        memory: Memory | None = None,
     ) -> Trained:
+        recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
+        moments = memory.moments.clone() if memory else torch.zeros(len(rows), 0, self.network.size)
+        steps = memory.steps if memory else [0] * len(rows)
         results = [
-            self._train_one(row.clone(), data, slot, key, epochs, recipe)
-            for row, slot, key in zip(rows, slots, keys, strict=True)
+            self._train_one(row.clone(), data, slot, key, epochs, recipe, past, before)
+            for row, slot, key, past, before in zip(rows, slots, keys, moments, steps, strict=True)
         ]
-        return Trained(torch.stack([r for r, _ in results]), np.array([loss for _, loss in results], np.float32))
+        later = _later(memory, moments, data, slots, epochs, recipe)
+        return Trained(torch.stack([r for r, _ in results]), np.array([loss for _, loss in results], np.float32), later)
 
     def _train_one(
-        self, row: Tensor, data: SampleStack, slot: int, key: int, epochs: int, recipe: Recipe
+        self,
+        row: Tensor,
+        data: SampleStack,
+        slot: int,
+        key: int,
+        epochs: int,
+        recipe: Recipe,
+        moments: Tensor,
+        steps: int,
     ) -> tuple[Tensor, float]:
-        recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
+        """moments [moment, size]: what its optimizer remembers of so many steps, brought up to date in place."""
         tensors = self.network.tensors(row)  # views: what changes them changes the row
         for place in self.network.stored.trained:
             tensors[place.name].requires_grad_()
         optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in self.network.stored.trained])
+        for moment, name in zip(moments, _MOMENTS[recipe.optimizer], strict=False):
+            for place in self.network.stored.trained:  # views here, too
+                optimizer.state[tensors[place.name]][name] = self.network.tensors(moment)[place.name]
+                optimizer.state[tensors[place.name]]["step"] = torch.tensor(float(steps))
         total = health = 0.0
         visits = plan_visits(data, [slot], torch.tensor([key], device=row.device), epochs, recipe.batch_size)
         for step in range(len(visits)):
@@ -310,6 +343,24 @@ def _summed(losses: Array, hits: Array, counts: list[int]) -> Evaluation:
 def _chunks(total: int, size: int) -> Iterator[range]:
     size = max(1, min(size, total))
     return (range(start, min(start + size, total)) for start in range(0, total, size))
+
+
+_MOMENTS = {"adam": ("exp_avg", "exp_avg_sq"), "sgd": ("momentum_buffer",)}
+
+
+def _later(
+    memory: Memory | None,
+    moments: Tensor | None,
+    data: SampleStack,
+    slots: Sequence[int],
+    epochs: int,
+    recipe: Recipe,
+) -> Memory | None:
+    """The memory after an update; each model took as many steps as its own samples need."""
+    if memory is None or moments is None:
+        return None
+    taken = (epochs * -(-data.counts[slot] // recipe.batch_size) for slot in slots)
+    return Memory(moments, [before + more for before, more in zip(memory.steps, taken, strict=True)])
 
 
 def _torch_optimizer(recipe: Recipe, parameters: list[Tensor]) -> torch.optim.Optimizer:
