@@ -77,7 +77,7 @@ class ModelSettings(Section):
 
 
 class TrainingSettings(Section):
-    """Local training (paper, section 4.1: E epochs on the peer's own data). Optimizer state lives for one update."""
+    """Local training (paper, section 4.1: E epochs on the peer's own data). An optimizer begins anew after a merge."""
 
     optimizer: Literal["adam", "sgd"] = "adam"
     lr: Positive = 1e-3
