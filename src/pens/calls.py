@@ -20,7 +20,7 @@ from pens.data.samples import Array
 from pens.engine.batches import SampleStack, Subset
 from pens.engine.optimizers import Memory, Recipe
 from pens.engine.stack import ModelStack
-from pens.engine.training import Engine, Evaluation
+from pens.engine.training import Engine, Evaluation, Trained
 
 _MODELS_PER_PEER = 3  # its last, its next and its best: what rounds need, and what is reserved
 
@@ -71,11 +71,18 @@ class NewModels:
     """The answer to `Train`: rows with one reference each, and training losses."""
 
     rows: list[int]
-    loss: Array
+    part: slice
+    """Which of those that were trained together are these."""
+    together: Trained
     merged: list[int]
     """The averages, likewise, where they were wanted; else none."""
     past: list[Past]
     """What optimizers remember now, likewise, where they do; else none."""
+
+    @property
+    def loss(self) -> Array:
+        """Who asks waits until the device has done what it was told so far: better to tell it more before."""
+        return self.together.loss[self.part]
 
 
 Call = Train | Evaluate
@@ -138,7 +145,7 @@ class Workshop:
         rows = self.models.add(trained.rows)
         past = self._kept(trained.memory) if trained.memory else []
         parts = _parts([len(c.slots) for c in calls])
-        return [NewModels(rows[part], trained.loss[part], merged[part], past[part]) for part in parts]
+        return [NewModels(rows[part], part, trained, merged[part], past[part]) for part in parts]
 
     def _recalled(self, past: list[Past]) -> Memory | None:
         if not past:

@@ -33,6 +33,7 @@ from pens.config import StoppingSettings, WireForm
 from pens.curves import Curves, UpdateRecord
 from pens.engine.batches import Subset
 from pens.engine.optimizers import Recipe
+from pens.engine.training import Evaluation
 from pens.jobs import JobGraph, Judging, Scoring, Updating
 from pens.ledger import Ledger
 from pens.messages import Judge, ModelRef, PeerId, Score, Update
@@ -254,18 +255,14 @@ class Learners:
         trained = yield from train(Train(groups, slots, keys, epochs, self.rules.recipe, average, past))
         self.num_updates += len(jobs)
         self.num_batches += 1
-        new_rows = trained.rows
-        finite = np.isfinite(trained.loss).tolist()
-        for i, job in enumerate(jobs):
-            if not finite[i]:
-                self.models.release(new_rows[i])
-                new_rows[i] = self.models.retain(self._rows[job.own])
-                self.setbacks[job.peer] += 1
-        validated = list(new_rows)
-        for i, row in enumerate(trained.merged):
-            if finite[i] and len(groups[i]) > 1:
-                validated[i] = row
+        rows = zip(jobs, trained.rows, trained.merged or trained.rows, strict=True)
+        validated = [merged if job.models else new for job, new, merged in rows]
         validation = yield from evaluate(Evaluate("val", validated, slots))
+        finite = np.isfinite(trained.loss).tolist()
+        if not all(finite):
+            yield from self._undo(
+                jobs, [i for i, fine in enumerate(finite) if not fine], trained.rows, validated, validation
+            )
         numbers = zip(trained.loss.tolist(), validation.loss.tolist(), validation.accuracy.tolist(), strict=True)
         self.history.add([_record(job, *them) for job, them in zip(jobs, numbers, strict=True)])
         for i, job in enumerate(jobs):
@@ -273,10 +270,21 @@ class Learners:
                 self.merges[job.peer].update(ref.owner for ref in job.models)
             if trained.past and finite[i]:
                 self._past[job.peer], trained.past[i] = trained.past[i], self._past[job.peer]
-            self._finish(job, new_rows[i])
+            self._finish(job, trained.rows[i])
             self._observe(job, validated[i], float(validation.loss[i]), float(validation.accuracy[i]))
-        for row in (*new_rows, *trained.merged, *(row for past in trained.past for row in past.moments)):
+        for row in (*trained.rows, *trained.merged, *(row for past in trained.past for row in past.moments)):
             self.models.release(row)
+
+    def _undo(
+        self, jobs: list[Updating], bad: list[int], rows: list[int], validated: list[int], validation: Evaluation
+    ) -> Work:
+        """Where the loss is no finite number, the peer's own model from before stays, and is validated once more."""
+        for i in bad:
+            self.models.release(rows[i])
+            rows[i] = validated[i] = self.models.retain(self._rows[jobs[i].own])
+            self.setbacks[jobs[i].peer] += 1
+        again = yield from evaluate(Evaluate("val", [rows[i] for i in bad], self._slots([jobs[i].peer for i in bad])))
+        validation.loss[bad], validation.accuracy[bad] = again.loss, again.accuracy
 
     def _no_past(self) -> Past:
         """An optimizer's that has not begun."""
