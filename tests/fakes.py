@@ -15,7 +15,7 @@ from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.engine.batches import SampleStack, Subset
 from pens.engine.layout import Layout
-from pens.engine.optimizers import Memory, Recipe
+from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Evaluation, Trained
 from pens.experiment import build_simulator, first_models, new_workshop
@@ -48,11 +48,11 @@ class FakeEngine:
         keys: Sequence[int],
         epochs: int,
         recipe: Recipe,
-        memory: Memory | None = None,
+        moments: Moments | None = None,
     ) -> Trained:
         self.batches.append((len(slots), epochs))
         noise = torch.tensor([key % 1_000_003 for key in keys]) / 1_000_003
-        return Trained(torch.stack([self._kinds[list(slots)], noise], 1), np.ones(len(slots)))
+        return Trained(torch.stack([self._kinds[list(slots)], noise], 1), np.ones(len(slots)), moments)
 
     def evaluate(
         self,

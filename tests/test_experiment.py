@@ -364,10 +364,19 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
     (folder / "experiment.json").write_text(json.dumps(record))
     with pytest.raises(RunDirError, match="delete that folder and resume"):
         pens.resume(folder, model=TinyNet, data=tiny_dataset())
+    (folder / "experiment.json").write_text(json.dumps({**record, "rules": 1}))
+    with pytest.raises(RunDirError, match="other rules"):
+        pens.resume(folder, model=TinyNet, data=tiny_dataset())
     record["format"] = 9
     (folder / "experiment.json").write_text(json.dumps(record))
     with pytest.raises(RunDirError, match="its format is 9"):
         pens.resume(folder, model=TinyNet, data=tiny_dataset())
+
+
+@pytest.mark.parametrize(("method", "values"), [("pens+", {}), ("random", {"validated": "merged"})])
+def test_the_last_average_cannot_be_tested(method: str, values: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match="tests the best average: set tested = best"):
+        tiny_run(methods=method, overrides={**values, "tested": "last"})
 
 
 @pytest.mark.parametrize("seeds", [1.5, "3", None, [], [1, "a"], -1])

@@ -28,7 +28,7 @@ from tests.fakes import fake_simulation, fake_simulations
 from tests.simulations import Log, decisions, final_models, run, simulation, simulations
 
 GOSSIP: tuple[Method, ...] = ("pens", "pens+", "random", "oracle")
-ALL: tuple[Method, ...] = ("pens", "random", "oracle", "local", "central")
+ALL: tuple[Method, ...] = ("pens", "pens+", "random", "oracle", "local", "central")
 
 scenarios = st.fixed_dictionaries(
     {
@@ -213,8 +213,8 @@ def test_events_run_ahead_while_a_device_trains() -> None:
 # --- law 4 ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=20)
-@given(scenarios, methods, st.lists(st.integers(0, 6), min_size=1, max_size=3))
+@settings(max_examples=30)
+@given(scenarios, st.sampled_from(ALL), st.lists(st.integers(0, 6), min_size=1, max_size=3))
 def test_stopped_anywhere_and_resumed_equals_never_stopped(
     values: dict[str, object], method: Method, stops: list[int]
 ) -> None:
@@ -440,6 +440,39 @@ def test_a_loss_that_is_not_a_number_keeps_the_last_good_model() -> None:
     models = final_models(simulator)
     assert models.isfinite().all()
     assert torch.equal(models, first)
+
+
+def test_an_optimizer_remembers_where_nothing_is_merged_until_its_peer_stops() -> None:
+    """One more update of `local` is what the engine makes of the last model and what its optimizer remembers."""
+    short, long = (run(simulation(tiny(patience=50, tested="last", rounds=rounds), "local")) for rounds in (2, 3))
+    learners = short.learners
+    peers = list(range(6))
+    assert [moments.steps for moments in learners._moments.values()] == [3 * 2 * 3] * 6
+    remembered = learners.workshop._recalled([learners._moments[PeerId(p)] for p in peers])
+    keys = [rng.key(learners.rules.seed, "update", peer, 4) for peer in peers]
+    data, engine = learners.workshop._samples["train"], learners.workshop.engine
+    rows = learners.models.read(learners.tested_rows())
+    for moments, is_same in ((remembered, True), (None, False)):
+        trained = engine.train(rows.clone(), data, peers, keys, 2, learners.rules.recipe, moments)
+        assert torch.equal(trained.rows, final_models(long)) == is_same
+    stopped = run(simulation(tiny(rounds=40, patience=2, window=1), "local")).learners
+    assert not stopped._moments
+    assert stopped.models.num_alive <= 2 * 6
+
+
+def test_an_update_that_is_undone_leaves_no_trace_in_its_optimizer() -> None:
+    learners = run(simulation(tiny(lr=1e30, optimizer="sgd", momentum=0.9, patience=50), "local")).learners
+    assert set(learners.setbacks) == set(range(6))
+    assert [moments.steps for moments in learners._moments.values()] == [0] * 6
+    assert not any(learners.models.read(moments.rows).any() for moments in learners._moments.values())
+
+
+def test_who_stopped_early_serves_its_best_average_where_that_is_validated() -> None:
+    simulator = run(simulation(tiny(rounds=40, patience=2, window=1, validated="merged"), "random"))
+    learners = simulator.learners
+    assert all(map(np.isfinite, learners.stop_times.values()))
+    served = [learners._rows[ref] for ref in simulator.current]
+    assert served == learners.tested_rows() == list(learners._best.values())
 
 
 def test_step_two_begins_with_the_untrained_model_where_it_is_to_be_fresh() -> None:

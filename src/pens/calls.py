@@ -18,18 +18,18 @@ from typing import Any, Literal
 
 from pens.data.samples import Array
 from pens.engine.batches import SampleStack, Subset
-from pens.engine.optimizers import Memory, Recipe
+from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Engine, Evaluation, Trained
 
-_MODELS_PER_PEER = 3  # its last, its next and its best: what rounds need, and what is reserved
+_MODELS_PER_PEER = 3  # its last, its next and its best: what rounds of most methods need, and what is reserved
 
 
 @dataclass(frozen=True)
-class Past:
+class MomentRows:
     """What an optimizer remembers of one model: rows beside the models', and the steps that were taken."""
 
-    moments: list[int]
+    rows: list[int]
     steps: int = 0
 
 
@@ -44,12 +44,12 @@ class Train:
     recipe: Recipe
     keep_merged: bool = False
     """Whether the averages are wanted, too, as they were before training."""
-    past: list[Past] | None = None
-    """Where the recipe's optimizer remembers, what it does of each model."""
+    moments: list[MomentRows] | None = None
+    """What the optimizer of each model remembers; None: it begins anew."""
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        return 1, self.epochs, repr(self.recipe), self.keep_merged
+        return 1, self.epochs, repr(self.recipe), self.keep_merged, self.moments is None
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class NewModels:
     together: Trained
     merged: list[int]
     """The averages, likewise, where they were wanted; else none."""
-    past: list[Past]
+    moments: list[MomentRows]
     """What optimizers remember now, likewise, where they do; else none."""
 
     @property
@@ -138,25 +138,25 @@ class Workshop:
         data, first = self._samples["train"], calls[0]
         mixed = self.models.mix(groups)
         merged = self.models.add(mixed) if first.keep_merged else []
-        memory = self._recalled(_joined([c.past for c in calls if c.past]))
-        trained = self.engine.train(mixed, data, slots, keys, first.epochs, first.recipe, memory)
+        remembered = self._recalled(_joined([c.moments or [] for c in calls]))
+        trained = self.engine.train(mixed, data, slots, keys, first.epochs, first.recipe, remembered)
         for do in meanwhile:
             do()
         rows = self.models.add(trained.rows)
-        past = self._kept(trained.memory) if trained.memory else []
+        moments = self._kept(trained.moments) if trained.moments else []
         parts = _parts([len(c.slots) for c in calls])
-        return [NewModels(rows[part], part, trained, merged[part], past[part]) for part in parts]
+        return [NewModels(rows[part], part, trained, merged[part], moments[part]) for part in parts]
 
-    def _recalled(self, past: list[Past]) -> Memory | None:
-        if not past:
+    def _recalled(self, moments: list[MomentRows]) -> Moments | None:
+        if not moments:
             return None
-        rows = _joined([p.moments for p in past])
-        shape = (len(past), len(rows) // len(past), self.models.size)
-        return Memory(self.models.read(rows).view(shape), [p.steps for p in past])
+        rows = _joined([one.rows for one in moments])
+        shape = (len(moments), len(rows) // len(moments), self.models.size)
+        return Moments(self.models.read(rows).view(shape), [one.steps for one in moments])
 
-    def _kept(self, memory: Memory) -> list[Past]:
-        rows, each = self.models.add(memory.moments.flatten(0, 1)), memory.moments.shape[1]
-        return [Past(rows[i * each : (i + 1) * each], steps) for i, steps in enumerate(memory.steps)]
+    def _kept(self, moments: Moments) -> list[MomentRows]:
+        rows, each = self.models.add(moments.values.flatten(0, 1)), moments.values.shape[1]
+        return [MomentRows(rows[i * each : (i + 1) * each], steps) for i, steps in enumerate(moments.steps)]
 
     def _evaluate(self, calls: list[Evaluate]) -> list[Evaluation]:
         rows, slots = (_joined([getattr(c, name) for c in calls]) for name in ("rows", "slots"))

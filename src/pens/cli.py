@@ -26,7 +26,7 @@ from pens.report.tables import print_results, size
 from pens.reproduce.compare import Comparison
 from pens.reproduce.keep import check_place, load
 from pens.reproduce.keep import keep as keep_results
-from pens.reproduce.pictures import write_files
+from pens.reproduce.pictures import write_files, write_pictures
 from pens.reproduce.plan import EXHIBITS, PAPER_SEEDS, exhibits
 from pens.reproduce.run import Reproduction, Request
 from pens.reproduce.show import comparison_notes, comparison_table, not_run_lines, plan_tables, plan_words
@@ -217,7 +217,8 @@ def _print_comparisons(console: Console, plan: Reproduction, keep: Path | None) 
         files = write_files(comparison, plan.store, plan.store.folder)
         console.print(f"files: {', '.join(map(str, files))}", style="dim", markup=False, soft_wrap=True)
         if keep:
-            path = keep_results(keep, comparison, [file for file in files if file.suffix == ".svg"])
+            path, kept = keep_results(keep, comparison)
+            write_pictures(kept, plan.store, keep)
             console.print(f"kept: {path}", style="dim", markup=False, soft_wrap=True)
     for line in not_run_lines(plan):
         console.print(line, style="yellow", markup=False)

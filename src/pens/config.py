@@ -24,6 +24,8 @@ Method = Literal["pens", "pens+", "random", "local", "oracle", "central"]
 METHODS: tuple[Method, ...] = get_args(Method)
 SELECTING: tuple[Method, ...] = ("pens", "pens+")
 """Those whose peers select their neighbours."""
+UNCONNECTED: tuple[Method, ...] = ("local", "central")
+"""Those that merge nothing."""
 PENS_PLUS: Mapping[str, Any] = {"neighbours_by": "groups", "validated": "merged"}
 """What `pens+` changes of `pens` (docs/decisions/0019)."""
 WireForm = Literal["fp32", "fp16", "int8"]
@@ -138,7 +140,7 @@ class StoppingSettings(Section):
     patience: Count = 50
     validated: Literal["trained", "merged"] = "trained"
     """Which of its models a peer validates, and so tests at the end: what training on its own data makes of the average
-    (paper), or the average itself, which knows more of the others'. It sends the first in any case."""
+    (paper), or the average itself, which knows more of the others'. While it trains, it sends the first."""
     tested: Literal["best", "last"] = "best"
 
 
@@ -298,6 +300,12 @@ def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int,
     others, pens = num_peers - 1, settings.pens
     can_hear = f"but each peer can hear at most {others} others: lower it or add peers"
     for method in methods:
+        stopping = settings.for_method(method).stopping
+        if stopping.validated == "merged" and stopping.tested == "last":
+            raise SettingsError(
+                f"tested = last, but {'pens+' if method == 'pens+' else 'validated = merged'} tests the best average: "
+                "set tested = best"
+            )
         if method == "random" and settings.gossip.n_peers > others:
             raise SettingsError(f"n_peers = {settings.gossip.n_peers}, {can_hear}")
         if method == "oracle" and smallest_kind < 2:

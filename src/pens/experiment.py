@@ -25,6 +25,7 @@ from pens import rng
 from pens.calls import Workshop
 from pens.config import (
     SELECTING,
+    UNCONNECTED,
     Method,
     Settings,
     StoppingSettings,
@@ -54,7 +55,7 @@ from pens.peer import Peer, Plan, Search
 from pens.policies import SelectionRule
 from pens.presets import preset
 from pens.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
-from pens.runlog import ExperimentDir, ExperimentRecord, RunDir
+from pens.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 from pens.running import Running
 from pens.simulator import Schedule, Simulator, Trace, advance_together
 from pens.topology import Others
@@ -137,6 +138,8 @@ def resume(
         raise RunDirError(
             f"{folder} was composed from real peers' records: there is nothing to resume, restart the peers"
         )
+    if record.rules != RULES:
+        raise RunDirError(f"{folder} was begun by a version of pens with other rules: read it, but run it anew")
     for name, part in (("model", model), ("data", data)):
         if name not in record.own_parts and part is not None:
             raise RunDirError(f"{folder} was not run with an own {name}: leave it out to resume")
@@ -430,6 +433,7 @@ def learning_rules(settings: Settings, method: Method, seed: int) -> LearningRul
         max_batch=settings.engine.max_batch,
         wire=settings.gossip.wire,
         fresh=method in SELECTING and settings.pens.fresh,
+        optimizer_remembers=method in UNCONNECTED,
     )
 
 
@@ -470,7 +474,7 @@ def first_model(engine: Engine, settings: Settings, seed: int, peer: PeerId) -> 
 def _reachable(
     method: Method, federation: Federation, members: Mapping[int, Sequence[int]], me: PeerId
 ) -> Sequence[PeerId]:
-    if method in ("local", "central"):
+    if method in UNCONNECTED:
         return ()
     if method == "oracle":
         return Others(members[federation.kinds[me]], me)
@@ -480,10 +484,7 @@ def _reachable(
 def _recipe(settings: Settings, method: Method) -> Recipe:
     training = settings.training
     batch_size = settings.central.central_batch_size if method == "central" else training.batch_size
-    merges = method not in ("local", "central")
-    return Recipe(
-        training.optimizer, training.lr, training.momentum, training.weight_decay, batch_size, remembers=not merges
-    )
+    return Recipe(training.optimizer, training.lr, training.momentum, training.weight_decay, batch_size)
 
 
 def _stopping(settings: Settings, method: Method) -> StoppingSettings:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from pens import rng
-from pens.calls import Evaluate, Past, Train, Work, Workshop, evaluate, train
+from pens.calls import Evaluate, MomentRows, Train, Work, Workshop, evaluate, train
 from pens.config import StoppingSettings, WireForm
 from pens.curves import Curves, UpdateRecord
 from pens.engine.batches import Subset
@@ -59,6 +59,8 @@ class LearningRules:
     """Models are compared on so many of the receiver's training samples; None: all."""
     max_batch: int = 0
     """At most so many updates, or comparisons, at once; 0: all that are ready."""
+    optimizer_remembers: bool = False
+    """Whether a peer's optimizer goes on from update to update where it was; else it begins anew with each."""
     fresh: bool = False
     """Whether each peer will begin once more with its untrained model, which is kept until then."""
     wire: WireForm = "fp32"
@@ -109,8 +111,8 @@ class Learners:
         """Updates undone because the loss was not finite."""
         self.num_updates = self.num_batches = 0
         self.jobs = JobGraph()
-        self._past = {p: self._no_past() for p in self._peers} if rules.recipe.remembers else {}
-        """What each peer's optimizer remembers."""
+        self._moments = self._no_moments() if rules.optimizer_remembers else {}
+        """What each peer's optimizer remembers, where it does."""
         rows = self.models.add(first_models.to(self.models.device))
         for ref, row in zip(self._latest.values(), rows, strict=True):
             self._rows[ref], self._uses[ref] = row, 2 if rules.fresh else 1
@@ -250,9 +252,9 @@ class Learners:
         slots = self._slots([job.peer for job in jobs])
         groups = [self._merge_group(job) for job in jobs]
         keys = [rng.key(self.rules.seed, "update", job.peer, job.out.version) for job in jobs]
-        average = self.rules.stopping.validated == "merged"
-        past = [self._past[job.peer] for job in jobs] if self._past else None
-        trained = yield from train(Train(groups, slots, keys, epochs, self.rules.recipe, average, past))
+        keep_merged = self.rules.stopping.validated == "merged"
+        moments = [self._moments[job.peer] for job in jobs] if self.rules.optimizer_remembers else None
+        trained = yield from train(Train(groups, slots, keys, epochs, self.rules.recipe, keep_merged, moments))
         self.num_updates += len(jobs)
         self.num_batches += 1
         rows = zip(jobs, trained.rows, trained.merged or trained.rows, strict=True)
@@ -268,11 +270,11 @@ class Learners:
         for i, job in enumerate(jobs):
             if finite[i]:
                 self.merges[job.peer].update(ref.owner for ref in job.models)
-            if trained.past and finite[i]:
-                self._past[job.peer], trained.past[i] = trained.past[i], self._past[job.peer]
+            if trained.moments:
+                self._remember(job.peer, trained.moments[i], finite[i])
             self._finish(job, trained.rows[i])
             self._observe(job, validated[i], float(validation.loss[i]), float(validation.accuracy[i]))
-        for row in (*trained.rows, *trained.merged, *(row for past in trained.past for row in past.moments)):
+        for row in (*trained.rows, *trained.merged):
             self.models.release(row)
 
     def _undo(
@@ -286,10 +288,21 @@ class Learners:
         again = yield from evaluate(Evaluate("val", [rows[i] for i in bad], self._slots([jobs[i].peer for i in bad])))
         validation.loss[bad], validation.accuracy[bad] = again.loss, again.accuracy
 
-    def _no_past(self) -> Past:
-        """An optimizer's that has not begun."""
+    def _no_moments(self) -> dict[PeerId, MomentRows]:
+        """Of optimizers that have not begun: rows of zeros, the same for all."""
         nothing = torch.zeros((self.rules.recipe.num_moments, self.models.size), device=self.models.device)
-        return Past(self.models.add(nothing))
+        rows = self.models.add(nothing)
+        found = {peer: MomentRows([self.models.retain(row) for row in rows]) for peer in self._peers}
+        for row in rows:
+            self.models.release(row)
+        return found
+
+    def _remember(self, peer: PeerId, moments: MomentRows, is_finite: bool) -> None:
+        """What a peer's optimizer remembers after an update, unless that was undone."""
+        kept, gone = (moments, self._moments[peer]) if is_finite else (self._moments[peer], moments)
+        self._moments[peer] = kept
+        for row in gone.rows:
+            self.models.release(row)
 
     def _slots(self, peers: Sequence[PeerId]) -> list[int]:
         return [self._slot[peer] for peer in peers]
@@ -318,6 +331,8 @@ class Learners:
             self._keep_as_best(job.peer, row)
         if self.has_stopped(job.peer):
             self.stop_times[job.peer] = job.time
+            for row in self._moments.pop(job.peer, MomentRows([])).rows:
+                self.models.release(row)
             self._serve_best(job.peer, job.out)
             self._answer_with_best(job.peer)
 
@@ -372,12 +387,12 @@ class Learners:
         self._received.let_go()
         for row in (*self._rows.values(), *self._nameless_rows()):
             self.models.release(row)
-        self._rows, self._best, self._past = {}, dict.fromkeys(self._peers), {}
+        self._rows, self._best, self._moments = {}, dict.fromkeys(self._peers), {}
 
     def _nameless_rows(self) -> list[int]:
         """Best models, and what optimizers remember."""
         best = [row for row in self._best.values() if row is not None]
-        return best + [row for past in self._past.values() for row in past.moments]
+        return best + [row for moments in self._moments.values() for row in moments.rows]
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 
@@ -392,7 +407,7 @@ class Learners:
             "versions": list(self._versions.values()),
             "latest": [ref.version for ref in self._latest.values()],
             "best": [None if row is None else place[row] for row in self._best.values()],
-            "past": [[[place[row] for row in past.moments], past.steps] for past in self._past.values()],
+            "moments": [[p, [place[row] for row in one.rows], one.steps] for p, one in self._moments.items()],
             "stopping": [asdict(s) for s in self._stopping.values()],
             "may_stop": list(self._may_stop.values()),
             "stop_times": list(self.stop_times.values()),
@@ -421,9 +436,10 @@ class Learners:
                 self._rows[ref] = self.models.retain(rows[place])
         best = self._each(data["best"])
         self._best = {p: None if place is None else self.models.retain(rows[place]) for p, place in best.items()}
-        if data["past"]:
-            pasts = self._each(data["past"])
-            self._past = {p: Past([self.models.retain(rows[i]) for i in at], n) for p, (at, n) in pasts.items()}
+        self._moments = {
+            PeerId(p): MomentRows([self.models.retain(rows[place]) for place in places], steps)
+            for p, places, steps in data["moments"]
+        }
         for row in rows:
             self.models.release(row)
         self._versions = self._each(data["versions"])

@@ -39,6 +39,8 @@ from pens.results import Communication, Comparisons, DataSizes, History, Pairs, 
 
 FORMAT = 1
 CHECKPOINT_FORMAT = 2
+RULES = 2
+"""Raised when the same settings come to mean something else: runs of other rules are not mixed with ours."""
 _STATE = "state as JSON"
 
 
@@ -52,6 +54,7 @@ class ExperimentRecord:
     own_parts: tuple[str, ...] = ()
     """Parts that came as Python objects and cannot be restored from disk: "model", "data"."""
     data_dir: str | None = None
+    rules: int = RULES
     real_peers: bool = False
     """Composed from the records of peers that were processes of their own: time is in seconds, and runs do not repeat
     to the last bit."""
@@ -59,6 +62,7 @@ class ExperimentRecord:
     def to_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
+            "rules": self.rules,
             "settings": self.settings.model_dump(mode="json"),
             "methods": list(self.methods),
             "seeds": list(self.seeds),
@@ -77,6 +81,7 @@ class ExperimentRecord:
             tuple(data["seeds"]),
             tuple(data["own_parts"]),
             data["data_dir"],
+            data.get("rules", 1),
             data.get("real_peers", False),
         )
 

@@ -19,7 +19,7 @@ from pens.engine.training import LoopEngine, StackEngine
 from pens.nets import DigitsCNN, NetFactory, PaperCNN
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.engine.networks import IMAGE_NETWORKS
-from tests.engine.test_training import assert_same_memory
+from tests.engine.test_training import assert_same_moments
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 NETWORKS: dict[str, tuple[NetFactory, tuple[int, ...]]] = {
@@ -67,7 +67,7 @@ def test_optimizers_remember_on_the_gpu_as_one_by_one(optimizer: Literal["adam",
     levels = lowering_levels(torch.device("cuda"), compiled=False)
     stack = StackEngine(StackedNetwork(DigitsCNN, data.x[0, :3], 10, True, levels, "tf32x3"), 1 << 30)
     loop = LoopEngine(StackedNetwork(DigitsCNN, data.x[0, :3], 10, stacked=False))
-    assert_same_memory(stack, loop, data, Recipe(optimizer, 1e-3, 0.9, 1e-3, 4, remembers=True))
+    assert_same_moments(stack, loop, data, Recipe(optimizer, 1e-3, 0.9, 1e-3, 4))
 
 
 def test_a_run_on_the_gpu_decides_like_one_on_the_cpu() -> None:

@@ -26,7 +26,7 @@ from pens.engine.optimizers import Recipe, corrections
 from pens.engine.training import LoopEngine, StackEngine
 from pens.nets import NetFactory
 from tests.engine.networks import IMAGE_NETWORKS
-from tests.engine.test_training import assert_same_memory, first_rows, holders
+from tests.engine.test_training import assert_same_moments, first_rows, holders
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -153,8 +153,8 @@ def test_with_all_kernels_optimizers_remember_as_one_by_one(
     data = holders((5, 3), (1, 8, 8), device=DEVICE)
     network = StackedNetwork(small_cnn, data.x[0, :3], 10, levels=("fused",), precision="tf32x3")
     loop = LoopEngine(StackedNetwork(small_cnn, data.x[0, :3], 10, stacked=False))
-    recipe = Recipe(optimizer, 1e-3, 0.9, 1e-3, 4, remembers=True)
-    assert_same_memory(StackEngine(network, 1 << 30), loop, data, recipe)
+    recipe = Recipe(optimizer, 1e-3, 0.9, 1e-3, 4)
+    assert_same_moments(StackEngine(network, 1 << 30), loop, data, recipe)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.01])
@@ -165,7 +165,7 @@ def test_the_fused_step_is_adams(decay: float) -> None:
     rows, expected = wide[:, :1300], [wide[k, :1300].clone().requires_grad_() for k in range(2)]
     plain = [torch.optim.Adam([row], lr=0.01, weight_decay=decay) for row in expected]
     mean, square = torch.zeros(2, 1300, device=DEVICE), torch.zeros(2, 1300, device=DEVICE)
-    table, taken = corrections(0.01, 3).to(DEVICE), [0, 0]
+    table, taken = corrections(0.01, DEVICE), [0, 0]
     for step in range(3):
         gradients = torch.randn(2, 1300, generator=generator).to(DEVICE)
         active = torch.tensor([True, step != 1], device=DEVICE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,7 @@ from tests.engine.test_training import (
     EQUAL,
     RECIPES,
     UNEQUAL,
-    assert_same_memory,
+    assert_same_moments,
     engines,
     first_rows,
     holders,
@@ -242,7 +241,7 @@ def test_no_bit_depends_on_cores_or_cuts(name: str, level: str, monkeypatch: pyt
 def test_optimizers_remember_in_a_compiled_stack_as_one_by_one(recipe: Recipe) -> None:
     data = holders((10, 3, 7))
     stack = StackEngine(native_network(DigitsCNN, data.x[0, :3]), 1 << 30)
-    assert_same_memory(stack, engines(DigitsCNN, data)[1], data, replace(recipe, remembers=True))
+    assert_same_moments(stack, engines(DigitsCNN, data)[1], data, recipe)
 
 
 @compiles

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from torch import nn
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack, Subset, plan_visits
 from pens.engine.network import StackedNetwork
-from pens.engine.optimizers import Memory, Recipe, corrections
+from pens.engine.optimizers import CORRECTED, Moments, Recipe, corrections
 from pens.engine.stack import ModelStack
 from pens.engine.training import LoopEngine, StackEngine, Trained, _torch_optimizer
 from pens.engine.update import rounded_up
@@ -90,28 +89,29 @@ def train_twice(engine: StackEngine | LoopEngine, data: SampleStack, recipe: Rec
     slots = list(range(len(data.counts)))
     rows = first_rows(engine.network, len(slots)).to(data.device)
     nothing = torch.zeros((len(slots), recipe.num_moments, engine.network.size), device=data.device)
-    found = Trained(rows, np.zeros(len(slots)), Memory(nothing, [0] * len(slots)))
+    found = Trained(rows, np.zeros(len(slots)), Moments(nothing, [0] * len(slots)))
     for update in (100, 200):
-        found = engine.train(found.rows, data, slots, [update + s for s in slots], 1, recipe, found.memory)
+        found = engine.train(found.rows, data, slots, [update + s for s in slots], 1, recipe, found.moments)
     return found
 
 
-def assert_same_memory(stack: StackEngine | LoopEngine, loop: LoopEngine, data: SampleStack, recipe: Recipe) -> None:
+def assert_same_moments(stack: StackEngine | LoopEngine, loop: LoopEngine, data: SampleStack, recipe: Recipe) -> None:
     together, one_by_one = train_twice(stack, data, recipe), train_twice(loop, data, recipe)
-    assert together.memory
-    assert one_by_one.memory
-    assert together.memory.steps == one_by_one.memory.steps
+    assert together.moments
+    assert one_by_one.moments
+    assert together.moments.steps == one_by_one.moments.steps
     torch.testing.assert_close(together.rows, one_by_one.rows, rtol=1e-3, atol=2e-4)
-    torch.testing.assert_close(together.memory.moments, one_by_one.memory.moments, rtol=1e-3, atol=2e-4)
+    for a, b in zip(together.moments.values.unbind(1), one_by_one.moments.values.unbind(1), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-2, atol=float(b.abs().max()) / 1000)
 
 
 @pytest.mark.parametrize("counts", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
 def test_optimizers_that_remember_do_so_in_a_stack_as_one_by_one(recipe: Recipe, counts: tuple[int, ...]) -> None:
-    data, recipe = holders(counts), replace(recipe, remembers=True)
+    data = holders(counts)
     stack, loop = engines(IMAGE_NETWORKS["digits"], data)
-    assert_same_memory(stack, loop, data, recipe)
-    assert_same_memory(engines(IMAGE_NETWORKS["digits"], data, memory=1)[0], loop, data, recipe)
+    assert_same_moments(stack, loop, data, recipe)
+    assert_same_moments(engines(IMAGE_NETWORKS["digits"], data, memory=1)[0], loop, data, recipe)
     once = train(stack, data, recipe, 1)
     anew = stack.train(once.rows, data, [0, 1, 2], [200, 201, 202], 1, recipe)
     assert torch.equal(anew.rows, train_twice(stack, data, recipe).rows) == (recipe.num_moments == 0)
@@ -119,7 +119,7 @@ def test_optimizers_that_remember_do_so_in_a_stack_as_one_by_one(recipe: Recipe,
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
 def test_what_is_remembered_is_what_torchs_optimizer_would_go_on_with(recipe: Recipe) -> None:
-    data, recipe = holders((10,)), replace(recipe, remembers=True)
+    data = holders((10,))
     loop = engines(IMAGE_NETWORKS["digits"], data)[1]
     module = IMAGE_NETWORKS["digits"]()
     first = loop.network.tensors(first_rows(loop.network, 1)[0])
@@ -139,12 +139,13 @@ def test_what_is_remembered_is_what_torchs_optimizer_would_go_on_with(recipe: Re
 
 
 def test_adams_corrections_end_where_they_are_one() -> None:
-    table = corrections(1e-3, 20_000)
+    table = corrections(1e-3, CPU)
+    assert len(table) == CORRECTED + 1
     assert table[-1].tolist() == [torch.tensor(1e-3).item(), 1.0]
-    data, recipe = holders((4,)), replace(RECIPES[0], remembers=True)
+    data, recipe = holders((4,)), RECIPES[0]
     stack, loop = engines(IMAGE_NETWORKS["digits"], data)
     rows = first_rows(stack.network, 1)
-    past = Memory(torch.full((1, 2, stack.network.size), 1e-3), [10**6])
+    past = Moments(torch.full((1, 2, stack.network.size), 1e-3), [10**6])
     torch.testing.assert_close(
         *(engine.train(rows, data, [0], [7], 2, recipe, past).rows for engine in (stack, loop)), rtol=1e-4, atol=1e-5
     )

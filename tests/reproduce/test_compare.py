@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,12 @@ from pens.errors import ReportError
 from pens.metrics import Interval
 from pens.reproduce.compare import Comparison, Finding, compare
 from pens.reproduce.keep import check_place, from_json, joined, keep, load, to_json
-from pens.reproduce.pictures import write_files
+from pens.reproduce.pictures import write_files, write_pictures
 from pens.reproduce.plan import EXHIBITS
 from pens.reproduce.run import PlanObserver
 from pens.reproduce.show import comparison_notes, comparison_table, not_run_lines, plan_tables, plan_words
 from pens.reproduce.store import RunStore
-from pens.runlog import ExperimentRecord
+from pens.runlog import RULES, ExperimentRecord
 from tests.report.made import made_run
 from tests.reproduce.trial import SMALL, trial
 
@@ -99,7 +100,8 @@ def test_every_comparison_fits_eighty_columns(tmp_path: Path, name: str) -> None
 
 def test_what_is_kept_is_enough_to_show_it_again(tmp_path: Path) -> None:
     comparison, _ = made_comparison(tmp_path / "runs", "table1")
-    path = keep(tmp_path / "results", comparison)
+    path, kept = keep(tmp_path / "results", comparison)
+    assert kept == comparison
     data = json.loads(path.read_text())
     assert data["settings"]["n_sampled"] == 2
     assert "init" not in data["settings"]
@@ -205,6 +207,42 @@ def test_what_was_kept_of_other_seeds_and_methods_stays(tmp_path: Path) -> None:
     assert found.planned_seeds == (0, 1, 2, 3)
     keep(tmp_path / "kept", first)
     assert "pens+" in [f.method for f in load(tmp_path / "kept", "table1").columns[0].findings]
+
+
+def test_kept_pictures_show_all_that_is_kept(tmp_path: Path) -> None:
+    dots, chosen = [], (("random", "pens"), ("oracle",))
+    some: tuple[Method, ...]
+    for goes, some in enumerate(chosen):
+        store = made_store(tmp_path / str(goes), "figure1a", {m: METHODS[m] for m in some})
+        kept = keep(tmp_path / "kept", compare(EXHIBITS["figure1a"], store, range(2), SMALL))[1]
+        (picture,) = write_pictures(kept, store, tmp_path / "kept")
+        dots.append(picture.read_text(encoding="utf-8").count("<circle"))
+    assert 2 * dots[1] == 3 * dots[0] > 0
+
+
+def test_versions_are_named_once_however_often_something_is_kept() -> None:
+    columns = compare(EXHIBITS["table2"], RunStore(Path("none")), range(2), {}).columns
+    found = [Finding("pens", "accuracy", None, (seed,), (0.5,), 1.0) for seed in range(3)]
+    goes = [
+        Comparison("table2", "", "", (0,), {}, (replace(columns[0], findings=(f,)),), ("cpu",), {"torch": version})
+        for f, version in zip(found, ("2.1", "2.2", "2.2"), strict=True)
+    ]
+    kept = joined(joined(goes[0], goes[1]), goes[2])
+    assert kept.versions == {"torch": "2.1 and 2.2"}
+    assert kept.columns[0].findings[0].seeds == (0, 1, 2)
+    assert joined(replace(goes[0], rules=1), goes[1]) == goes[1]
+
+
+def test_runs_of_other_rules_are_run_again(tmp_path: Path) -> None:
+    store = made_store(tmp_path, "table2", METHODS)
+    settings = EXHIBITS["table2"].columns[0].settings(SMALL)
+    assert store.complete(settings, "pens", 0)
+    record = next(tmp_path.glob("*/experiment.json"))
+    record.write_text(record.read_text().replace(f'"rules": {RULES}', '"rules": 1'))
+    again = RunStore(tmp_path)
+    again.open()
+    assert not again.complete(settings, "pens", 0)
+    assert again.take(ExperimentRecord(settings, ("pens",), (0,))).folder != record.parent
 
 
 def test_results_of_other_settings_do_not_stay(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ agree with `torch.optim.Adam` and `torch.optim.SGD` (law 1).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, Protocol
 
 import torch
@@ -16,7 +17,8 @@ from pens.engine.devices import has_kernels
 from pens.engine.native import kernels
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
-_CORRECTED = 20_000  # steps after which β₂ᵗ is lost beside 1 in single precision
+CORRECTED = 20_000
+"""Steps after which Adam's corrections are 1: β₂ᵗ is lost beside it in single precision."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,6 @@ class Recipe:
     momentum: float
     weight_decay: float
     batch_size: int
-    remembers: bool = False
-    """Whether the optimizer goes on from update to update where it was (`Memory`); else it begins anew."""
 
     @property
     def num_moments(self) -> int:
@@ -38,16 +38,16 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Memory:
+class Moments:
     """What the optimizers of several models remember of earlier updates."""
 
-    moments: Tensor
+    values: Tensor
     """Adam: mean and square of the gradients; SGD: its velocity. As models are stored.  [model, moment, size]"""
     steps: list[int]
     """That each model has taken."""
 
-    def pick(self, models: list[int]) -> Memory:
-        return Memory(self.moments[models], [self.steps[i] for i in models])
+    def pick(self, models: list[int]) -> Moments:
+        return Moments(self.values[models], [self.steps[i] for i in models])
 
 
 class RowOptimizer(Protocol):
@@ -57,30 +57,24 @@ class RowOptimizer(Protocol):
 
     def step(self, rows: Tensor, gradients: Tensor, taken: Tensor, active: Tensor | None) -> None:
         """Change the rows in place. `taken` [peer]: each one's steps since it remembered nothing, this one included,
-        or the last of the table if they are more. `active` [peer] bool: rows that take part; None: all."""
+        but at most `CORRECTED`. `active` [peer] bool: rows that take part; None: all."""
 
 
-def num_corrections(recipe: Recipe, num_steps: int) -> int:
-    """Steps after which Adam's corrections need not change any more: so many are taken, or they are 1."""
-    return max(num_steps, _CORRECTED) if recipe.remembers else num_steps
-
-
-def new_optimizer(recipe: Recipe, rows: Tensor, num_steps: int, compiled: bool) -> RowOptimizer:
-    """For updates of so many steps. `compiled`: on a CPU, by compiled kernels where there are any."""
-    num_steps = num_corrections(recipe, num_steps)
-    return Adam(recipe, rows, num_steps, compiled) if recipe.optimizer == "adam" else SGD(recipe, rows)
+def new_optimizer(recipe: Recipe, rows: Tensor, compiled: bool) -> RowOptimizer:
+    """`compiled`: on a CPU, by compiled kernels where there are any."""
+    return Adam(recipe, rows, compiled) if recipe.optimizer == "adam" else SGD(recipe, rows)
 
 
 class Adam:
     """Adam with L2 weight decay, as torch.optim.Adam."""
 
-    def __init__(self, recipe: Recipe, rows: Tensor, num_steps: int, compiled: bool) -> None:
+    def __init__(self, recipe: Recipe, rows: Tensor, compiled: bool) -> None:
         self.recipe = recipe
         self._native = kernels() if compiled else None
         self._fused = has_kernels(rows.device)
         self.mean = torch.zeros_like(rows)
         self.square = torch.zeros_like(rows)
-        self.corrections = corrections(recipe.lr, num_steps).to(rows.device)
+        self.corrections = corrections(recipe.lr, rows.device)
 
     @property
     def moments(self) -> tuple[Tensor, ...]:
@@ -118,10 +112,11 @@ class Adam:
         adam_step(rows, gradients, *state, active, decay, betas, _EPSILON)
 
 
-def corrections(lr: float, num_steps: int) -> Tensor:
+@lru_cache(maxsize=8)
+def corrections(lr: float, device: torch.device) -> Tensor:
     """Adam's learning rate and the root's divisor, corrected for the averages' start at zero.  → [step, 2]"""
-    count = torch.arange(num_steps + 1, dtype=torch.float64).clamp(min=1)  # who has not begun is not active either
-    return torch.stack([lr / (1 - _BETA1**count), (1 - _BETA2**count).sqrt()], 1).float()
+    count = torch.arange(CORRECTED + 1, dtype=torch.float64).clamp(min=1)  # who has not begun is not active either
+    return torch.stack([lr / (1 - _BETA1**count), (1 - _BETA2**count).sqrt()], 1).float().to(device)
 
 
 class SGD:

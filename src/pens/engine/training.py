@@ -28,7 +28,7 @@ from pens.engine.cores import Cores
 from pens.engine.devices import DOTS, lowering_levels, memory_bytes, prepare_device
 from pens.engine.native import can_compile
 from pens.engine.network import StackedNetwork
-from pens.engine.optimizers import Memory, Recipe
+from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.update import StackUpdate, rounded_up, sample_losses
 from pens.nets import NetFactory
@@ -48,8 +48,8 @@ class Trained:
 
     rows: Tensor
     losses: Tensor | Array
-    memory: Memory | None = None
-    """What the optimizers remember now, where they were given a memory."""
+    moments: Moments | None = None
+    """What the optimizers remember now, where they were told what they remembered."""
 
     @cached_property
     def loss(self) -> Array:
@@ -78,11 +78,11 @@ class Engine(Protocol):
         keys: Sequence[int],
         epochs: int,
         recipe: Recipe,
-        memory: Memory | None = None,
+        moments: Moments | None = None,
     ) -> Trained:
         """Train model i on the samples of slot i, in the order of key i.  rows [model, size]
 
-        `memory`: where the recipe's optimizer remembers, what it does; it goes on from there.
+        `moments`: what the optimizers remember, and go on with; None: each begins anew.
         """
 
     def evaluate(
@@ -118,13 +118,13 @@ class StackEngine:
         keys: Sequence[int],
         epochs: int,
         recipe: Recipe,
-        memory: Memory | None = None,
+        moments: Moments | None = None,
     ) -> Trained:
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         per_model = self.network.bytes_per_sample * recipe.batch_size + 5 * 4 * self.network.size
         at_once = _RECORDED_BYTES // (4 * 4 * self.network.size)
         new_rows, loss = torch.empty_like(rows), torch.empty(len(rows), device=rows.device)
-        moments = torch.empty_like(memory.moments) if memory else None
+        new_moments = torch.empty_like(moments.values) if moments else None
 
         def work(network: StackedNetwork, chunk: range) -> None:
             pick = self._filled_up(chunk, len(data.counts))
@@ -133,14 +133,14 @@ class StackEngine:
                 data, some_slots, torch.tensor(some_keys, device=rows.device), epochs, recipe.batch_size
             )
             update = self._update(network, data, recipe, len(pick), len(visits))
-            here, past = slice(chunk.start, chunk.stop), memory.pick(pick) if memory else None
+            here, past = slice(chunk.start, chunk.stop), moments.pick(pick) if moments else None
             some_rows, some_loss, some_moments = update.run(rows[pick], some_slots, visits, past)
             new_rows[here], loss[here] = some_rows[: len(chunk)], some_loss[: len(chunk)]
-            if moments is not None and some_moments is not None:
-                moments[here] = some_moments[: len(chunk)]
+            if new_moments is not None and some_moments is not None:
+                new_moments[here] = some_moments[: len(chunk)]
 
         self._cores.map(work, self._cut(len(rows), per_model, at_once))
-        return Trained(new_rows, loss, _later(memory, moments, data, slots, epochs, recipe))
+        return Trained(new_rows, loss, _later(moments, new_moments, data, slots, epochs, recipe))
 
     def _cut(self, total: int, bytes_each: int, most: int) -> list[range]:
         """Chunks that fit the memory while all cores work, one for each core that is worth its calls."""
@@ -219,16 +219,16 @@ class LoopEngine:
         keys: Sequence[int],
         epochs: int,
         recipe: Recipe,
-        memory: Memory | None = None,
+        moments: Moments | None = None,
     ) -> Trained:
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
-        moments = memory.moments.clone() if memory else torch.zeros(len(rows), 0, self.network.size)
-        steps = memory.steps if memory else [0] * len(rows)
+        new_moments = moments.values.clone() if moments else torch.zeros(len(rows), 0, self.network.size)
+        steps = moments.steps if moments else [0] * len(rows)
         results = [
             self._train_one(row.clone(), data, slot, key, epochs, recipe, past, before)
-            for row, slot, key, past, before in zip(rows, slots, keys, moments, steps, strict=True)
+            for row, slot, key, past, before in zip(rows, slots, keys, new_moments, steps, strict=True)
         ]
-        later = _later(memory, moments, data, slots, epochs, recipe)
+        later = _later(moments, new_moments, data, slots, epochs, recipe)
         return Trained(torch.stack([r for r, _ in results]), np.array([loss for _, loss in results], np.float32), later)
 
     def _train_one(
@@ -349,18 +349,18 @@ _MOMENTS = {"adam": ("exp_avg", "exp_avg_sq"), "sgd": ("momentum_buffer",)}
 
 
 def _later(
-    memory: Memory | None,
-    moments: Tensor | None,
+    before: Moments | None,
+    values: Tensor | None,
     data: SampleStack,
     slots: Sequence[int],
     epochs: int,
     recipe: Recipe,
-) -> Memory | None:
-    """The memory after an update; each model took as many steps as its own samples need."""
-    if memory is None or moments is None:
+) -> Moments | None:
+    """What is remembered after an update; each model took as many steps as its own samples need."""
+    if before is None or values is None:
         return None
     taken = (epochs * -(-data.counts[slot] // recipe.batch_size) for slot in slots)
-    return Memory(moments, [before + more for before, more in zip(memory.steps, taken, strict=True)])
+    return Moments(values, [steps + more for steps, more in zip(before.steps, taken, strict=True)])
 
 
 def _torch_optimizer(recipe: Recipe, parameters: list[Tensor]) -> torch.optim.Optimizer:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from pens.engine.batches import Batch, SampleStack, Visits
 from pens.engine.devices import has_kernels
 from pens.engine.network import StackedNetwork
-from pens.engine.optimizers import Memory, Recipe, new_optimizer, num_corrections
+from pens.engine.optimizers import CORRECTED, Moments, Recipe, new_optimizer
 
 _WARM_UPS = 3  # before a capture, so that libraries have made their choices
 
@@ -38,8 +38,7 @@ class StackUpdate:
         self.ragged = data.is_ragged(recipe.batch_size)
         self.rows = torch.zeros((num_models, network.in_work.size), device=device)
         self.gradients = torch.zeros_like(self._learned)
-        self.optimizer = new_optimizer(recipe, self._learned, num_steps, network.level == "native")
-        self._last_correction = num_corrections(recipe, num_steps)
+        self.optimizer = new_optimizer(recipe, self._learned, network.level == "native")
         self.slots = torch.zeros((num_models, 1), dtype=torch.int64, device=device)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         batch = (num_steps, num_models, recipe.batch_size)
@@ -79,10 +78,10 @@ class StackUpdate:
         self._graph = graph
 
     def run(
-        self, rows: Tensor, slots: Sequence[int], visits: Visits, memory: Memory | None = None
+        self, rows: Tensor, slots: Sequence[int], visits: Visits, moments: Moments | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Take all steps.  rows [peer, size] → new rows, the mean loss over the last epoch [peer], and, where a memory
-        was given, what the optimizer remembers now [peer, moment, size]
+        """Take all steps.  rows [peer, size] → new rows, the mean loss over the last epoch [peer], and, where
+        the optimizer was told what it remembers, that of now [peer, moment, size]
 
         The loss is not finite where any step's loss or any resulting weight was not.
         """
@@ -91,24 +90,24 @@ class StackUpdate:
         for name, table in vars(visits).items():
             getattr(self.visits, name).copy_(table)
         self._rewind()
-        if memory:
-            self._recall(memory)
+        if moments:
+            self._recall(moments)
+        self.visits.taken.clamp_(max=CORRECTED)
         for _ in range(len(visits)):
             self._graph.replay() if self._graph else self.step()
         healthy = (self.health + self.rows.abs().amax(1)).isfinite()
         new_rows = self.network.from_work(self.rows)
-        return new_rows, torch.where(healthy, self.loss, torch.nan), self._remembered() if memory else None
+        return new_rows, torch.where(healthy, self.loss, torch.nan), self._remembered() if moments else None
 
     def _rewind(self) -> None:
         """Go back to before the first step, with nothing remembered."""
         for counter in (self.at, self.loss, self.health, *self.optimizer.moments):
             counter.zero_()
 
-    def _recall(self, memory: Memory) -> None:
-        for moment, kept in zip(self.optimizer.moments, memory.moments.unbind(1), strict=True):
+    def _recall(self, moments: Moments) -> None:
+        for moment, kept in zip(self.optimizer.moments, moments.values.unbind(1), strict=True):
             moment.copy_(self.network.to_work(kept)[:, : moment.shape[1]])
-        before = torch.tensor(memory.steps, device=self.rows.device)
-        self.visits.taken.add_(before).clamp_(max=self._last_correction)
+        self.visits.taken.add_(torch.tensor(moments.steps, device=self.rows.device))
 
     def _remembered(self) -> Tensor:
         """As models are stored; nothing is remembered of what is not trained.  → [peer, moment, size]"""

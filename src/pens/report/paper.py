@@ -86,6 +86,10 @@ def departures(settings: Settings) -> tuple[str, ...]:
         ("test", scenario.test, "partitioned"),
         ("test_samples", scenario.test_samples, None),
         ("half_turn", scenario.half_turn, "rotation"),
+        ("validated", settings.stopping.validated, "trained"),
+        ("tested", settings.stopping.tested, "best"),
+        ("neighbours_by", pens.neighbours_by, "expected"),
+        ("fresh", pens.fresh, False),
     )
     return tuple(f"{name} = {value} (paper: {paper})" for name, value, paper in fixed if value != paper)
 

@@ -13,6 +13,10 @@ from pens.report.section import overlaps
 from pens.reproduce.plan import Cell, Column, Exhibit, Quantity
 from pens.reproduce.store import RunStore
 from pens.results import RunResult
+from pens.runlog import RULES
+
+AND = " and "
+"""Between several versions of a library."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Comparison:
     columns: tuple[ColumnFindings, ...]
     devices: tuple[str, ...]
     versions: Mapping[str, str]
+    rules: int = RULES
 
     @property
     def findings(self) -> list[tuple[str, Finding]]:
@@ -106,7 +111,7 @@ def _versions(runs: Sequence[RunResult]) -> dict[str, str]:
     for run in runs:
         for name, version in run.versions.items():
             found.setdefault(name, {})[version] = None
-    return {name: " and ".join(versions) for name, versions in found.items()}
+    return {name: AND.join(versions) for name, versions in found.items()}
 
 
 def complete_runs(store: RunStore, settings: Settings, method: Method, seeds: Sequence[int]) -> list[RunResult]:

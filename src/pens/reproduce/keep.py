@@ -12,10 +12,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from pens.config import CentralSettings, Settings, flat_values
+from pens.config import CentralSettings, EngineSettings, Settings, flat_values
 from pens.errors import ReportError
 from pens.metrics import Interval
-from pens.reproduce.compare import ColumnFindings, Comparison, Finding
+from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding
 
 FORMAT = 1
 _MADE_BY = "pens reproduce"
@@ -32,17 +32,16 @@ def check_place(folder: Path, names: Sequence[str], changed: Mapping[str, Any]) 
             raise ReportError(f"{path} holds results with other settings (--set): choose another --keep")
         if data.get("made_by") != _MADE_BY:
             raise ReportError(f"{path} is there already and was not made by pens reproduce: choose another --keep")
+        load(folder, path.stem)
 
 
-def keep(folder: Path, comparison: Comparison, pictures: Sequence[Path] = ()) -> Path:
-    """Write one table or figure with its pictures, beside what was kept of it before; returns its file."""
+def keep(folder: Path, comparison: Comparison) -> tuple[Path, Comparison]:
+    """Write one table or figure, with what was kept of it before; returns its file, and all that is in it."""
     path = folder / f"{comparison.name}.json"
     if path.is_file():
         comparison = joined(load(folder, comparison.name), comparison)
     write_text(path, json.dumps(to_json(comparison), indent=1, ensure_ascii=False) + "\n")
-    for picture in pictures:
-        write_text(folder / picture.name, picture.read_text(encoding="utf-8"))
-    return path
+    return path, comparison
 
 
 def load(folder: Path, name: str) -> Comparison:
@@ -59,8 +58,8 @@ def load(folder: Path, name: str) -> Comparison:
 def joined(kept: Comparison, new: Comparison) -> Comparison:
     """Both, cell by cell; where both have a seed, the new one. What was run with other settings does not stay."""
     older = {column.label: column for column in kept.columns}
-    columns = tuple(_joined(older[c.label], c) if c.label in older else c for c in new.columns)
-    if columns == new.columns:
+    columns = tuple(_all_cells(older[c.label], c) if c.label in older else c for c in new.columns)
+    if kept.rules != new.rules or columns == new.columns:
         return new
     return replace(
         new,
@@ -68,18 +67,18 @@ def joined(kept: Comparison, new: Comparison) -> Comparison:
         columns=columns,
         devices=tuple(dict.fromkeys([*kept.devices, *new.devices])),
         versions={
-            name: " and ".join(dict.fromkeys(c.versions[name] for c in (kept, new) if name in c.versions))
+            name: AND.join(dict.fromkeys(v for c in (kept, new) for v in c.versions.get(name, "").split(AND) if v))
             for name in {**kept.versions, **new.versions}
         },
     )
 
 
-def _joined(kept: ColumnFindings, new: ColumnFindings) -> ColumnFindings:
+def _all_cells(kept: ColumnFindings, new: ColumnFindings) -> ColumnFindings:
     still_holds = {_cell(f): f for f in kept.findings if f.values and not _unlike(f.method, kept, new)}
     fresh = {_cell(f): f for f in new.findings}
     order = [_cell(f) for f in (kept if len(kept.findings) > len(new.findings) else new).findings]
     cells = [cell for cell in dict.fromkeys([*order, *fresh]) if cell in fresh or cell in still_holds]
-    return replace(new, findings=tuple(_join(still_holds.get(cell), fresh.get(cell)) for cell in cells))
+    return replace(new, findings=tuple(_all_seeds(still_holds.get(cell), fresh.get(cell)) for cell in cells))
 
 
 def _cell(finding: Finding) -> tuple[str, str]:
@@ -90,10 +89,11 @@ def _unlike(method: str, kept: ColumnFindings, new: ColumnFindings) -> set[str]:
     """Settings that count for a method and differ; one that is not in the kept file was not there to be changed."""
     defaults = flat_values(Settings())
     unlike = {key for key, value in new.settings.items() if kept.settings.get(key, defaults[key]) != value}
-    return unlike if method == "central" else unlike - set(CentralSettings.model_fields)
+    unlike -= EngineSettings.model_fields.keys() - {"precision"}  # as for runs: docs/decisions/0016
+    return unlike if method == "central" else unlike - CentralSettings.model_fields.keys()
 
 
-def _join(kept: Finding | None, new: Finding | None) -> Finding:
+def _all_seeds(kept: Finding | None, new: Finding | None) -> Finding:
     found = new or kept
     assert found
     if kept is None or new is None:
@@ -113,6 +113,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "name": comparison.name,
         "title": comparison.title,
         "x_title": comparison.x_title,
+        "rules": comparison.rules,
         "planned_seeds": list(comparison.planned_seeds),
         "changed": dict(comparison.changed),
         "devices": list(comparison.devices),
@@ -144,6 +145,7 @@ def from_json(data: Mapping[str, Any]) -> Comparison:
         columns,
         tuple(data["devices"]),
         data["versions"],
+        data.get("rules", 1),
     )
 
 

@@ -18,19 +18,31 @@ from pens.reproduce.store import RunStore
 
 
 def write_files(comparison: Comparison, store: RunStore, folder: Path) -> list[Path]:
-    """A table's numbers, or a figure's pictures and numbers. Maps of merges are drawn from the runs themselves."""
+    """A table's numbers, or a figure's pictures and numbers."""
     files = {f"{comparison.name}.csv": as_csv(*_numbers(comparison))}
-    charts = [curve_chart(comparison)] if comparison.x_title else []
-    exhibit = exhibits([comparison.name])[0]
-    if any(cell.quantity == "own kind" for column in exhibit.columns for cell in column.cells):
-        charts += _maps(exhibit, comparison, store)
-    for chart in charts:
-        files[f"{chart.name}.svg"] = standalone(chart.svg)
+    for chart in _charts(comparison, store):
         if chart.name != comparison.name:
             files[f"{chart.name}.csv"] = as_csv(chart.columns, chart.rows)
     for name, text in files.items():
         write_text(folder / name, text)
-    return [folder / name for name in files]
+    return [*(folder / name for name in files), *write_pictures(comparison, store, folder)]
+
+
+def write_pictures(comparison: Comparison, store: RunStore, folder: Path) -> list[Path]:
+    """A figure's pictures."""
+    pictures = {folder / f"{chart.name}.svg": standalone(chart.svg) for chart in _charts(comparison, store)}
+    for path, text in pictures.items():
+        write_text(path, text)
+    return list(pictures)
+
+
+def _charts(comparison: Comparison, store: RunStore) -> list[Chart]:
+    """Maps of merges are drawn from the runs themselves, those that are there."""
+    charts = [curve_chart(comparison)] if comparison.x_title else []
+    exhibit = exhibits([comparison.name])[0]
+    if any(cell.quantity == "own kind" for column in exhibit.columns for cell in column.cells):
+        charts += _maps(exhibit, comparison, store)
+    return charts
 
 
 def curve_chart(comparison: Comparison) -> Chart:

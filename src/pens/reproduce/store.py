@@ -7,12 +7,13 @@ OUT/cifar-10-100x400-…/         a run directory as `pens run` writes it (see r
 from __future__ import annotations
 
 import json
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from pens.config import Method, Settings
 from pens.errors import RunDirError
-from pens.runlog import ExperimentDir, ExperimentRecord, RunDir
+from pens.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 
 _MARK = "reproduce.json"
 
@@ -34,7 +35,8 @@ class RunStore:
             raise RunDirError(f"{self.folder} is not empty and was not made by pens reproduce: choose another --out")
         for record in sorted(self.folder.glob("*/experiment.json")):
             place = ExperimentDir(record.parent)
-            self._places.setdefault(identity(place.read().settings), place)
+            if (found := place.read()).rules == RULES:
+                self._places.setdefault(identity(found.settings), place)
 
     def find(self, settings: Settings) -> ExperimentDir | None:
         """Where a setting's runs are, if it has any."""
@@ -69,7 +71,7 @@ class RunStore:
             raise RunDirError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
 
     def _new_folder(self, name: str) -> Path:
-        names = [name, *(f"{name}-{number}" for number in range(2, len(self._places) + 3))]
+        names = chain([name], (f"{name}-{number}" for number in count(2)))
         return next(path for path in (self.folder / n for n in names) if not path.exists())
 
 
