@@ -210,8 +210,8 @@ def test_what_was_kept_of_other_seeds_and_methods_stays(tmp_path: Path) -> None:
 
 
 def test_kept_pictures_show_all_that_is_kept(tmp_path: Path) -> None:
-    dots, chosen = [], (("random", "pens"), ("oracle",))
-    some: tuple[Method, ...]
+    chosen: tuple[tuple[Method, ...], ...] = (("random", "pens"), ("oracle",))
+    dots = []
     for goes, some in enumerate(chosen):
         store = made_store(tmp_path / str(goes), "figure1a", {m: METHODS[m] for m in some})
         kept = keep(tmp_path / "kept", compare(EXHIBITS["figure1a"], store, range(2), SMALL))[1]
