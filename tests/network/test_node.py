@@ -45,6 +45,7 @@ scenarios = st.fixed_dictionaries(
         "accept": st.sampled_from(["neighbours", "anyone"]),
         "admit": st.booleans(),
         "admission_trials": st.integers(1, 2),
+        "validated": st.sampled_from(["trained", "merged"]),
     }
 )
 
@@ -61,9 +62,9 @@ async def run_until(nodes: list[Node], end: float) -> None:
 
 
 @settings(max_examples=20)
-@given(scenarios, st.sampled_from(["pens", "random"]), st.integers(0, 99))
+@given(scenarios, st.sampled_from(["pens", "pens+", "random"]), st.integers(0, 99))
 def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: Method, seed: int) -> None:
-    settings_ = tiny(**values)
+    settings_ = tiny(**values).for_method(method)
     federation = rotated_federation(tiny_dataset(), settings_.scenario, seed)
     simulated, real = Log(), Log()
     simulator = run(simulation(settings_, method, seed=seed, federation=federation, log=simulated))
