@@ -217,9 +217,12 @@ def _print_comparisons(console: Console, plan: Reproduction, keep: Path | None) 
         files = write_files(comparison, plan.store, plan.store.folder)
         console.print(f"files: {', '.join(map(str, files))}", style="dim", markup=False, soft_wrap=True)
         if keep:
-            path, kept = keep_results(keep, comparison)
-            write_pictures(kept, plan.store, keep)
-            console.print(f"kept: {path}", style="dim", markup=False, soft_wrap=True)
+            kept = keep_results(keep, comparison)
+            write_pictures(kept.comparison, plan.store, keep)
+            console.print(f"kept: {kept.path}", style="dim", markup=False, soft_wrap=True)
+            if kept.left_out:
+                words = f"no longer in it, because of other settings or rules: {', '.join(kept.left_out)}"
+                console.print(words, style="yellow", markup=False)
     for line in not_run_lines(plan):
         console.print(line, style="yellow", markup=False)
 

@@ -100,8 +100,9 @@ def test_every_comparison_fits_eighty_columns(tmp_path: Path, name: str) -> None
 
 def test_what_is_kept_is_enough_to_show_it_again(tmp_path: Path) -> None:
     comparison, _ = made_comparison(tmp_path / "runs", "table1")
-    path, kept = keep(tmp_path / "results", comparison)
+    path, kept, left_out = keep(tmp_path / "results", comparison)
     assert kept == comparison
+    assert not left_out
     data = json.loads(path.read_text())
     assert data["settings"]["n_sampled"] == 2
     assert "init" not in data["settings"]
@@ -214,8 +215,8 @@ def test_kept_pictures_show_all_that_is_kept(tmp_path: Path) -> None:
     dots = []
     for goes, some in enumerate(chosen):
         store = made_store(tmp_path / str(goes), "figure1a", {m: METHODS[m] for m in some})
-        kept = keep(tmp_path / "kept", compare(EXHIBITS["figure1a"], store, range(2), SMALL))[1]
-        (picture,) = write_pictures(kept, store, tmp_path / "kept")
+        kept = keep(tmp_path / "kept", compare(EXHIBITS["figure1a"], store, range(2), SMALL))
+        (picture,) = write_pictures(kept.comparison, store, tmp_path / "kept")
         dots.append(picture.read_text(encoding="utf-8").count("<circle"))
     assert 2 * dots[1] == 3 * dots[0] > 0
 
@@ -252,3 +253,8 @@ def test_results_of_other_settings_do_not_stay(tmp_path: Path) -> None:
     pool = compare(EXHIBITS["table1"], store, range(2), {**SMALL, "central_rounds": 7})
     assert [f.values for f in joined(first, pool).columns[0].findings] == [f.values for f in first.columns[0].findings]
     assert joined(pool, pool) == pool
+    keep(tmp_path / "kept", first)
+    assert keep(tmp_path / "kept", pool).left_out == []
+    gone = keep(tmp_path / "kept", other).left_out
+    assert gone == [f"{f.method} ({label})" for label, f in first.findings if f.values]
+    assert len(gone) == 6

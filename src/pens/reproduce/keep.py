@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pens.config import CentralSettings, EngineSettings, Settings, flat_values
 from pens.errors import ReportError
@@ -35,13 +35,28 @@ def check_place(folder: Path, names: Sequence[str], changed: Mapping[str, Any]) 
         load(folder, path.stem)
 
 
-def keep(folder: Path, comparison: Comparison) -> tuple[Path, Comparison]:
-    """Write one table or figure, with what was kept of it before; returns its file, and all that is in it."""
-    path = folder / f"{comparison.name}.json"
+class Kept(NamedTuple):
+    """One table or figure that was written."""
+
+    path: Path
+    comparison: Comparison
+    """All that is in it."""
+    left_out: list[str]
+    """What was in it before and is not any more: it was run with other settings or rules."""
+
+
+def keep(folder: Path, comparison: Comparison) -> Kept:
+    """Write one table or figure, with what was kept of it before."""
+    path, left_out = folder / f"{comparison.name}.json", list[str]()
     if path.is_file():
-        comparison = joined(load(folder, comparison.name), comparison)
+        before = load(folder, comparison.name)
+        comparison = joined(before, comparison)
+        now = {(label, _cell(finding)) for label, finding in comparison.findings if finding.values}
+        left_out = [
+            f"{f.method} ({label})" for label, f in before.findings if f.values and (label, _cell(f)) not in now
+        ]
     write_text(path, json.dumps(to_json(comparison), indent=1, ensure_ascii=False) + "\n")
-    return path, comparison
+    return Kept(path, comparison, left_out)
 
 
 def load(folder: Path, name: str) -> Comparison:
