@@ -139,7 +139,10 @@ def resume(
             f"{folder} was composed from real peers' records: there is nothing to resume, restart the peers"
         )
     if record.rules != RULES:
-        raise RunDirError(f"{folder} was begun by a version of pens with other rules: read it, but run it anew")
+        raise RunDirError(
+            f"{folder} was begun by a version of pens with other rules: pens show and pens report still read it, "
+            "but it has to be run anew, in another folder"
+        )
     for name, part in (("model", model), ("data", data)):
         if name not in record.own_parts and part is not None:
             raise RunDirError(f"{folder} was not run with an own {name}: leave it out to resume")

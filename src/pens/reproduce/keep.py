@@ -67,14 +67,16 @@ def load(folder: Path, name: str) -> Comparison:
     try:
         return from_json(_read(path))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ReportError(f"{path}: not a result of this version of pens ({error!r})") from None
+        raise ReportError(
+            f"{path}: not a result of this version of pens ({error!r}): delete it, or name another folder"
+        ) from None
 
 
 def joined(kept: Comparison, new: Comparison) -> Comparison:
     """Both, cell by cell; where both have a seed, the new one. What was run with other settings does not stay."""
-    older = {column.label: column for column in kept.columns}
+    older = {column.label: column for column in kept.columns} if kept.rules == new.rules else {}
     columns = tuple(_all_cells(older[c.label], c) if c.label in older else c for c in new.columns)
-    if kept.rules != new.rules or columns == new.columns:
+    if columns == new.columns:
         return new
     return replace(
         new,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pens.config import Method
@@ -20,20 +20,26 @@ from pens.reproduce.store import RunStore
 def write_files(comparison: Comparison, store: RunStore, folder: Path) -> list[Path]:
     """A table's numbers, or a figure's pictures and numbers."""
     files = {f"{comparison.name}.csv": as_csv(*_numbers(comparison))}
-    for chart in _charts(comparison, store):
+    charts = _charts(comparison, store)
+    for chart in charts:
         if chart.name != comparison.name:
             files[f"{chart.name}.csv"] = as_csv(chart.columns, chart.rows)
-    for name, text in files.items():
-        write_text(folder / name, text)
-    return [*(folder / name for name in files), *write_pictures(comparison, store, folder)]
+    return [*_write(folder, files), *_write(folder, _drawn(charts))]
 
 
 def write_pictures(comparison: Comparison, store: RunStore, folder: Path) -> list[Path]:
-    """A figure's pictures."""
-    pictures = {folder / f"{chart.name}.svg": standalone(chart.svg) for chart in _charts(comparison, store)}
-    for path, text in pictures.items():
-        write_text(path, text)
-    return list(pictures)
+    """A figure's pictures alone."""
+    return _write(folder, _drawn(_charts(comparison, store)))
+
+
+def _drawn(charts: Iterable[Chart]) -> dict[str, str]:
+    return {f"{chart.name}.svg": standalone(chart.svg) for chart in charts}
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    for name, text in files.items():
+        write_text(folder / name, text)
+    return [folder / name for name in files]
 
 
 def _charts(comparison: Comparison, store: RunStore) -> list[Chart]:
