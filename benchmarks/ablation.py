@@ -1,14 +1,14 @@
 """What each change that `pens+` makes brings, and what others that were tried would bring: one row each, over seeds.
 
-    python benchmarks/ablation.py PRESET SEEDS [KEY=VALUE …]
+    python benchmarks/ablation.py PRESET SEEDS [--only "oracle,oracle + merged,…"] [KEY=VALUE …]
 
 Differences are paired by seed, with a 95 % interval: peers, data and first models are the same.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+import argparse
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ def variants(settings: Settings) -> Mapping[str, tuple[Method, dict[str, Any]]]:
         "pens": ("pens", {}),
         "+ groups": ("pens", {"neighbours_by": "groups"}),
         "+ merged": ("pens", {"validated": "merged"}),
-        "+ groups + merged = pens+": ("pens+", {}),
+        "pens+": ("pens+", {}),
         "oracle + merged": ("oracle", {"validated": "merged"}),
         "pens+ + fresh": ("pens+", {"fresh": True}),
         "+ short step 1": ("pens", {"step1_rounds": short, "step1_samplings": -(-rounds * samplings // short)}),
@@ -37,13 +37,17 @@ def variants(settings: Settings) -> Mapping[str, tuple[Method, dict[str, Any]]]:
     }
 
 
-def main(preset: str, seeds: str, *assignments: str) -> None:
+def main(preset: str, seeds: int, only: Sequence[str], assignments: Sequence[str]) -> None:
     settings = resolve_settings(preset).replace(parse_assignments(assignments))
+    known = variants(settings)
+    if unknown := [name for name in only if name not in known]:
+        raise SystemExit(f"no variant {unknown[0]!r}: choose from {', '.join(map(repr, known))}")
     print(f"{preset} {' '.join(assignments)}, {seeds} seeds".replace(" ,", ","))
     print(f"{'':<27} {'accuracy':>12} {'precision':>12} {'recall':>12} {'less oracle':>13} {'more than pens':>15}")
     found: dict[str, tuple[RunResult, ...]] = {}
-    for name, (method, changes) in variants(settings).items():
-        found[name] = pens.run(settings.replace(changes), methods=method, seeds=int(seeds)).runs
+    for name in only or known:
+        method, changes = known[name]
+        found[name] = pens.run(settings.replace(changes), methods=method, seeds=seeds).runs
         print(_row(name, found), flush=True)
 
 
@@ -67,4 +71,10 @@ def _difference(runs: tuple[RunResult, ...], others: tuple[RunResult, ...]) -> I
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("preset")
+    parser.add_argument("seeds", type=int)
+    parser.add_argument("--only", default="", metavar="NAME,NAME", help="these variants, in this order")
+    parser.add_argument("assignments", nargs="*", metavar="KEY=VALUE")
+    asked = parser.parse_intermixed_args()
+    main(asked.preset, asked.seeds, [name.strip() for name in asked.only.split(",") if name.strip()], asked.assignments)
