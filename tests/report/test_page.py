@@ -110,7 +110,7 @@ def test_the_page_stands_alone_and_answers_every_question(whole: Path) -> None:
         assert page.text.count(question) == 2  # in the list of sections, and above its own
     assert f"pens {pens.__version__}" in page.text
     assert "6 peers (3 of 0°, 3 of 180°)" in page.text
-    assert page.tags.count("svg") == 14
+    assert page.tags.count("svg") == 15
 
 
 def test_every_picture_is_a_file_with_its_numbers(whole: Path) -> None:
@@ -119,8 +119,9 @@ def test_every_picture_is_a_file_with_its_numbers(whole: Path) -> None:
     assert {p.stem for p in pictures} == {p.stem for p in folder.glob("*.csv")}
     names = {p.stem.removeprefix("run-") for p in pictures}
     assert names == {
-        *("accuracy", "curves-rounds", "curves-bytes", "curves-forwards", "neighbours", "peers", "gains", "bytes"),
+        *("accuracy", "curves-rounds", "curves-bytes", "curves-forwards", "peers", "gains", "bytes"),
         *("work", "differences", "merges-pens", "merges-pens+", "merges-random", "merges-oracle"),
+        *("neighbours-pens", "neighbours-pens+"),
     }
     for path in pictures:
         assert "var(--" not in path.read_text(encoding="utf-8")
@@ -237,7 +238,7 @@ def test_what_older_runs_did_not_record_is_explained(tmp_path: Path) -> None:
     assert study.runs
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
-    assert "There is no picture over the rounds: these runs are older than that record" in text
+    assert "There is no picture of pens over the rounds: these runs are older than that record" in text
     assert "Over work pens cannot be shown" in text
 
 
@@ -279,7 +280,7 @@ def test_the_command_line_writes_a_report(whole: Path, tmp_path: Path, capsys: p
     with pytest.raises(SystemExit) as exit_:
         main(["report", str(whole / "run"), "--out", str(tmp_path / "deep" / "er.html")])
     assert exit_.value.code == 0
-    assert "er.html; 28 pictures and tables in" in capsys.readouterr().out
+    assert "er.html; 30 pictures and tables in" in capsys.readouterr().out
     read_page(tmp_path / "deep" / "er.html")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pens.config import Method
 from pens.data.samples import Array
 from pens.report.course import Selecting
 from pens.report.panel import Chart, Row, draw_axes, points_at
@@ -13,24 +14,26 @@ from pens.report.paper import Cell
 from pens.report.svg import Canvas, Scale, scale_over, spread
 
 
-def neighbours_chart(found: Sequence[Selecting], paper: tuple[Cell, Cell] | None) -> Chart:
-    """Precision and recall had step 1 ended earlier: mean over seeds, and their range."""
+def neighbours_chart(
+    method: Method, found: Sequence[Selecting], paper: tuple[Cell, Cell] | None, lowest: float
+) -> Chart:
+    """Precision and recall had step 1 ended earlier: mean over seeds, and their range. `lowest` is the least that a
+    chart beside it shows."""
     rounds = max((s.rounds for s in found), key=len)
     lines = {
         "precision": np.stack([_held(s.precision, len(rounds)) for s in found]),  # [seed, round]
         "recall": np.stack([_held(s.recall, len(rounds)) for s in found]),
     }
-    canvas, right = Canvas("Precision and recall of the neighbours over the rounds of step 1", 256), 268.0
-    lows = [float(np.nanmin(each)) for each in lines.values()] + [cell.value.mean for cell in paper or ()]
-    y = scale_over(100 * min(lows), 100, 212, 30)
+    canvas, right = Canvas(f"{method}: precision and recall of the neighbours over the rounds of step 1", 256), 268.0
+    y = scale_over(100 * lowest, 100, 212, 30)
     x = Scale(0, float(rounds[-1]), 34, right)
-    draw_axes(canvas, x, y, "rounds of step 1", "%")
+    draw_axes(canvas, x, y, "rounds of step 1", f"{method}, %")
     rows: list[Row] = []
     for (name, each), dash in zip(lines.items(), ("", "5 3"), strict=True):
         mean, low, high = each.mean(0), each.min(0), each.max(0)
         if len(found) > 1:
-            canvas.area(points_at(x, y, rounds, high) + points_at(x, y, rounds, low)[::-1], "pens")
-        canvas.path(points_at(x, y, rounds, mean), "pens", dash=dash)
+            canvas.area(points_at(x, y, rounds, high) + points_at(x, y, rounds, low)[::-1], method)
+        canvas.path(points_at(x, y, rounds, mean), method, dash=dash)
         numbers = zip(rounds.tolist(), mean.tolist(), low.tolist(), high.tolist(), strict=True)
         rows += [(name, *numbers_of_round) for numbers_of_round in numbers]
     for name, cell in zip(lines, paper or (), strict=False):
@@ -39,10 +42,11 @@ def neighbours_chart(found: Sequence[Selecting], paper: tuple[Cell, Cell] | None
         rows.append((f"{name}, paper", None, value, value - half, value + half))
     ends = [y(100 * float(each.mean(0)[-1])) for each in lines.values()]
     for name, place in zip(lines, spread(ends, 14), strict=True):
-        canvas.text(right + 8, place + 4, name, "pens", bold=True)
+        canvas.text(right + 8, place + 4, name, method, bold=True)
     caption = "Line: mean over seeds. Band: their range." if len(found) > 1 else "One seed."
     caption += " Diamonds: the paper's table 5, at the end of its step 1." if paper else ""
-    return Chart("neighbours", caption, canvas.svg(), ("measure", "round", "mean", "lowest", "highest"), tuple(rows))
+    columns = ("measure", "round", "mean", "lowest", "highest")
+    return Chart(f"neighbours-{method}", caption, canvas.svg(), columns, tuple(rows))
 
 
 def _held(values: Array, length: int) -> Array:

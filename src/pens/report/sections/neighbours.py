@@ -3,57 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from pens.config import SELECTING
+from pens.config import SELECTING, Method
+from pens.metrics import Interval
 from pens.report.charts.neighbours import neighbours_chart
 from pens.report.course import Selecting, selecting
-from pens.report.paper import paper_agreement
+from pens.report.paper import Cell, paper_agreement
 from pens.report.section import OLDER, Section, agreement_words, count
 from pens.report.study import Study
 from pens.results import summarise
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """How well a method's peers chose."""
+
+    method: Method
+    precision: Interval
+    recall: Interval
+    course: tuple[Selecting, ...]
+    """Round by round, one for each seed; empty where that is not on record."""
+    paper: tuple[Cell, Cell] | None
+
+    @property
+    def lowest(self) -> float:
+        """That a picture of it shows."""
+        lines = [values for each in self.course for values in (each.precision, each.recall)]
+        return min([float(np.nanmin(line)) for line in lines] + [cell.value.mean for cell in self.paper or ()])
+
+
 def neighbours_section(study: Study) -> Section:
-    """Precision and recall over the rounds of step 1."""
+    """Precision and recall over the rounds of step 1, for each method that selects."""
     question = "Does PENS find the right neighbours, and when?"
-    runs = next((some for name in SELECTING if (some := study.of(name))), ())
-    if not runs:
+    if not any(study.of(method) for method in SELECTING):
         return Section("neighbours", question, "pens was not run here, and no other method chooses neighbours.")
-    summary = summarise(runs)
-    if not summary.precision or not summary.recall:
+    found = [chosen for method in SELECTING if (chosen := _chosen(study, method))]
+    if not found:
         return Section(
             "neighbours", question, "No peer chose a neighbour that could be judged: each is alone of its kind."
         )
-    method = "" if runs[0].method == "pens" else f" of {runs[0].method}"
-    ended = f"precision {summary.precision.percent()} % and recall {summary.recall.percent()} %"
-    paper = None if study.record.own_parts or method else paper_agreement(study.settings)
-    notes = [
-        "Precision: the share of the chosen neighbours that are of the peer's own kind. Recall: the share of its kind "
-        "that was chosen. Mean over peers. The picture applies the rule of the end of step 1 to the counts so far."
-    ]
-    if paper:
-        precision, recall = paper
-        notes.append(
-            f"The paper's table 5: precision {precision.value.percent()} % ("
-            f"{agreement_words(summary.precision, precision.value)}), recall {recall.value.percent()} % ("
-            f"{agreement_words(summary.recall, recall.value)})."
-        )
-    found = [s for run in runs if (s := selecting(study, run))]
-    if len(found) < len(runs) or not found:
-        notes.append(f"There is no picture over the rounds: {OLDER}.")
-        return Section("neighbours", question, f"Step 1{method} ends with {ended}.", notes=tuple(notes))
-    last = max(len(s.rounds) for s in found)
-    earlier = f"; had it ended after {last // 2}, it would have been {_halfway(found, last // 2)}" if last > 1 else ""
-    answer = f"After {count(last, 'round')} step 1{method} ends with {ended}{earlier}."
-    return Section("neighbours", question, answer, (neighbours_chart(found, paper),), notes=tuple(notes))
+    drawn = [each for each in found if each.course]
+    lowest = min((each.lowest for each in drawn), default=0.0)
+    charts = [neighbours_chart(each.method, each.course, each.paper, lowest) for each in drawn]
+    return Section("neighbours", question, " ".join(map(_ended, found)), tuple(charts), notes=tuple(_notes(found)))
 
 
-def _halfway(found: Sequence[Selecting], round_: int) -> str:
-    places = [min(round_, len(s.rounds)) - 1 for s in found]
+def _chosen(study: Study, method: Method) -> _Chosen | None:
+    runs = study.of(method)
+    summary = summarise(runs) if runs else None
+    if summary is None or summary.precision is None or summary.recall is None:
+        return None
+    course = [each for run in runs if (each := selecting(study, run))]
+    paper = paper_agreement(study.settings) if method == "pens" and not study.record.own_parts else None
+    return _Chosen(method, summary.precision, summary.recall, tuple(course) if len(course) == len(runs) else (), paper)
+
+
+def _ended(chosen: _Chosen) -> str:
+    ended = f"ends with precision {chosen.precision.percent()} % and recall {chosen.recall.percent()} %"
+    if not chosen.course:
+        return f"Step 1 of {chosen.method} {ended}."
+    last = max(len(s.rounds) for s in chosen.course)
+    half = last // 2
+    earlier = f"; had it ended after {half}, it would have been {_halfway(chosen.course, half)}" if half else ""
+    return f"After {count(last, 'round')} step 1 of {chosen.method} {ended}{earlier}."
+
+
+def _halfway(course: Sequence[Selecting], round_: int) -> str:
+    places = [min(round_, len(s.rounds)) - 1 for s in course]
     precision, recall = (
         float(np.mean([values[place] for values, place in zip(each, places, strict=True)]))
-        for each in ([s.precision for s in found], [s.recall for s in found])
+        for each in ([s.precision for s in course], [s.recall for s in course])
     )
     return f"{100 * precision:.1f} % and {100 * recall:.1f} %"
+
+
+def _notes(found: Sequence[_Chosen]) -> list[str]:
+    notes = [
+        "Precision: the share of the chosen neighbours that are of the peer's own kind. Recall: the share of its kind "
+        "that was chosen. Mean over peers. A picture applies the rule of the end of step 1 to the counts so far."
+    ]
+    for each in found:
+        if each.paper:
+            precision, recall = each.paper
+            notes.append(
+                f"The paper's table 5: precision {precision.value.percent()} % ("
+                f"{agreement_words(each.precision, precision.value)}), recall {recall.value.percent()} % ("
+                f"{agreement_words(each.recall, recall.value)})."
+            )
+        if not each.course:
+            notes.append(f"There is no picture of {each.method} over the rounds: {OLDER}.")
+    return notes
