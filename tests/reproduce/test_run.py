@@ -153,6 +153,16 @@ def test_times_are_predicted_from_runs_of_the_same_kind() -> None:
     assert known.seconds(EXHIBITS["table3"].columns[0].settings(), "pens") is None
 
 
+def test_time_left_of_an_unknown_method_is_guessed_from_others_on_the_same_data() -> None:
+    known = Estimates("gpu")
+    table1, table5 = EXHIBITS["table1"].columns[0].settings(), EXHIBITS["table5"].columns[3].settings()
+    assert known.guess(table1) is None
+    known.learn(table1, "pens", 40.0, "gpu")
+    known.learn(table5, "random", 5.0, "gpu")
+    assert known.guess(table1) == pytest.approx(30)  # of 40, and four times 5
+    assert known.guess(EXHIBITS["table3"].columns[0].settings()) is None
+
+
 def test_what_does_not_fit_into_the_budget_is_not_begun(tmp_path: Path) -> None:
     trial(tmp_path, "table2", methods=("local",)).run(Diary())
     plan = trial(tmp_path, "table2", methods=("local", "random"), seeds=3, budget_s=100.0)

@@ -38,6 +38,12 @@ class Estimates:
         alike = self._alike.get((settings.scenario.dataset, method))
         return fmean(alike) * _visits(settings) if alike else None
 
+    def guess(self, settings: Settings) -> float | None:
+        """Of a method of which nothing is known: what the others take on the same data set. Too rough to decide by."""
+        dataset = settings.scenario.dataset
+        alike = [fmean(each) for (of, _), each in self._alike.items() if of == dataset]
+        return fmean(alike) * _visits(settings) if alike else None
+
 
 def _visits(settings: Settings) -> int:
     """Samples that all peers train on, if nobody stops early."""

@@ -241,10 +241,11 @@ class _Conductor(Observer):
         self._observer.advanced(sum(self._fractions.values()), self._seconds_left())
 
     def _seconds_left(self) -> float | None:
-        """Runs of which nothing is known are taken for average ones."""
-        shares = [(self._seconds[key], 1 - done) for key, done in self._fractions.items() if done < 1]
-        known = [seconds for seconds, _ in shares if seconds is not None]
+        """A run of which nothing is known is taken for other methods' on the same data, else for an average one."""
+        shares = {key: 1 - done for key, done in self._fractions.items() if done < 1}
+        seconds = {key: self._seconds[key] or self._plan.estimates.guess(self._settings[key]) for key in shares}
+        known = [each for each in seconds.values() if each is not None]
         if not known:
             return None if shares else 0.0
         usual = fmean(known)
-        return sum((usual if seconds is None else seconds) * share for seconds, share in shares)
+        return sum(share * (usual if (each := seconds[key]) is None else each) for key, share in shares.items())
