@@ -46,7 +46,8 @@ def test_a_table_ends_beside_the_papers_and_is_shown_again(tmp_path: Path, capsy
     assert "8 of 8 table1, common init: local seed 1" in printed
     assert "57.8 ± 0.4" in printed
     assert any(row.split()[:1] == ["oracle"] and "not run" in row for row in rows(printed))
-    assert sorted(path.name for path in kept.iterdir()) == ["figure1b.json", "figure1b.svg", "table1.json"]
+    names = [f"{name}.{ending}" for name in ("figure1b", "table1") for ending in ("json", "svg")]
+    assert sorted(path.name for path in kept.iterdir()) == names
     assert json.loads((kept / "table1.json").read_text())["changed"]["peers"] == 4
     again = reproduce(capsys, "table1", "figure1b", "--from", kept)
     assert rows(again) == rows(printed)

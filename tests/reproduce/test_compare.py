@@ -6,6 +6,7 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
@@ -24,6 +25,7 @@ from pens.runlog import RULES, ExperimentRecord
 from tests.report.made import made_run
 from tests.reproduce.trial import SMALL, trial
 
+SVG = "{http://www.w3.org/2000/svg}"
 METHODS: dict[Method, float] = {"pens": 0.57, "random": 0.55, "oracle": 0.58}
 
 
@@ -128,6 +130,22 @@ def test_figure_1_is_a_picture_with_its_numbers(tmp_path: Path) -> None:
     fifty = next(row for row in rows if (row["setting"], row["method"]) == ("50 peers", "pens"))
     assert (fifty["seeds"], fifty["paper"]) == ("2", "0.425")
     assert next(row for row in rows if row["method"] == "local")["verdict"] == "not run"
+
+
+@pytest.mark.parametrize("name", ["table1", "table4", "table5"])
+def test_a_table_is_a_picture_with_a_mark_for_each_number(tmp_path: Path, name: str) -> None:
+    comparison, store = made_comparison(tmp_path / "runs", name)
+    _, picture = write_files(comparison, store, tmp_path / "files")
+    drawn = ElementTree.parse(picture).getroot()
+    findings = [finding for _, finding in comparison.findings]
+    assert len(list(drawn.iter(f"{SVG}circle"))) == sum(finding.ours is not None for finding in findings) > 0
+    assert len(list(drawn.iter(f"{SVG}path"))) == sum(finding.paper is not None for finding in findings)
+    words = [text.text for text in drawn.iter(f"{SVG}text")]
+    assert words.count("not run") == sum(finding.ours is None for finding in findings)
+    for column in comparison.columns:
+        assert words.count(column.label) == 1
+    tall = float(drawn.attrib["viewBox"].split()[3])
+    assert all(0 < float(text.attrib["y"]) < tall for text in drawn.iter(f"{SVG}text"))
 
 
 def test_figure_2_is_a_map_for_each_method(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pens.data.samples import Array
+from pens.metrics import Interval
 from pens.report.svg import Canvas, Scale, tick_label
 
 Row = tuple[str | float | int | None, ...]
@@ -58,3 +59,21 @@ def draw_columns(canvas: Canvas, x: Scale, top: float, bottom: float, title: str
         canvas.line(x(tick), top, x(tick), bottom)
         canvas.text(x(tick), bottom + 15, tick_label(tick), "soft", "middle")
     canvas.text((x.start + x.end) / 2, bottom + 31, title, "soft", "middle")
+
+
+def interval_ends(value: Interval) -> tuple[float, float]:
+    """Of an interval of fractions, in per cent; with few seeds it may reach beyond what is possible."""
+    half = value.half_width or 0
+    return max(0.0, 100 * (value.mean - half)), min(100.0, 100 * (value.mean + half))
+
+
+def draw_interval(
+    canvas: Canvas, x: Scale, y: float, value: Interval, colour: str, of_paper: bool, size: float = 4.5
+) -> None:
+    """A mean with its interval, lying: ours a dot, the paper's a hollow diamond."""
+    low, high = interval_ends(value)
+    canvas.line(x(low), y, x(high), y, colour, 2)
+    if of_paper:
+        canvas.diamond(x(100 * value.mean), y, colour, size + 0.5)
+    else:
+        canvas.dot(x(100 * value.mean), y, colour, size)

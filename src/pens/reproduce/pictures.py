@@ -1,4 +1,4 @@
-"""The paper's figures as pictures, and the numbers of tables and figures as CSV."""
+"""Tables and figures as pictures, and their numbers as CSV."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pens.config import Method
 from pens.metrics import Interval
 from pens.report.charts.merges import merge_chart
 from pens.report.course import merge_map
-from pens.report.panel import Chart, Row, as_csv, draw_axes
+from pens.report.panel import Chart, Row, as_csv, draw_axes, draw_columns, draw_interval, interval_ends
 from pens.report.svg import Canvas, Scale, scale_over, spread, standalone
-from pens.reproduce.compare import Comparison, complete_runs
+from pens.reproduce.compare import ColumnFindings, Comparison, Finding, complete_runs
 from pens.reproduce.keep import write_text
 from pens.reproduce.plan import Exhibit, exhibits
 from pens.reproduce.store import RunStore
 
 
 def write_files(comparison: Comparison, store: RunStore, folder: Path) -> list[Path]:
-    """A table's numbers, or a figure's pictures and numbers."""
+    """Pictures and numbers."""
     files = {f"{comparison.name}.csv": as_csv(*_numbers(comparison))}
     charts = _charts(comparison, store)
     for chart in charts:
@@ -28,7 +28,7 @@ def write_files(comparison: Comparison, store: RunStore, folder: Path) -> list[P
 
 
 def write_pictures(comparison: Comparison, store: RunStore, folder: Path) -> list[Path]:
-    """A figure's pictures alone."""
+    """Pictures alone."""
     return _write(folder, _drawn(_charts(comparison, store)))
 
 
@@ -44,11 +44,62 @@ def _write(folder: Path, files: Mapping[str, str]) -> list[Path]:
 
 def _charts(comparison: Comparison, store: RunStore) -> list[Chart]:
     """Maps of merges are drawn from the runs themselves, those that are there."""
-    charts = [curve_chart(comparison)] if comparison.x_title else []
+    if comparison.x_title:
+        return [curve_chart(comparison)]
     exhibit = exhibits([comparison.name])[0]
     if any(cell.quantity == "own kind" for column in exhibit.columns for cell in column.cells):
-        charts += _maps(exhibit, comparison, store)
-    return charts
+        return _maps(exhibit, comparison, store)
+    return [table_chart(comparison)]
+
+
+def table_chart(comparison: Comparison) -> Chart:
+    """A table, a row for each number: ours a dot with its 95 % interval, below it the paper's, hollow."""
+    step, first, left, width, right = 26.0, 48.0, 118.0, 560.0, 380.0
+    height = first + 60 + step * sum(len(c.findings) + _has_heading(c) for c in comparison.columns)
+    canvas = Canvas(comparison.title, height, width)
+    values = [value for _, finding in comparison.findings for value in (finding.ours, finding.paper) if value]
+    ends = [end for value in values for end in interval_ends(value)]
+    x = scale_over(min(ends), max(ends), left, right)
+    quantities = {finding.quantity for _, finding in comparison.findings}
+    canvas.text(0, 14, comparison.title, bold=True)
+    draw_columns(canvas, x, first, height - 60, "test accuracy, %" if quantities == {"accuracy"} else "%")
+    for at, words in ((width - 90, "ours"), (width, "paper")):
+        canvas.text(at, first - 8, words, "soft", "end")
+    top = first
+    for column in comparison.columns:
+        if _has_heading(column):
+            canvas.text(0, top + 17, column.label, "ink", halo=True)
+            top += step
+        for finding in column.findings:
+            _draw_row(canvas, x, top + 13, finding, _row_name(column, finding))
+            top += step
+    canvas.text(0, height - 2, "dot: ours, diamond: the paper's, each with its 95 % interval over seeds", "soft")
+    return Chart(
+        comparison.name, "Ours and the paper's, with 95 % intervals over seeds.", canvas.svg(), *_numbers(comparison)
+    )
+
+
+def _has_heading(column: ColumnFindings) -> bool:
+    return len(column.findings) > 1
+
+
+def _row_name(column: ColumnFindings, finding: Finding) -> str:
+    if not _has_heading(column):
+        return column.label
+    return finding.method if finding.quantity == "accuracy" else finding.quantity
+
+
+def _draw_row(canvas: Canvas, x: Scale, y: float, finding: Finding, name: str) -> None:
+    canvas.text(12, y + 4, name, finding.method, bold=True)
+    for value, of_paper in ((finding.paper, True), (finding.ours, False)):
+        if value:
+            draw_interval(
+                canvas, x, y + (5 if of_paper else -4), value, "soft" if of_paper else finding.method, of_paper, 3.5
+            )
+        words = value.percent() if value else "–" if of_paper else "not run"
+        strong = bool(value) and not of_paper
+        place = canvas.width if of_paper else canvas.width - 90
+        canvas.text(place, y + 4, words, "ink" if strong else "soft", "end", bold=strong)
 
 
 def curve_chart(comparison: Comparison) -> Chart:
@@ -57,15 +108,16 @@ def curve_chart(comparison: Comparison) -> Chart:
     canvas = Canvas(comparison.title, height)
     curves = list(_curves(comparison))
     values = [value for _, _, points in curves for _, value in points]
-    y = scale_over(min(_end(v, -1) for v in values), max(_end(v, 1) for v in values), bottom, 30)
+    ends = [end for value in values for end in interval_ends(value)]
+    y = scale_over(min(ends), max(ends), bottom, 30)
     places = [column.x or 0.0 for column in comparison.columns]
     margin = (max(places) - min(places)) / 16
     x = Scale(min(places) - margin, max(places) + margin, 34, right)
     draw_axes(canvas, x, y, comparison.x_title, "test accuracy, %")
     for method, of_paper, points in curves:
         _draw(canvas, x, y, method, of_paper, points)
-    ends = {method: y(100 * points[-1][1].mean) for method, _, points in curves}
-    for method, place in zip(ends, spread(list(ends.values()), 14), strict=True):
+    labels = {method: y(100 * points[-1][1].mean) for method, _, points in curves}
+    for method, place in zip(labels, spread(list(labels.values()), 14), strict=True):
         canvas.text(right + 6, place + 4, method, method, bold=True)
     canvas.text(0, height - 2, "dot and line: ours; diamond and dashes: the paper's", "soft")
     caption = "Mean over peers and seeds with the 95 % interval over seeds; the paper's dashed."
@@ -93,16 +145,12 @@ def _curves(comparison: Comparison) -> Iterator[tuple[Method, bool, Points]]:
 def _draw(canvas: Canvas, x: Scale, y: Scale, method: Method, of_paper: bool, points: Points) -> None:
     canvas.path([(x(at), y(100 * v.mean)) for at, v in points], method, 1.2 if of_paper else 2.0, "4 4" * of_paper)
     for at, value in points:
-        canvas.line(x(at), y(_end(value, -1)), x(at), y(_end(value, 1)), method, 1.2 if of_paper else 2.0)
+        low, high = interval_ends(value)
+        canvas.line(x(at), y(low), x(at), y(high), method, 1.2 if of_paper else 2.0)
         if of_paper:
             canvas.diamond(x(at), y(100 * value.mean), method, 4)
         else:
             canvas.dot(x(at), y(100 * value.mean), method, 3.5)
-
-
-def _end(value: Interval, side: int) -> float:
-    """Of an interval, in per cent; with few seeds it may reach beyond what is possible."""
-    return min(100.0, max(0.0, 100 * (value.mean + side * (value.half_width or 0.0))))
 
 
 def _maps(exhibit: Exhibit, comparison: Comparison, store: RunStore) -> list[Chart]:

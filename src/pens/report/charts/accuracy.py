@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pens.config import Method
-from pens.metrics import Interval
-from pens.report.panel import Chart, Row, draw_columns
+from pens.report.panel import Chart, Row, draw_columns, draw_interval, interval_ends
 from pens.report.paper import Cell
-from pens.report.svg import WIDTH, Canvas, Scale, scale_over
+from pens.report.svg import WIDTH, Canvas, scale_over
 from pens.results import Summary
 
 
@@ -17,7 +16,7 @@ def accuracy_chart(table: Sequence[Summary], paper: dict[Method, Cell]) -> Chart
     cells = {row.method: [(row.accuracy, False)] for row in table}
     for method, cell in paper.items():
         cells[method].append((cell.value, True))
-    ends = [end for values in cells.values() for value, _ in values for end in _ends(value)]
+    ends = [end for values in cells.values() for value, _ in values for end in interval_ends(value)]
     step = 22.0
     height = 40 + sum(step * len(c) + 10 for c in cells.values())
     canvas = Canvas("Test accuracy of each method with its 95 % interval", height)
@@ -27,7 +26,7 @@ def accuracy_chart(table: Sequence[Summary], paper: dict[Method, Cell]) -> Chart
     for method, values in cells.items():
         canvas.text(0, top + 14, method, method, bold=True)
         for value, of_paper in values:
-            _interval_mark(canvas, x, top + 10, value, method, of_paper)
+            draw_interval(canvas, x, top + 10, value, method, of_paper)
             canvas.text(WIDTH, top + 14, value.percent(), "soft" if of_paper else "ink", "end", bold=not of_paper)
             if of_paper:
                 canvas.text(0, top + 14, "paper", "soft")
@@ -39,15 +38,3 @@ def accuracy_chart(table: Sequence[Summary], paper: dict[Method, Cell]) -> Chart
     caption = "Dot: mean over peers and seeds. Bar: 95 % interval over seeds (Student t)."
     caption += " Diamond: the paper." if paper else ""
     return Chart("accuracy", caption, canvas.svg(), columns, tuple(rows))
-
-
-def _interval_mark(canvas: Canvas, x: Scale, y: float, value: Interval, colour: str, hollow: bool) -> None:
-    low, high = _ends(value)
-    canvas.line(x(low), y, x(high), y, colour, 2)
-    (canvas.diamond if hollow else canvas.dot)(x(100 * value.mean), y, colour)
-
-
-def _ends(value: Interval) -> tuple[float, float]:
-    """Of an interval of accuracies, in per cent; with few seeds it may reach beyond what is possible."""
-    half = value.half_width or 0
-    return max(0.0, 100 * (value.mean - half)), min(100.0, 100 * (value.mean + half))
