@@ -78,6 +78,7 @@ LAYERS = [
     "report.charts.differences",
     "report.reproduce",
     "report.section",
+    "report.glossary",
     "report.headline",
     "report.sections.accuracy",
     "report.sections.curves",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pens.messages import PeerId
-from pens.metrics import Traffic, interval, neighbour_agreement, worst_tenth
+from pens.metrics import Interval, Traffic, interval, neighbour_agreement, worst_tenth
 
 
 def test_precision_and_recall_are_the_papers() -> None:
@@ -47,3 +47,9 @@ def test_traffic_after_the_end_is_not_counted() -> None:
     other.restore(json.loads(json.dumps(traffic.state())))
     other.settle(2.0)
     assert other.sent == [2, 1]
+
+
+def test_a_difference_has_a_sign_unless_it_is_nothing() -> None:
+    assert Interval(0.0123, 0.004).signed() == "+1.2 ± 0.4"
+    assert Interval(-0.0123, None).signed() == "−1.2"
+    assert Interval(-0.0004, 0.01).signed() == "0.0 ± 1.0"

@@ -22,12 +22,13 @@ from pens.errors import Interrupted, PensError, SettingsError
 from pens.network.commands import certs, collect_command, peer_command, up_command
 from pens.presets import PRESETS
 from pens.presets import preset as find_preset
+from pens.report.paper import PAPER_SEEDS
 from pens.report.tables import print_results, size
 from pens.reproduce.compare import Comparison
 from pens.reproduce.keep import check_place, load
 from pens.reproduce.keep import keep as keep_results
 from pens.reproduce.pictures import write_files, write_pictures
-from pens.reproduce.plan import EXHIBITS, PAPER_SEEDS, exhibits
+from pens.reproduce.plan import EXHIBITS, exhibits
 from pens.reproduce.run import Reproduction, Request
 from pens.reproduce.show import comparison_notes, comparison_table, not_run_lines, plan_tables, plan_words
 from pens.reproduce.store import RunStore

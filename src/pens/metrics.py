@@ -113,6 +113,11 @@ class Interval:
         half = "" if self.half_width is None else f" ± {100 * self.half_width:.1f}"
         return f"{100 * self.mean:.1f}{half}"
 
+    def signed(self) -> str:
+        """A difference: +7.0 ± 1.9, in points."""
+        sign = "" if round(1000 * self.mean) == 0 else "−" if self.mean < 0 else "+"
+        return sign + self.percent().lstrip("-")
+
 
 def interval(values: Sequence[float]) -> Interval:
     """Section 5.4: mean and 95 % confidence interval over seeds, by Student's t."""

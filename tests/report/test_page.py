@@ -18,6 +18,7 @@ import pens
 from pens.cli import main
 from pens.config import METHODS, Method, Settings, parse_assignments
 from pens.errors import PensError, ReportError, RunDirError
+from pens.metrics import interval
 from pens.presets import PRESETS
 from pens.report.page import write_report
 from pens.report.reproduce import command
@@ -173,7 +174,8 @@ def test_the_paper_stands_beside_its_own_settings(tmp_path: Path) -> None:
     made_study(tmp_path / "run", settings, accuracies)  # type: ignore[arg-type]
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
-    assert "in agreement with the paper: pens; not in agreement: random (the intervals do not overlap" in text
+    assert "Our intervals and the paper's overlap for pens; not for random (the intervals do not overlap" in text
+    assert "Unlike in the paper, random is above pens." in text
     assert "57.8 ± 0.4" in text
     assert "rounds = 100 (paper: 333)" in text
     assert "The paper's table 5: precision 99.7 ± 0.1 %" in text
@@ -289,7 +291,7 @@ def test_a_folder_of_run_directories_stands_for_them(whole: Path, tmp_path: Path
     shutil.copytree(whole / "run", tmp_path / "many" / "second")
     (tmp_path / "many" / "a file").write_text("")
     page, *_ = write_report([tmp_path / "many"], tmp_path / "report.html")
-    assert "<title>pens: first, second</title>" in page.read_text()
+    assert '<p class="run">first, second</p>' in page.read_text()
 
 
 def test_foreign_and_damaged_folders_are_refused_in_words(whole: Path, tmp_path: Path) -> None:
@@ -320,3 +322,31 @@ def test_foreign_and_damaged_folders_are_refused_in_words(whole: Path, tmp_path:
     refused(ReportError, "is no report: choose another --out", whole / "run", to=tmp_path / "thesis.html")
     refused(ReportError, "is a folder", whole / "run", to=tmp_path)
     refused(ReportError, "cannot be written", whole / "run", to=tmp_path / "thesis.html" / "report.html")
+
+
+def test_a_method_that_tests_otherwise_is_said_to(whole: Path, tmp_path: Path) -> None:
+    accuracies = {"pens+": [0.62, 0.63], "oracle": [0.58, 0.581], "random": [0.5, 0.51], "local": [0.3, 0.31]}
+    made_study(tmp_path / "run", SETTINGS, accuracies)  # type: ignore[arg-type]
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    text = read_page(tmp_path / "report.html").text
+    assert "pens+ tests the average of the models it received, oracle and random what a peer trained from it" in text
+    assert "pens+ has neighbours_by = groups and validated = merged, whatever is said below" in text
+    made_study(tmp_path / "merged", SETTINGS.replace({"validated": "merged"}), accuracies)  # type: ignore[arg-type]
+    write_report([tmp_path / "merged"], tmp_path / "report.html")
+    assert "Not all of that comes from whom it talks to" not in read_page(tmp_path / "report.html").text
+
+
+def test_two_experiments_are_paired_by_seed_and_told_apart(tmp_path: Path) -> None:
+    made_study(tmp_path / "a", SETTINGS, {"local": [0.3, 0.4], "pens": [0.5, 0.6]})
+    made_study(tmp_path / "b", SETTINGS.replace({"init": "common"}), {"local": [0.35, 0.45], "random": [0.4, 0.4]})
+    write_report([tmp_path / "a", tmp_path / "b"], tmp_path / "report.html")
+    assert "2 experiments side by side, which differ in init:" in read_page(tmp_path / "report.html").text
+    rows = rows_of(tmp_path / "report_files" / "overview.csv")
+    assert [row["experiment"] for row in rows] == ["a", "b", "difference"]
+    assert "init = common" in rows[1]["setting"]
+    first, second = (
+        [run.mean_accuracy for run in ExperimentDir(tmp_path / name).results() if run.method == "local"]
+        for name in "ab"
+    )
+    assert rows[2]["local"] == interval([b - a for a, b in zip(first, second, strict=True)]).signed()
+    assert rows[2]["pens"] == rows[2]["random"] == "–"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
 
 from pens.config import Method, Settings
-from pens.metrics import Interval
+from pens.metrics import Interval, interval
 from pens.presets import PRESETS
-from pens.report.paper import departures, paper_accuracy, paper_agreement
+from pens.report.paper import departures, less_paper, paper_accuracy, paper_agreement
 from pens.report.section import agreement_words
 
 CIFAR = PRESETS["cifar-10"].settings
@@ -62,3 +66,13 @@ def test_agreement_is_said_in_words() -> None:
     assert agreement_words(Interval(0.560, 0.005), paper) == "the intervals do not overlap, 1.8 points lower"
     assert agreement_words(Interval(0.580, None), paper) == "one seed, inside the paper's interval"
     assert agreement_words(Interval(0.600, None), paper) == "one seed, 2.2 points higher, outside the paper's interval"
+
+
+@given(st.lists(st.floats(0.4, 0.6), min_size=2, max_size=9), st.lists(st.floats(0.4, 0.6), min_size=4, max_size=4))
+def test_the_distance_to_the_paper_has_welchs_interval(ours: list[float], paper: list[float]) -> None:
+    assume(np.std(ours) > 1e-4 and np.std(paper) > 1e-4)
+    found = less_paper(interval(ours), len(ours), interval(paper))
+    welch = stats.ttest_ind(ours, paper, equal_var=False).confidence_interval(0.95)
+    assert found.half_width is not None
+    assert (found.mean - found.half_width, found.mean + found.half_width) == pytest.approx((welch.low, welch.high))
+    assert less_paper(interval(ours[:1]), 1, interval(paper)).half_width is None

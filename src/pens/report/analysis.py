@@ -11,6 +11,7 @@ import numpy as np
 from pens.config import METHODS, Method
 from pens.data.samples import Array
 from pens.metrics import Interval, interval
+from pens.report.paper import Cell, paper_accuracy
 from pens.report.study import Study
 from pens.results import DataSizes, RunResult
 
@@ -73,6 +74,13 @@ def difference(one: Sequence[RunResult], two: Sequence[RunResult]) -> Difference
     )
 
 
+def paired(one: Sequence[RunResult], two: Sequence[RunResult]) -> Interval | None:
+    """One less two over the seeds that both have; None where they share none."""
+    second = {run.seed: run.mean_accuracy for run in two}
+    values = [run.mean_accuracy - second[run.seed] for run in one if run.seed in second]
+    return interval(values) if values else None
+
+
 def differences(study: Study) -> list[Difference]:
     """All pairs of methods, largest difference first."""
     pairs = combinations(study.by_method(), 2)
@@ -96,6 +104,14 @@ def ranking(study: Study) -> list[Method]:
     """Methods by mean accuracy over seeds, best first."""
     means = {runs[0].method: np.mean([run.mean_accuracy for run in runs]) for runs in study.by_method()}
     return sorted(means, key=lambda method: (-means[method], METHODS.index(method)))
+
+
+def paper_cells(study: Study) -> dict[Method, Cell]:
+    """The paper's accuracies for the methods of an experiment; none beside own data or an own network."""
+    if study.record.own_parts:
+        return {}
+    cells = {method: paper_accuracy(study.settings, method) for method in study.methods}
+    return {method: cell for method, cell in cells.items() if cell}
 
 
 # --- what each peer gained --------------------------------------------------------------------------------------------

@@ -39,14 +39,14 @@ class Curve:
         return float(self.at[there[0]]) if len(there) else None
 
 
-def curves(study: Study, axis: Axis) -> list[Curve]:
-    """One per method that moves along this axis and has it on record."""
+def curves(study: Study, axis: Axis, points: int = POINTS) -> list[Curve]:
+    """One per method that moves along this axis and has it on record; of so many points at most."""
     found = []
     for runs in study.by_method():
         if (traces := _traces(study, runs, axis)) is not None:
             end = max(float(places[-1]) for places, _ in traces)
             if end > 0:
-                found.append(_curve(runs[0].method, traces, _grid(end, whole=axis == "rounds")))
+                found.append(_curve(runs[0].method, traces, _grid(end, points, whole=axis == "rounds")))
     return found
 
 
@@ -56,10 +56,10 @@ def value_at(study: Study, method: Method, axis: Axis, budget: float) -> float |
     return None if traces is None else float(_curve(method, traces, np.array([budget])).mean[0])
 
 
-def _grid(end: float, whole: bool) -> Array:
-    if whole and end < POINTS:
+def _grid(end: float, points: int, whole: bool) -> Array:
+    if whole and end < points:
         return np.arange(end + 1)
-    return np.linspace(0, end, POINTS)
+    return np.linspace(0, end, points)
 
 
 def _curve(method: Method, traces: Sequence[tuple[Array, Array]], grid: Array) -> Curve:

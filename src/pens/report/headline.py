@@ -6,9 +6,9 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from pens.config import Method
-from pens.report.analysis import REAL_METHODS, costs, difference, ranking
-from pens.report.section import Table, count, points
+from pens.config import UNCONNECTED, Method, flat_values
+from pens.report.analysis import REAL_METHODS, costs, difference, paired, paper_cells, ranking
+from pens.report.section import Table, count, listed, points, setting_text
 from pens.report.study import Study
 from pens.results import summarise
 
@@ -41,8 +41,10 @@ def verdict(study: Study) -> str:
     for reference, what in (("oracle", "which is told the kinds"), ("central", "one model on everybody's data")):
         if reference in order and reference != best:
             words.append(_beside(study, best, reference, what))
-    if len(real) > 1 and (dearer := _price(study, best, real[1])):
-        words.append(dearer)
+    if advantage := _tested_otherwise(study, best):
+        words.append(advantage)
+    if price := _price(study, best, "random" if "random" in real and best != "random" else real[-1]):
+        words.append(price)
     return " ".join(words)
 
 
@@ -66,7 +68,7 @@ def _lead(study: Study, best: Method, second: Method) -> str:
     gap = f"{points(found.mean)} points"
     if len(found.seeds) == 1:
         return (
-            f"{best} is ahead with {accuracy_of(study, best)} %, {gap} before {second}; "
+            f"{best} has {accuracy_of(study, best)} %, {gap} more than {second}; "
             "but this is one seed, without an interval, and may be luck."
         )
     if found.better != best or not found.is_clear:
@@ -74,7 +76,10 @@ def _lead(study: Study, best: Method, second: Method) -> str:
             f"{best} ({accuracy_of(study, best)} %) and {second} ({accuracy_of(study, second)} %) are level: "
             f"a difference of {gap} may be chance."
         )
-    return f"{best} wins with {accuracy_of(study, best)} %, {gap} before {second} ({accuracy_of(study, second)} %)."
+    return (
+        f"Of what real peers can run, {best} is the most accurate with {accuracy_of(study, best)} %, {gap} ahead of "
+        f"{second} ({accuracy_of(study, second)} %)."
+    )
 
 
 def _beside(study: Study, best: Method, reference: Method, what: str) -> str:
@@ -88,35 +93,92 @@ def _beside(study: Study, best: Method, reference: Method, what: str) -> str:
     return f"{accuracy}, {gap} {'less' if found.better == best else 'more'}."
 
 
-def _price(study: Study, best: Method, second: Method) -> str:
-    """How much more or less the best method spends than the next; empty where it is the same or cannot be said."""
+def _tested_otherwise(study: Study, best: Method) -> str:
+    """A caution where the best method tests averages and others, which would gain by that, too, do not."""
+    if study.settings.for_method(best).stopping.validated == study.settings.stopping.validated:
+        return ""
+    others = [method for method in study.methods if method not in (best, *UNCONNECTED)]
+    if not others:
+        return ""
+    return (
+        f"Not all of that comes from whom it talks to: {best} tests the average of the models it received, "
+        f"{listed(others)} what a peer trained from it. They would gain by that, too (--set validated=merged)."
+    )
+
+
+def _price(study: Study, best: Method, other: Method) -> str:
+    """How much more or less the best method spends than another; empty where it is the same or cannot be said."""
     found = {cost.method: cost for cost in costs(study)}
-    one, two = found[best], found[second]
-    ratios = {"bytes": one.bytes_received / two.bytes_received} if two.received else {}
-    if one.forwards and two.forwards:
-        ratios["work"] = one.forwards / two.forwards
-    words = [f"{ratio:.1f} times the {what}" for what, ratio in ratios.items() if abs(ratio - 1) >= 0.05]
-    return f"{best} spends {' and '.join(words)} of {second}." if words else ""
+    one, two = found[best], found[other]
+    words = []
+    if two.received and abs((ratio := one.bytes_received / two.bytes_received) - 1) >= 0.05:
+        words.append(f"receives {ratio:.1f} times the bytes")
+    if one.forwards and two.forwards and abs((ratio := one.forwards / two.forwards) - 1) >= 0.05:
+        scoring = f", {100 * one.scoring / one.forwards:.0f} % of it to score models" if one.scoring else ""
+        words.append(f"does {ratio:.1f} times the work of {other}{scoring}")
+    elif words:
+        words[0] += f" of {other}"
+    return f"{best} {' and '.join(words)}." if words else ""
+
+
+def title(studies: Sequence[Study]) -> str:
+    """What the page is about."""
+    settings = list(dict.fromkeys(_scene(study) for study in studies))
+    return settings[0] if len(settings) == 1 else f"{len(studies)} experiments"
+
+
+def side_by_side(studies: Sequence[Study]) -> str:
+    """What the experiments differ in."""
+    apart = _apart(studies)
+    differ = f", which differ in {listed(apart)}" if apart else ""
+    return (
+        f"{len(studies)} experiments side by side{differ}: test accuracy in per cent, mean over peers ± 95 % interval "
+        "over seeds."
+    )
 
 
 def overview(studies: Sequence[Study]) -> Table:
-    """All experiments side by side: accuracy of each method."""
+    """All experiments side by side: accuracy of each method, the paper's, and what lies between two experiments."""
     methods = tuple(dict.fromkeys(m for study in studies for m in study.methods))
+    apart = _apart(studies)
     rows = []
     for study in studies:
         cells = [accuracy_of(study, m) if m in study.methods else "–" for m in methods]
-        rows.append((study.name, _setting_words(study), *cells))
+        rows.append((study.name, _setting_words(study, apart), *cells))
+        if papers := paper_cells(study):
+            where = listed(list(dict.fromkeys(cell.where for cell in papers.values())))
+            rows.append(("the paper", where, *(papers[m].value.percent() if m in papers else "–" for m in methods)))
+    if len(studies) == 2:
+        first, second = studies
+        found = {m: value for m in methods if (value := paired(second.of(m), first.of(m)))}
+        words = [found[m].signed() if m in found else "–" for m in methods]
+        rows += [("difference", "the second less the first, paired by seed", *words)] if found else []
     return Table(("experiment", "setting", *methods), tuple(rows), wordy=("setting",))
 
 
-def _setting_words(study: Study) -> str:
-    scenario = study.settings.scenario
-    data = "own data" if "data" in study.record.own_parts else scenario.dataset
+def _scene(study: Study) -> str:
+    data = "own data" if "data" in study.record.own_parts else study.settings.scenario.dataset
     if not study.runs:
-        return f"{data}; no run is complete"
+        return data
+    names = study.runs[0].kind_names
+    kinds = ", ".join(names) if len(names) <= 6 else count(len(names), "kind")
+    return f"{data}, {study.num_peers} peers ({kinds})"
+
+
+def _apart(studies: Sequence[Study]) -> list[str]:
+    """Settings in which experiments differ; none where those are many."""
+    values = [flat_values(study.settings) for study in studies]
+    keys = [key for key in values[0] if any(other[key] != values[0][key] for other in values)]
+    return keys if len(keys) <= 4 else []
+
+
+def _setting_words(study: Study, apart: Sequence[str]) -> str:
+    if not study.runs:
+        return f"{_scene(study)}; no run is complete"
+    values = flat_values(study.settings)
+    own = "".join(f", {key} = {setting_text(values[key])}" for key in apart)
     seeds = count(len({run.seed for run in study.runs}), "seed")
-    kinds = len(set(study.runs[0].kinds))
-    return f"{data}, {study.num_peers} peers of {count(kinds, 'kind')}, {study.settings.gossip.schedule}, {seeds}"
+    return f"{_scene(study)}, {study.settings.gossip.schedule}, {seeds}{own}"
 
 
 def accuracy_of(study: Study, method: Method) -> str:

@@ -12,7 +12,8 @@ from urllib.parse import quote
 from jinja2 import Environment, StrictUndefined, Template
 
 from pens.errors import ReportError
-from pens.report.headline import missing, overview, verdict, what_was_run
+from pens.report.glossary import glossary
+from pens.report.headline import missing, overview, side_by_side, title, verdict, what_was_run
 from pens.report.panel import Chart, as_csv
 from pens.report.section import Section
 from pens.report.sections.accuracy import accuracy_section
@@ -64,20 +65,23 @@ def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
     studies = read_studies(folders)
     folder = out.with_name(f"{out.stem}_files")
     views = _views(studies, folder.name)
-    side_by_side = overview(studies) if len(studies) > 1 else None
+    compared = overview(studies) if len(studies) > 1 else None
     files: dict[Path, str] = {}
     for view in views:
         for chart in view.charts:
             stem = folder / f"{view.id}-{chart.name}"
             files[stem.with_name(f"{stem.name}.svg")] = standalone(chart.svg)
             files[stem.with_name(f"{stem.name}.csv")] = as_csv(chart.columns, chart.rows)
-    if side_by_side:
-        files[folder / "overview.csv"] = as_csv(side_by_side.columns, side_by_side.rows)
+    if compared:
+        files[folder / "overview.csv"] = as_csv(compared.columns, compared.rows)
     page = _template().render(
-        title="pens: " + ", ".join(study.name for study in studies),
+        title=f"pens: {title(studies)}",
+        folders=", ".join(study.name for study in studies),
+        lead=side_by_side(studies),
+        glossary=glossary(studies),
         generator=_GENERATOR,
         studies=views,
-        overview=side_by_side,
+        overview=compared,
         overview_file=quote(f"{folder.name}/overview.csv"),
         light=LIGHT,
         dark=DARK,

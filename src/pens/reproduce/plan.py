@@ -20,8 +20,6 @@ from pens.report.paper import tables
 Quantity = Literal["accuracy", "precision", "recall", "own kind"]
 """`own kind`: the share of merged models that came from a peer of the receiver's kind."""
 
-PAPER_SEEDS = 4
-"""Section 5.4: 4 experiments for each algorithm."""
 PAPER_ORDER: tuple[Method, ...] = ("central", "oracle", "pens", "random", "local")
 
 

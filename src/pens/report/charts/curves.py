@@ -30,7 +30,7 @@ def curves_chart(curves: Sequence[Curve], still: dict[Method, float], axis: Axis
     """Validation accuracy along an axis. `still`: the final value of methods that do not move along it."""
     height, bottom, right = 256.0, 212.0, 280.0
     unit = AXIS_UNITS[axis]
-    canvas = Canvas(f"Validation accuracy over {AXIS_TITLES[axis]}", height)
+    canvas = Canvas(f"Validation accuracy over {AXIS_COLUMNS[axis].replace('_', ' ')}", height)
     lows = [100 * float(c.low.min()) for c in curves] + [100 * v for v in still.values()]
     highs = [100 * float(c.high.max()) for c in curves] + [100 * v for v in still.values()]
     y = scale_over(max(0.0, min(lows)), max(highs), bottom, 30)
@@ -52,13 +52,7 @@ def curves_chart(curves: Sequence[Curve], still: dict[Method, float], axis: Axis
         for at, m, lo, hi in zip(c.at, c.mean, c.low, c.high, strict=True)
     ]
     rows += [(method, None, value, None, None) for method, value in still.items()]
-    columns = (
-        "method",
-        AXIS_TITLES[axis].split(" (")[0].replace(", ", " in ").replace(" ", "_"),
-        "mean",
-        "low",
-        "high",
-    )
+    columns = ("method", AXIS_COLUMNS[axis], "mean", "low", "high")
     caption = "Line: mean over peers and seeds. Band: the middle half of them."
     caption += " Dashed: the last value of a method that receives nothing." if still else ""
     return Chart(f"curves-{axis}", caption, canvas.svg(), columns, tuple(rows))

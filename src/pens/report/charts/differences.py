@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.metrics import Interval
 from pens.report.analysis import Difference
 from pens.report.panel import Chart, draw_columns
 from pens.report.svg import WIDTH, Canvas, scale_over
@@ -22,7 +21,7 @@ def differences_chart(found: Sequence[Difference]) -> Chart:
     for number, d in enumerate(found):
         top = row * number
         canvas.text(left, top + 17, f"{d.better} − {d.other}", bold=True, halo=True)
-        canvas.text(right, top + 17, _signed(d.mean), "ink", "end", halo=True)
+        canvas.text(right, top + 17, d.mean.signed(), "ink", "end", halo=True)
         colour = d.better if d.is_clear else "soft"
         if d.mean.half_width:
             begin, end = (x(100 * (d.mean.mean + s * d.mean.half_width)) for s in (-1, 1))
@@ -34,9 +33,3 @@ def differences_chart(found: Sequence[Difference]) -> Chart:
     columns = ("better", "other", "seeds", "difference", "half_width_95", "p_paired_t", "p_holm", "p_wilcoxon")
     caption = "Dot: mean of the seeds' differences. Bar: 95 % interval. Grey: no interval, or one that holds zero."
     return Chart("differences", caption, canvas.svg(), columns, rows)
-
-
-def _signed(value: Interval) -> str:
-    """+7.0 ± 1.9"""
-    half = "" if value.half_width is None else f" ± {100 * value.half_width:.1f}"
-    return f"{100 * value.mean:+.1f}{half}".replace("-", "−")

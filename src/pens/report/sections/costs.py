@@ -37,8 +37,8 @@ def costs_section(study: Study) -> Section:
     if not any(c.forwards is not None for c in found):
         notes.append(f"There is no picture of the work, which depends on how many samples each peer holds: {OLDER}.")
     answer = (
-        f"MB received and thousand forward passes computed per peer: {', '.join(_cost_words(c) for c in found)}."
-        f"{_equal_words(study, budgets)}"
+        f"Per peer, MB received and thousand forward passes computed: {'; '.join(_cost_words(c) for c in found)}."
+        f"{_equal_words(study, found, budgets)}"
     )
     table = Table(("per peer", *study.methods), tuple(rows), narrow=True)
     return Section("costs", "What does it cost?", answer, tuple(shown), table, tuple(notes))
@@ -47,13 +47,12 @@ def costs_section(study: Study) -> Section:
 def _equal_terms(study: Study, found: Sequence[Cost]) -> tuple[dict[Axis, float], list[str]]:
     """The least that any method spends on bytes and on work, where more than one spends it and it is on record."""
     budgets: dict[Axis, float] = {}
-    talking = [c for c in found if c.received]
-    if len(talking) > 1 and all(run.history.received is not None for run in study.runs):
+    talking = [c for c in found if c.received and value_at(study, c.method, "bytes", 0) is not None]
+    if len(talking) > 1:
         budgets["bytes"] = min(c.bytes_received for c in talking)
-    apart = [c for c in found if c.method != "central"]
-    known = [value_at(study, c.method, "forwards", 0) is not None for c in apart]
-    if len(apart) > 1 and all(known):
-        budgets["forwards"] = min(c.forwards or 0.0 for c in apart)
+    working = [c for c in found if c.method != "central" and value_at(study, c.method, "forwards", 0) is not None]
+    if len(working) > 1:
+        budgets["forwards"] = min(c.forwards or 0.0 for c in working)
     if not budgets:
         return {}, ["Accuracy at equal bytes or work needs two methods that spend them, and their record; not so here."]
     return budgets, [
@@ -65,15 +64,21 @@ def _equal_terms(study: Study, found: Sequence[Cost]) -> tuple[dict[Axis, float]
 def _equal_rows(study: Study, found: Sequence[Cost], budgets: dict[Axis, float]) -> list[tuple[str, ...]]:
     rows = []
     for axis, budget in budgets.items():
-        values = [None if c.method == "central" else value_at(study, c.method, axis, budget) for c in found]
+        values = [_value_at(study, c, axis, budget) for c in found]
         rows.append((f"validation accuracy % at {_budget(axis, budget)}", *map(_percent, values)))
     return rows
 
 
-def _equal_words(study: Study, budgets: dict[Axis, float]) -> str:
+def _value_at(study: Study, cost: Cost, axis: Axis, budget: float) -> float | None:
+    """None for those that do not spend it, or whose work is not a peer's."""
+    spends = cost.method != "central" and (axis != "bytes" or cost.received)
+    return value_at(study, cost.method, axis, budget) if spends else None
+
+
+def _equal_words(study: Study, found: Sequence[Cost], budgets: dict[Axis, float]) -> str:
     words = []
     for axis, budget in budgets.items():
-        values = {m: value_at(study, m, axis, budget) for m in study.methods if m != "central"}
+        values = {c.method: _value_at(study, c, axis, budget) for c in found}
         ordered = sorted(((v, m) for m, v in values.items() if v is not None), reverse=True)
         words.append(f"at {_budget(axis, budget)} per peer " + ", ".join(f"{m} {100 * v:.1f} %" for v, m in ordered))
     return f" Validation accuracy at equal terms: {'; '.join(words)}." if words else ""
@@ -95,7 +100,7 @@ def _cost_rows(found: Sequence[Cost]) -> list[tuple[str, ...]]:
         ("MB received", *(_megabytes(c.bytes_received) for c in found)),
         ("thousand forward passes", *("–" if c.forwards is None else f"{c.forwards / 1e3:,.1f}" for c in found)),
         ("… % for scoring", *(_percent(share, digits=0) for share in scoring)),
-        ("seconds of a seed", *(f"{c.seconds:,.1f}" for c in found)),
+        ("seconds for one seed", *(f"{c.seconds:,.1f}" for c in found)),
         ("accuracy, points per GB", *(_percent(c.per_gb(c.accuracy), digits=0) for c in found)),
         ("… gained over local", *(_percent(c.per_gb(c.gain), digits=0) for c in found)),
     ]
@@ -114,7 +119,7 @@ def _megabytes(amount: float) -> str:
 
 
 def _cost_words(c: Cost) -> str:
-    received = f"{c.method} {_megabytes(c.bytes_received)}"
+    received = f"{c.method} {_megabytes(c.bytes_received) if c.received else 'nothing'}"
     if c.forwards is None:
         return f"{received} and unknown"
     scoring = f" ({100 * c.scoring / c.forwards:.0f} % of it scoring)" if c.scoring else ""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from pens.config import SELECTING
 from pens.report.charts.curves import curves_chart
 from pens.report.course import Axis, curves
-from pens.report.section import OLDER, Section, listed
+from pens.report.section import OLDER, Section, count, listed
 from pens.report.study import Study
+
+_EXACT = 100_000
+"""More points than there are rounds."""
 
 
 def curves_section(study: Study) -> Section:
@@ -13,15 +19,25 @@ def curves_section(study: Study) -> Section:
     in_rounds = study.settings.gossip.schedule == "rounds"
     over_rounds = curves(study, "rounds")
     shown = [curves_chart(over_rounds, {}, "rounds")] if over_rounds else []
-    notes = ["Accuracy is each peer's on its own validation data; once it has stopped, its last value holds."]
+    notes = [
+        "Accuracy is each peer's on its own validation data, of the model it has at that time; the one that is tested "
+        f"is its best. {_stopping_words(study)}"
+    ]
     if in_rounds:
-        notes.append("In synchronous rounds virtual time counts the rounds, so it has no picture of its own.")
+        notes.append("Rounds are synchronous: virtual time counts the rounds, so it has no picture of its own.")
+    if selecting := [method for method in study.methods if method in SELECTING]:
+        pens = study.settings.pens
+        notes.append(
+            f"The first {count(pens.step1_rounds, 'round')} of {listed(selecting)} are step 1, in each of which a peer "
+            f"compares up to {pens.n_sampled * pens.step1_samplings} models; they come before the rounds of gossip."
+        )
     clock: Axis = "seconds" if study.record.real_peers else "time"
     if not in_rounds and (over_time := curves(study, clock)):
         shown.append(curves_chart(over_time, {}, clock))
     if "central" in study.methods:
         notes.append(
-            "A round of central is so many epochs over everybody's data; it cannot be compared with the others'."
+            f"A round of central is {count(study.settings.central.central_epochs, 'epoch')} over everybody's data; it "
+            "cannot be compared with the others'."
         )
     moving = curves(study, "bytes")
     talking = [runs[0].method for runs in study.by_method() if any(r.communication.received.any() for r in runs)]
@@ -41,16 +57,31 @@ def curves_section(study: Study) -> Section:
 
 
 def _curves_answer(study: Study) -> str:
-    found = [curve for curve in curves(study, "rounds") if curve.method != "central"]
+    """Who is as good as random ends, and when; or as the weakest, where nobody gossips at random."""
+    found = {c.method: c for c in curves(study, "rounds", points=_EXACT) if c.method != "central"}
     if not found:
         return "There are no rounds to look at: nobody trained more than once."
-    weakest = min(found, key=lambda c: float(c.mean[-1]))
-    target = float(weakest.mean[-1])
+    mark = found.get("random") or min(found.values(), key=lambda c: float(c.mean[-1]))
+    target = float(mark.mean[-1])
     if len(found) == 1:
-        return f"{weakest.method} ends at {100 * target:.1f} % validation accuracy after {weakest.at[-1]:.0f} rounds."
-    reached = [(c.method, c.first_reach(target)) for c in found if c is not weakest]
-    words = ", ".join(f"{m} after {at:.0f}" for m, at in sorted(reached, key=lambda r: r[1] or 0) if at is not None)
+        return f"{mark.method} ends at {100 * target:.1f} % validation accuracy after {mark.at[-1]:.0f} rounds."
+    reached = {method: curve.first_reach(target) for method, curve in found.items()}
+    known = sorted((at, method) for method, at in reached.items() if at is not None)
+    never = [method for method, at in reached.items() if at is None]
     return (
-        f"The {100 * target:.1f} % validation accuracy at which {weakest.method} ends after {weakest.at[-1]:.0f} "
-        f"rounds is first reached by {words} rounds."
+        f"The {100 * target:.1f} % validation accuracy at which {mark.method} ends is first reached, in the mean over "
+        f"peers, by {listed([f'{method} in round {at:.0f}' for at, method in known])}"
+        f"{f'; never by {listed(never)}' if never else ''}."
     )
+
+
+def _stopping_words(study: Study) -> str:
+    """How long peers went on, on average."""
+    lasted = {}
+    for runs in study.by_method():
+        if runs[0].method != "central":
+            lasted[runs[0].method] = np.mean([len(run.history.version) / len(run.kinds) - 1 for run in runs])
+    if not lasted:
+        return "Once it has stopped, its last value holds."
+    words = ", ".join(f"{method} {rounds:.0f}" for method, rounds in lasted.items())
+    return f"Peers that no longer improve stop, and their last value holds. Rounds of a peer on average: {words}."

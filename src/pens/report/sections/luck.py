@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pens.report.analysis import FEWEST_FOR_WILCOXON, differences
+from collections.abc import Sequence
+
+from pens.report.analysis import FEWEST_FOR_WILCOXON, Difference, differences
 from pens.report.charts.differences import differences_chart
 from pens.report.section import Section, Table, p_value, points
 from pens.report.study import Study
@@ -34,15 +36,11 @@ def luck_section(study: Study) -> Section:
         (f"{d.better} − {d.other}", points(d.mean), *map(p_value, (d.p_t, d.p_holm, d.p_wilcoxon)))[: len(columns)]
         for d in found
     )
-    clear = [
-        f"{d.better} over {d.other} by {points(d.mean)}" for d in found if d.p_holm is not None and d.p_holm < 0.05
+    answer = f"Over {most} seeds, paired by seed and corrected for {len(found)} comparisons: {_luck_words(found)}"
+    notes = [
+        "Differences of the mean accuracy over peers with the same seed, which means the same data and first models. "
+        "The t test takes them for normal, which so few cannot show."
     ]
-    unclear = [f"{d.better} and {d.other}" for d in found if d.p_holm is None or d.p_holm >= 0.05]
-    answer = f"Over {most} seeds, paired and corrected for {len(found)} comparisons, hardly luck (p < 0.05): " + (
-        f"{'; '.join(clear)} points." if clear else "nothing."
-    )
-    answer += f" May be luck: {'; '.join(unclear)}." if unclear else ""
-    notes = ["Differences of the mean accuracy over peers with the same seed, which means the same data."]
     if min(len(d.seeds) for d in found) < most:
         notes.append("Some pairs have fewer seeds in common than others, because runs are missing.")
     if most < FEWEST_FOR_WILCOXON:
@@ -50,6 +48,20 @@ def luck_section(study: Study) -> Section:
             f"Wilcoxon's test is left out: with {most} seeds it cannot give less than {2 / 2**most:.3f}, "
             f"whatever the data; it takes {FEWEST_FOR_WILCOXON}."
         )
-    if most < 4:
-        notes.append(f"{most} seeds are few: the t test then rests on the assumption of normal differences.")
     return Section("tests", question, answer, shown, Table(columns, rows, narrow=True), tuple(notes))
+
+
+def _luck_words(found: Sequence[Difference]) -> str:
+    """The smallest of those that are hardly luck, and all that may be."""
+    clear = [(d, p) for d in found if (p := d.p_holm) is not None and p < 0.05]
+    unclear = [f"{d.better} and {d.other} ({points(d.mean)})" for d in found if d.p_holm is None or d.p_holm >= 0.05]
+    words = []
+    if clear:
+        least, _ = min(clear, key=lambda each: each[0].mean.mean)
+        many = "the one difference" if len(found) == 1 else f"{'all' if not unclear else len(clear)} differences"
+        small = f", the smallest {least.better} over {least.other} by" if len(clear) > 1 else ","
+        words.append(f"{many} {'is' if len(clear) == 1 else 'are'} hardly luck{small} {points(least.mean)} points")
+        words[-1] += f" (p at most {max(p for _, p in clear):.3f})"
+    if unclear:
+        words.append(f"{'may be luck' if clear else 'all may be luck'}: {'; '.join(unclear)}")
+    return ". ".join(word[0].upper() + word[1:] if number else word for number, word in enumerate(words)) + "."

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pens.config import SELECTING, Method
+from pens.experiment import selection_rule
 from pens.metrics import Interval
 from pens.report.charts.neighbours import neighbours_chart
 from pens.report.course import Selecting, selecting
 from pens.report.paper import Cell, paper_agreement
-from pens.report.section import OLDER, Section, agreement_words, count
+from pens.report.section import OLDER, Section, agreement_words, count, listed
 from pens.report.study import Study
 from pens.results import summarise
 
@@ -48,7 +49,8 @@ def neighbours_section(study: Study) -> Section:
     drawn = [each for each in found if each.course]
     lowest = min((each.lowest for each in drawn), default=0.0)
     charts = [neighbours_chart(each.method, each.course, each.paper, lowest) for each in drawn]
-    return Section("neighbours", question, " ".join(map(_ended, found)), tuple(charts), notes=tuple(_notes(found)))
+    notes = tuple(_notes(study, found))
+    return Section("neighbours", question, " ".join(map(_ended, found)), tuple(charts), notes=notes)
 
 
 def _chosen(study: Study, method: Method) -> _Chosen | None:
@@ -66,25 +68,31 @@ def _ended(chosen: _Chosen) -> str:
     if not chosen.course:
         return f"Step 1 of {chosen.method} {ended}."
     last = max(len(s.rounds) for s in chosen.course)
-    half = last // 2
-    earlier = f"; had it ended after {half}, it would have been {_halfway(chosen.course, half)}" if half else ""
-    return f"After {count(last, 'round')} step 1 of {chosen.method} {ended}{earlier}."
+    return f"After {count(last, 'round')} step 1 of {chosen.method} {ended}.{_when(chosen.course)}"
 
 
-def _halfway(course: Sequence[Selecting], round_: int) -> str:
-    places = [min(round_, len(s.rounds)) - 1 for s in course]
-    precision, recall = (
-        float(np.mean([values[place] for values, place in zip(each, places, strict=True)]))
-        for each in ([s.precision for s in course], [s.recall for s in course])
-    )
-    return f"{100 * precision:.1f} % and {100 * recall:.1f} %"
+def _when(course: Sequence[Selecting]) -> str:
+    """From which round on nearly all neighbours are right, and when half of the own kind is found, in every seed."""
+    shortest = min(len(s.rounds) for s in course)
+    wrong = [np.flatnonzero(~(s.precision[:shortest] >= 0.95)) for s in course]
+    right_from = max((int(places[-1]) + 2 for places in wrong if len(places)), default=1)
+    half = [np.flatnonzero(s.recall[:shortest] >= 0.5) for s in course]
+    words = [f"95 % of its neighbours are right from round {right_from} on"] if right_from <= shortest else []
+    if all(len(places) for places in half):
+        words.append(f"half of the own kind is found by round {max(int(places[0]) for places in half) + 1}")
+    return f" {'; '.join(words)}." if words else ""
 
 
-def _notes(found: Sequence[_Chosen]) -> list[str]:
+def _notes(study: Study, found: Sequence[_Chosen]) -> list[str]:
     notes = [
         "Precision: the share of the chosen neighbours that are of the peer's own kind. Recall: the share of its kind "
         "that was chosen. Mean over peers. A picture applies the rule of the end of step 1 to the counts so far."
     ]
+    if steps := _steps(study):
+        notes.append(
+            "The rule of pens counts in whole numbers: recall falls where the number of selections that chance would "
+            f"bring passes one, after {listed([str(round_) for round_ in steps])} rounds."
+        )
     for each in found:
         if each.paper:
             precision, recall = each.paper
@@ -96,3 +104,18 @@ def _notes(found: Sequence[_Chosen]) -> list[str]:
         if not each.course:
             notes.append(f"There is no picture of {each.method} over the rounds: {OLDER}.")
     return notes
+
+
+def _steps(study: Study) -> list[int]:
+    """Rounds after which a neighbour of pens must have been selected once more; none where that is not one for all."""
+    if not any(run.comparisons for run in study.of("pens")):
+        return []
+    settings = study.settings.for_method("pens")
+    rule = selection_rule(settings, study.num_peers)
+    if rule.by != "expected" or rule.expected != "uniform":
+        return []
+    needed = [
+        rule.m * round_ * settings.pens.step1_samplings // rule.num_others
+        for round_ in range(settings.pens.step1_rounds + 1)
+    ]
+    return [round_ for round_ in range(1, len(needed)) if needed[round_] > needed[round_ - 1]]

@@ -23,21 +23,25 @@ def peers_section(study: Study) -> Section:
         )
         answer = f"That cannot be said ({why}), only how far peers are apart: {spread}."
         return Section("peers", question, answer, tuple(shown))
-    columns = ("method", "mean gain", "peers that lost", "worst-off", "its loss or gain")
+    columns = ("method", "mean gain", "peers that lost", "worst-off: smallest gain", "its peer", "lowest accuracy %")
     rows = tuple(
         (
             g.method,
             f"{100 * g.values.mean():+.1f}".replace("-", "−"),
             f"{g.lost} of {len(g.values)} ({100 * g.share_lost:.1f} %)",
-            f"peer {g.worst.peer}, seed {g.worst.seed}, kind {g.worst.kind}",
             f"{100 * (g.worst.gain or 0):+.1f} points, to {100 * g.worst.accuracy:.1f} %".replace("-", "−"),
+            f"peer {g.worst.peer}, seed {g.worst.seed}, kind {g.worst.kind}",
+            f"{100 * min(o.accuracy for o in found if o.method == g.method):.1f}",
         )
         for g in gained
     )
-    notes = ("A gain is a peer's test accuracy minus its own with local and the same seed, in points.",)
+    notes = (
+        "A gain is a peer's test accuracy minus its own with local and the same seed, in points. "
+        "Who gains least need not be the least accurate.",
+    )
     shown.append(gains_chart(found))
     answer = f"Against training alone, {_gain_words(gained)}."
-    return Section("peers", question, answer, tuple(shown), Table(columns, rows, wordy=("worst-off",)), notes)
+    return Section("peers", question, answer, tuple(shown), Table(columns, rows, wordy=("its peer",)), notes)
 
 
 def _gain_words(gained: Sequence[Gains]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pens.report.glossary import own_settings
 from pens.report.reproduce import command, nearest_preset
-from pens.report.section import Section, count, setting_text
+from pens.report.section import Section, count, listed, setting_text
 from pens.report.study import Study
 from pens.report.tables import duration
 
@@ -22,6 +23,10 @@ def settings_section(study: Study) -> Section:
         if changed
         else f"All settings are those of the preset {base}."
     ]
+    for method in study.methods:
+        if own := own_settings(study.settings, method):
+            changes = listed([f"{key} = {setting_text(value)}" for key, value in own.items()])
+            notes.append(f"{method} has {changes}, whatever is said below.")
     took = duration(sum(run.seconds for run in study.runs))
     if study.record.real_peers:
         notes.append(
@@ -29,9 +34,10 @@ def settings_section(study: Study) -> Section:
             "agree as much as seeds do. The command below simulates them."
         )
     else:
-        notes.append(
-            f"The same settings and seed give the same run on a CPU, to the last bit; these took {took} in all."
-        )
+        devices = [device for device in dict.fromkeys(run.device for run in study.runs) if device != "cpu"]
+        elsewhere = f"; {listed(devices)}, where these ran, rounds otherwise than other devices" if devices else ""
+        notes.append(f"The same settings and seed give the same run on a CPU, to the last bit{elsewhere}.")
+        notes.append(f"All runs took {took}.")
     if study.record.own_parts:
         notes.append(f"Own {' and '.join(study.record.own_parts)} came from Python and must be given again.")
     notes += [f"Warning, {run.method} seed {run.seed}: {message}" for run, message in warned[:8]]
