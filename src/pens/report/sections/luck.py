@@ -36,7 +36,8 @@ def luck_section(study: Study) -> Section:
         (f"{d.better} − {d.other}", points(d.mean), *map(p_value, (d.p_t, d.p_holm, d.p_wilcoxon)))[: len(columns)]
         for d in found
     )
-    answer = f"Over {most} seeds, paired by seed and corrected for {len(found)} comparisons: {_luck_words(found)}"
+    corrected = f" and corrected for {len(found)} comparisons" if len(found) > 1 else ""
+    answer = f"Over {most} seeds, paired by seed{corrected}: {_luck_words(found)}"
     notes = [
         "Differences of the mean accuracy over peers with the same seed, which means the same data and first models. "
         "The t test takes them for normal, which so few cannot show."
@@ -61,7 +62,8 @@ def _luck_words(found: Sequence[Difference]) -> str:
         many = "the one difference" if len(found) == 1 else f"{'all' if not unclear else len(clear)} differences"
         small = f", the smallest {least.better} over {least.other} by" if len(clear) > 1 else ","
         words.append(f"{many} {'is' if len(clear) == 1 else 'are'} hardly luck{small} {points(least.mean)} points")
-        words[-1] += f" (p at most {max(p for _, p in clear):.3f})"
+        highest = p_value(max(p for _, p in clear))
+        words[-1] += f" (p {highest if highest.startswith('<') else f'at most {highest}'})"
     if unclear:
         words.append(f"{'may be luck' if clear else 'all may be luck'}: {'; '.join(unclear)}")
     return ". ".join(word[0].upper() + word[1:] if number else word for number, word in enumerate(words)) + "."

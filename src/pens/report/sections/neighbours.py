@@ -107,7 +107,8 @@ def _notes(study: Study, found: Sequence[_Chosen]) -> list[str]:
 
 
 def _steps(study: Study) -> list[int]:
-    """Rounds after which a neighbour of pens must have been selected once more; none where that is not one for all."""
+    """Rounds after which a neighbour of pens must have been selected once more; none where that differs between
+    peers, or is nearly every round."""
     if not any(run.comparisons for run in study.of("pens")):
         return []
     settings = study.settings.for_method("pens")
@@ -118,4 +119,5 @@ def _steps(study: Study) -> list[int]:
         rule.m * round_ * settings.pens.step1_samplings // rule.num_others
         for round_ in range(settings.pens.step1_rounds + 1)
     ]
-    return [round_ for round_ in range(1, len(needed)) if needed[round_] > needed[round_ - 1]]
+    steps = [round_ for round_ in range(1, len(needed)) if needed[round_] > needed[round_ - 1]]
+    return steps if 2 * len(steps) <= settings.pens.step1_rounds else []
