@@ -53,7 +53,7 @@ def simulation(
     """A simulation of the tiny data set, ready to run."""
     federation = federation or rotated_federation(tiny_dataset(), settings.scenario, seed)
     engine = engine_for(federation, memory_bytes, stacked)
-    held = holders(method, federation)
+    held = holders(settings, method, federation)
     models = first_models(engine, settings, seed, len(held))
     return build_simulator(settings, method, seed, federation, new_workshop(engine, held, CPU), models, trace=log)
 
@@ -61,7 +61,7 @@ def simulation(
 def simulations(settings: Settings, method: Method, federations: Sequence[Federation]) -> list[Simulator]:
     """One per seed, to be computed together."""
     engine = engine_for(federations[0])
-    held = [holders(method, federation) for federation in federations]
+    held = [holders(settings, method, federation) for federation in federations]
     workshop = new_workshop(engine, [peer for peers in held for peer in peers], CPU)
     found = []
     for seed, federation in enumerate(federations):

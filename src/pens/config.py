@@ -168,6 +168,8 @@ class CentralSettings(Section):
     central_window: Count = 1
     """Its validation data are everybody's, so that one result of them can be trusted."""
     central_patience: Count = 15
+    central_val_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Of everybody's data, to be validated on; the rest is trained on. None: it keeps to the peers' validation data."""
 
 
 class EngineSettings(Section):

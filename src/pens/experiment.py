@@ -37,7 +37,7 @@ from pens.config import (
 )
 from pens.curves import UpdateRecord
 from pens.data.samples import Array, Dataset
-from pens.data.scenarios import Federation, PeerData, pooled, rotated_federation
+from pens.data.scenarios import Federation, PeerData, pooled, pooled_sizes, rotated_federation
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, forget_peak_memory, peak_memory_bytes, resolve_device
@@ -311,7 +311,7 @@ class Experiment:
     def _place(self, method: Method, seeds: Sequence[int]) -> tuple[Workshop, dict[int, int]]:
         """Where several seeds are computed, and the slot of each one's first peer. Samples are brought to the device
         once, for all methods; those of an own federation, which is the same for all seeds, only once at all."""
-        held = {id(f): holders(method, f) for f in map(self.federation, seeds)}
+        held = {id(f): holders(self.record.settings, method, f) for f in map(self.federation, seeds)}
         starts = dict(zip(held, np.cumsum([0, *map(len, held.values())]).tolist(), strict=False))
         workshop = self._workshop if method != "central" else None
         if workshop is None:
@@ -384,16 +384,16 @@ class Experiment:
             device=device_name(self._torch_device),
             peak_memory_bytes=peak_memory_bytes(self._torch_device),
             comparisons=_comparisons(learners.comparisons),
-            data_sizes=_data_sizes(federation.peers, pool=run.method == "central"),
+            data_sizes=_data_sizes(self.record.settings, run.method, federation),
         )
 
 
 # --- wiring -----------------------------------------------------------------------------------------------------------
 
 
-def holders(method: Method, federation: Federation) -> Sequence[PeerData]:
+def holders(settings: Settings, method: Method, federation: Federation) -> Sequence[PeerData]:
     """Whose data are trained on: each peer's own, or for `central` everybody's in one place."""
-    return [pooled(federation)] if method == "central" else federation.peers
+    return [pooled(federation, settings.central.central_val_share)] if method == "central" else federation.peers
 
 
 def new_workshop(engine: Engine, data: Sequence[PeerData], device: torch.device, runs: int = 1) -> Workshop:
@@ -564,9 +564,12 @@ def _comparisons(ledger: Ledger) -> Comparisons | None:
     return Comparisons(receiver, round_, sender, sampled, selected)
 
 
-def _data_sizes(peers: Sequence[PeerData], pool: bool) -> DataSizes:
-    train, val = np.array([len(p.train) for p in peers]), np.array([len(p.val) for p in peers])
-    return DataSizes(train.sum(keepdims=True), val.sum(keepdims=True)) if pool else DataSizes(train, val)
+def _data_sizes(settings: Settings, method: Method, federation: Federation) -> DataSizes:
+    if method == "central":
+        train, val = pooled_sizes(federation, settings.central.central_val_share)
+        return DataSizes(np.array([train]), np.array([val]))
+    peers = federation.peers
+    return DataSizes(np.array([len(p.train) for p in peers]), np.array([len(p.val) for p in peers]))
 
 
 def _history(learners: Learners, traffic: Traffic) -> History:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pens.config import ScenarioSettings
 from pens.data.samples import Dataset, Samples
-from pens.data.scenarios import Federation, PeerData, pooled, rotate, rotated_federation
+from pens.data.scenarios import Federation, PeerData, pooled, pooled_sizes, rotate, rotated_federation
 from pens.errors import DataError, NotEnoughData
 
 ANGLES = [(0,), (0, 180), (90, 270), (0, 90, 180, 270), (0, -90, 540)]
@@ -113,6 +113,17 @@ def test_pooled_data_are_all_peers_data() -> None:
     together = pooled(federation)
     assert identities(together.train) == [i for peer in federation.peers for i in identities(peer.train)]
     assert len(together.val) == 8
+    assert pooled_sizes(federation) == (20, 8)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.floats(0.01, 0.99))
+def test_a_share_of_everything_is_held_back(train: int, val: int, share: float) -> None:
+    federation = rotated_federation(dataset(), ScenarioSettings(peers=4, train_per_peer=train, val_per_peer=val), 0)
+    together = pooled(federation, share)
+    everything = [i for peer in federation.peers for i in (*identities(peer.train), *identities(peer.val))]
+    assert sorted((*identities(together.train), *identities(together.val))) == sorted(everything)
+    assert (len(together.train), len(together.val)) == pooled_sizes(federation, share)
+    assert len(together.val) == 4 * min(train + val - 1, max(1, round(share * (train + val))))
 
 
 def test_data_that_do_not_fit_together_are_refused() -> None:

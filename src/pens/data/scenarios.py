@@ -101,9 +101,27 @@ def rotated_federation(dataset: Dataset, settings: ScenarioSettings, seed: int) 
     )
 
 
-def pooled(federation: Federation) -> PeerData:
-    """All peers' data in one place, as the `central` baseline has it (section 5.3)."""
-    return PeerData(concatenate([p.train for p in federation.peers]), concatenate([p.val for p in federation.peers]))
+def pooled(federation: Federation, val_share: float | None = None) -> PeerData:
+    """All peers' data in one place, as the `central` baseline has it (section 5.3): to train on, and to validate on the
+    peers' validation data, or on a share of everything."""
+    train, val = [], []
+    for peer in federation.peers:
+        data, cut = concatenate([peer.train, peer.val]), _trained_on(peer, val_share)
+        train.append(data.take(slice(cut)))
+        val.append(data.take(slice(cut, None)))
+    return PeerData(concatenate(train), concatenate(val))
+
+
+def pooled_sizes(federation: Federation, val_share: float | None = None) -> tuple[int, int]:
+    """Samples that the `central` baseline trains on and validates on."""
+    train = sum(_trained_on(peer, val_share) for peer in federation.peers)
+    return train, sum(len(peer.train) + len(peer.val) for peer in federation.peers) - train
+
+
+def _trained_on(peer: PeerData, val_share: float | None) -> int:
+    """How many of a peer's samples `central` trains on, its training data first; either side gets one at least."""
+    total = len(peer.train) + len(peer.val)
+    return len(peer.train) if val_share is None else min(total - 1, max(1, total - round(val_share * total)))
 
 
 def rotate(samples: Samples, angle: int, half_turn: str = "rotation") -> Samples:
