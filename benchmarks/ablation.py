@@ -11,12 +11,11 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 import pens
 from pens.config import Method, Settings, parse_assignments
 from pens.experiment import resolve_settings
-from pens.metrics import Interval, interval
+from pens.metrics import interval
+from pens.report.analysis import paired
 from pens.results import RunResult
 
 
@@ -57,17 +56,13 @@ def _row(name: str, found: Mapping[str, tuple[RunResult, ...]]) -> str:
     agreements = [run.agreement for run in runs if run.agreement]
     precision = interval([a.precision for a in agreements]) if agreements else None
     recall = interval([a.recall for a in agreements]) if agreements else None
-    less, more = (_difference(runs, found[other]) if other in found else None for other in ("oracle", "pens"))
+    less, more = (
+        paired(runs, found[other]) if other in found and other != name else None for other in ("oracle", "pens")
+    )
     cells = (accuracy, precision, recall, less, more)
     widths = (12, 12, 12, 13, 15)
     texts = ("–" if cell is None else cell.percent() for cell in cells)
     return f"{name:<27} " + " ".join(f"{text:>{width}}" for text, width in zip(texts, widths, strict=True))
-
-
-def _difference(runs: tuple[RunResult, ...], others: tuple[RunResult, ...]) -> Interval | None:
-    if runs is others:
-        return None
-    return interval(list(np.subtract([r.mean_accuracy for r in runs], [r.mean_accuracy for r in others])))
 
 
 if __name__ == "__main__":

@@ -53,11 +53,10 @@ def difference(one: Sequence[RunResult], two: Sequence[RunResult]) -> Difference
     """Two methods over the seeds that both have; None where they share none."""
     from scipy import stats  # here: half a second that only a report has to wait for
 
-    first, second = ({run.seed: run.mean_accuracy for run in runs} for runs in (one, two))
-    seeds = tuple(seed for seed in first if seed in second)
-    if not seeds:
+    by_seed = _by_seed(one, two)
+    if not by_seed:
         return None
-    values = np.array([first[seed] - second[seed] for seed in seeds])
+    seeds, values = tuple(by_seed), np.array(list(by_seed.values()))
     better, other = one[0].method, two[0].method
     if values.mean() < 0:
         better, other, values = other, better, -values
@@ -76,9 +75,14 @@ def difference(one: Sequence[RunResult], two: Sequence[RunResult]) -> Difference
 
 def paired(one: Sequence[RunResult], two: Sequence[RunResult]) -> Interval | None:
     """One less two over the seeds that both have; None where they share none."""
+    by_seed = _by_seed(one, two)
+    return interval(list(by_seed.values())) if by_seed else None
+
+
+def _by_seed(one: Sequence[RunResult], two: Sequence[RunResult]) -> dict[int, float]:
+    """Seed → by how much the mean accuracy of one is above that of two, for the seeds that both have."""
     second = {run.seed: run.mean_accuracy for run in two}
-    values = [run.mean_accuracy - second[run.seed] for run in one if run.seed in second]
-    return interval(values) if values else None
+    return {run.seed: run.mean_accuracy - second[run.seed] for run in one if run.seed in second}
 
 
 def differences(study: Study) -> list[Difference]:
@@ -214,8 +218,7 @@ def costs(study: Study) -> list[Cost]:
 
 
 def _cost(study: Study, runs: Sequence[RunResult]) -> Cost:
-    alone = {run.seed: run.mean_accuracy for run in study.of("local")}
-    paired = [run.mean_accuracy - alone[run.seed] for run in runs if run.seed in alone]
+    gain = None if runs[0].method == "local" else paired(runs, study.of("local"))
     peers = len(runs[0].kinds)
 
     def models(name: str) -> float:
@@ -232,7 +235,7 @@ def _cost(study: Study, runs: Sequence[RunResult]) -> Cost:
         *_work(study, runs),
         float(np.mean([run.seconds for run in runs])),
         float(np.mean([run.mean_accuracy for run in runs])),
-        float(np.mean(paired)) if paired and runs[0].method != "local" else None,
+        gain.mean if gain else None,
     )
 
 

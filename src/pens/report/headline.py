@@ -16,7 +16,6 @@ from pens.results import summarise
 def what_was_run(study: Study) -> str:
     """Setting, peers, seeds, device and versions."""
     run, scenario = study.runs[0], study.settings.scenario
-    data = "own data" if "data" in study.record.own_parts else scenario.dataset
     sizes = Counter(run.kind_names[kind] for kind in run.kinds)
     kinds = ", ".join(f"{number} of {name}" for name, number in sizes.items())
     samples = "" if "data" in study.record.own_parts else f", {scenario.train_per_peer} training samples each"
@@ -27,8 +26,8 @@ def what_was_run(study: Study) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in libraries.items()) or "versions not on record"
     seeds = count(len({r.seed for r in study.runs}), "seed")
     return (
-        f"{data}: {study.num_peers} peers ({kinds}){samples}; {', '.join(study.methods)} × {seeds}; {schedule}; "
-        f"on {devices}; {versions}."
+        f"{_data_name(study)}: {study.num_peers} peers ({kinds}){samples}; {', '.join(study.methods)} × {seeds}; "
+        f"{schedule}; on {devices}; {versions}."
     )
 
 
@@ -156,8 +155,12 @@ def overview(studies: Sequence[Study]) -> Table:
     return Table(("experiment", "setting", *methods), tuple(rows), wordy=("setting",))
 
 
+def _data_name(study: Study) -> str:
+    return "own data" if "data" in study.record.own_parts else study.settings.scenario.dataset
+
+
 def _scene(study: Study) -> str:
-    data = "own data" if "data" in study.record.own_parts else study.settings.scenario.dataset
+    data = _data_name(study)
     if not study.runs:
         return data
     names = study.runs[0].kind_names

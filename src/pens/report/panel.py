@@ -67,13 +67,11 @@ def interval_ends(value: Interval) -> tuple[float, float]:
     return max(0.0, 100 * (value.mean - half)), min(100.0, 100 * (value.mean + half))
 
 
-def draw_interval(
-    canvas: Canvas, x: Scale, y: float, value: Interval, colour: str, of_paper: bool, size: float = 4.5
-) -> None:
+def draw_interval(canvas: Canvas, x: Scale, y: float, value: Interval, colour: str, of_paper: bool) -> None:
     """A mean with its interval, lying: ours a dot, the paper's a hollow diamond."""
     low, high = interval_ends(value)
     canvas.line(x(low), y, x(high), y, colour, 2)
     if of_paper:
-        canvas.diamond(x(100 * value.mean), y, colour, size + 0.5)
+        canvas.diamond(x(100 * value.mean), y, colour, 4)
     else:
-        canvas.dot(x(100 * value.mean), y, colour, size)
+        canvas.dot(x(100 * value.mean), y, colour, 3.5)

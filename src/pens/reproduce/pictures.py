@@ -93,9 +93,8 @@ def _draw_row(canvas: Canvas, x: Scale, y: float, finding: Finding, name: str) -
     canvas.text(12, y + 4, name, finding.method, bold=True)
     for value, of_paper in ((finding.paper, True), (finding.ours, False)):
         if value:
-            draw_interval(
-                canvas, x, y + (5 if of_paper else -4), value, "soft" if of_paper else finding.method, of_paper, 3.5
-            )
+            colour, below = ("soft", 5) if of_paper else (finding.method, -4)
+            draw_interval(canvas, x, y + below, value, colour, of_paper)
         words = value.percent() if value else "–" if of_paper else "not run"
         strong = bool(value) and not of_paper
         place = canvas.width if of_paper else canvas.width - 90

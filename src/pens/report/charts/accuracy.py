@@ -26,7 +26,7 @@ def accuracy_chart(table: Sequence[Summary], paper: dict[Method, Cell]) -> Chart
     for method, values in cells.items():
         canvas.text(0, top + 14, method, method, bold=True)
         for value, of_paper in values:
-            draw_interval(canvas, x, top + 10, value, method, of_paper, size=3.5)
+            draw_interval(canvas, x, top + 10, value, method, of_paper)
             canvas.text(WIDTH, top + 14, value.percent(), "soft" if of_paper else "ink", "end", bold=not of_paper)
             if of_paper:
                 canvas.text(0, top + 14, "paper", "soft")

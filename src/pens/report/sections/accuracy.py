@@ -53,9 +53,9 @@ def _paper_answer(table: Sequence[Summary], cells: dict[Method, Cell]) -> str:
     judged = [(row.method, row.accuracy, cells[row.method].value) for row in table if row.method in cells]
     agree = [method for method, ours, paper in judged if overlaps(ours, paper)]
     differ = [f"{m} ({agreement_words(ours, paper)})" for m, ours, paper in judged if m not in agree]
-    parts = [f"overlap for {listed(agree)}"] if agree else []
+    parts = [f"overlap for {listed(agree) if agree else 'none'}"]
     parts += [f"not for {', '.join(differ)}"] if differ else []
-    return f" Our intervals and the paper's {'; '.join(parts)}. {_order_words(judged)}"
+    return f" Our intervals and the paper's {'; '.join(parts)}.{_order_words(judged) if len(judged) > 1 else ''}"
 
 
 def _order_words(judged: Sequence[tuple[Method, Interval, Interval]]) -> str:
@@ -66,7 +66,7 @@ def _order_words(judged: Sequence[tuple[Method, Interval, Interval]]) -> str:
         for b, their, papers in judged
         if ours.mean > their.mean and paper.mean < papers.mean
     ]
-    return f"Unlike in the paper, {listed(turned)}." if turned else "The methods stand in the paper's order."
+    return f" Unlike in the paper, {listed(turned)}." if turned else " The methods stand in the paper's order."
 
 
 def _paper_notes(study: Study, cells: dict[Method, Cell]) -> list[str]:

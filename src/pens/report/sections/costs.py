@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pens.report.analysis import Cost, costs
 from pens.report.charts.costs import bytes_chart, work_chart
@@ -24,7 +24,11 @@ def costs_section(study: Study) -> Section:
     notes += words
     if "central" in study.methods:
         notes.append("The work of central is divided among the peers; it collects data instead of models.")
-    rows = [*_cost_rows(found), *_equal_rows(study, found, budgets)]
+    equal = {_budget(axis, amount): _values_at(study, found, axis, amount) for axis, amount in budgets.items()}
+    rows = [
+        *_cost_rows(found),
+        *((f"validation accuracy % at {at}", *map(_percent, values)) for at, values in equal.items()),
+    ]
     shown = [bytes_chart(found)] if any(c.received for c in found) else []
     shown += [work_chart(found)] if any(c.forwards is not None for c in found) else []
     over_work = [curve for curve in curves(study, "forwards") if curve.method != "central"]
@@ -38,7 +42,7 @@ def costs_section(study: Study) -> Section:
         notes.append(f"There is no picture of the work, which depends on how many samples each peer holds: {OLDER}.")
     answer = (
         f"Per peer, MB received and thousand forward passes computed: {'; '.join(_cost_words(c) for c in found)}."
-        f"{_equal_words(study, found, budgets)}"
+        f"{_equal_words(found, equal)}"
     )
     table = Table(("per peer", *study.methods), tuple(rows), narrow=True)
     return Section("costs", "What does it cost?", answer, tuple(shown), table, tuple(notes))
@@ -61,26 +65,17 @@ def _equal_terms(study: Study, found: Sequence[Cost]) -> tuple[dict[Axis, float]
     ]
 
 
-def _equal_rows(study: Study, found: Sequence[Cost], budgets: dict[Axis, float]) -> list[tuple[str, ...]]:
-    rows = []
-    for axis, budget in budgets.items():
-        values = [_value_at(study, c, axis, budget) for c in found]
-        rows.append((f"validation accuracy % at {_budget(axis, budget)}", *map(_percent, values)))
-    return rows
+def _values_at(study: Study, found: Sequence[Cost], axis: Axis, budget: float) -> list[float | None]:
+    """Validation accuracy of each method; None for those that do not spend it, or whose work is not a peer's."""
+    spend = [c.method != "central" and (axis != "bytes" or c.received > 0) for c in found]
+    return [value_at(study, c.method, axis, budget) if does else None for c, does in zip(found, spend, strict=True)]
 
 
-def _value_at(study: Study, cost: Cost, axis: Axis, budget: float) -> float | None:
-    """None for those that do not spend it, or whose work is not a peer's."""
-    spends = cost.method != "central" and (axis != "bytes" or cost.received)
-    return value_at(study, cost.method, axis, budget) if spends else None
-
-
-def _equal_words(study: Study, found: Sequence[Cost], budgets: dict[Axis, float]) -> str:
+def _equal_words(found: Sequence[Cost], equal: Mapping[str, Sequence[float | None]]) -> str:
     words = []
-    for axis, budget in budgets.items():
-        values = {c.method: _value_at(study, c, axis, budget) for c in found}
-        ordered = sorted(((v, m) for m, v in values.items() if v is not None), reverse=True)
-        words.append(f"at {_budget(axis, budget)} per peer " + ", ".join(f"{m} {100 * v:.1f} %" for v, m in ordered))
+    for at, values in equal.items():
+        ordered = sorted(((v, c.method) for c, v in zip(found, values, strict=True) if v is not None), reverse=True)
+        words.append(f"at {at} per peer " + ", ".join(f"{m} {100 * v:.1f} %" for v, m in ordered))
     return f" Validation accuracy at equal terms: {'; '.join(words)}." if words else ""
 
 
