@@ -29,6 +29,7 @@ _CIFAR10 = {
     "val_per_peer": 100,
     "weight_decay": 1e-3,  # docs/decisions/0022
     "patience": 100,  # docs/decisions/0017
+    "central_val_share": 0.1,  # docs/decisions/0006
 }
 _FASHION = {
     "dataset": "fashion-mnist",
@@ -37,6 +38,7 @@ _FASHION = {
     "val_per_peer": 100,
     "weight_decay": 1e-3,
     "patience": 100,
+    "central_val_share": 0.1,
 }
 _LAPTOP = {
     "peers": 20,
