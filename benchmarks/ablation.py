@@ -24,13 +24,16 @@ def variants(settings: Settings) -> Mapping[str, tuple[Method, dict[str, Any]]]:
     rounds, samplings = settings.pens.step1_rounds, settings.pens.step1_samplings
     short = max(1, rounds // 4)
     return {
+        "random": ("random", {}),
+        "local": ("local", {}),
         "oracle": ("oracle", {}),
         "pens": ("pens", {}),
         "+ groups": ("pens", {"neighbours_by": "groups"}),
         "+ merged": ("pens", {"validated": "merged"}),
+        "+ both": ("pens", {"neighbours_by": "groups", "validated": "merged"}),
+        "+ both + fresh": ("pens", {"neighbours_by": "groups", "validated": "merged", "fresh": True}),
         "pens+": ("pens+", {}),
         "oracle + merged": ("oracle", {"validated": "merged"}),
-        "pens+ + fresh": ("pens+", {"fresh": True}),
         "+ short step 1": ("pens", {"step1_rounds": short, "step1_samplings": -(-rounds * samplings // short)}),
         "+ scored on validation": ("pens", {"score_on": "val"}),
     }

@@ -116,6 +116,13 @@ def test_step_one_epochs_follow_the_authors_rule() -> None:
     assert settings.replace({"step1_epochs": 7}).step1_epochs == 7
 
 
+def test_pens_plus_begins_step_two_anew_where_all_began_with_one_model() -> None:
+    for init, asked, expected in (("common", False, True), ("independent", False, False), ("independent", True, True)):
+        settings = Settings().replace({"init": init, "fresh": asked})
+        assert settings.for_method("pens+").pens.fresh is expected
+        assert all(settings.for_method(method) == settings for method in METHODS if method != "pens+")
+
+
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Settings().scenario.peers = 3

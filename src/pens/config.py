@@ -27,7 +27,7 @@ SELECTING: tuple[Method, ...] = ("pens", "pens+")
 UNCONNECTED: tuple[Method, ...] = ("local", "central")
 """Those that merge nothing."""
 PENS_PLUS: Mapping[str, Any] = {"neighbours_by": "groups", "validated": "merged"}
-"""What `pens+` changes of `pens` (docs/decisions/0019)."""
+"""What `pens+` changes of `pens`, and `fresh` where all begin with one model (docs/decisions/0019)."""
 WireForm = Literal["fp32", "fp16", "int8"]
 
 Count = Annotated[int, Field(ge=1)]
@@ -216,7 +216,9 @@ class Settings(Section):
 
     def for_method(self, method: Method) -> Settings:
         """What a method makes of them."""
-        return self.replace(PENS_PLUS) if method == "pens+" else self
+        if method != "pens+":
+            return self
+        return self.replace({**PENS_PLUS, "fresh": self.pens.fresh or self.model.init == "common"})
 
     @property
     def step1_epochs(self) -> int:

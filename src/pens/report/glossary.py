@@ -12,9 +12,9 @@ _METHODS: dict[Method, str] = {
     "oracle": "gossip within the peer's own kind: what could be had if somebody told, which nobody does",
     "pens": "performance-based neighbour selection: in step 1 a peer scores the models of random others on its own "
     "training data, merges the best and counts whose they were; in step 2 it gossips with those it chose often",
-    "pens+": "pens with two changes that are not the paper's: the counts are parted into two groups, of which the "
-    "upper are the neighbours; and what a peer validates, keeps and tests is the average of the models it received, "
-    "before it trains it further",
+    "pens+": "pens with changes that are not the paper's: the counts are parted into two groups, of which the upper "
+    "are the neighbours; what a peer validates, keeps and tests is the average of the models it received, before it "
+    "trains it further; and where all peers began with the same model, step 2 begins with it again",
     "random": "gossip with random others",
     "local": "every peer alone",
 }
