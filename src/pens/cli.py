@@ -25,7 +25,7 @@ from pens.presets import preset as find_preset
 from pens.report.paper import PAPER_SEEDS
 from pens.report.tables import print_results, size
 from pens.reproduce.compare import Comparison
-from pens.reproduce.keep import check_place, load
+from pens.reproduce.keep import check_place, load, load_all
 from pens.reproduce.keep import keep as keep_results
 from pens.reproduce.pictures import write_files, write_pictures
 from pens.reproduce.plan import EXHIBITS, exhibits
@@ -166,34 +166,39 @@ def reproduce_command(
     kept: Annotated[
         Path | None, typer.Option("--from", metavar="DIR", help="Run nothing: show what --keep wrote there.")
     ] = None,
+    fill: Annotated[bool, typer.Option("--fill", help="Run only what the files in --keep do not have yet.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is and what is missing.")] = False,
 ) -> None:
     """Run the paper's tables and figures again, and set the results beside the paper's."""
     console = _console()
     chosen = exhibits(names)
     if kept:
-        if dry_run or keep or methods or assignments or budget is not None:
+        if dry_run or keep or fill or methods or assignments or budget is not None:
             raise SettingsError(
-                "--from shows what was kept: leave out --dry-run, --keep, --methods, --set and --budget"
+                "--from shows what was kept: leave out --dry-run, --keep, --fill, --methods, --set and --budget"
             )
         for exhibit in chosen:
             _print_comparison(console, load(kept, exhibit.name))
         return
     if budget is not None and not budget > 0:
         raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")
+    if fill and not keep:
+        raise SettingsError("--fill runs what the files in --keep do not have yet: name their folder with --keep DIR")
+    changed = parse_assignments(assignments or [])
+    if keep:
+        check_place(keep, [exhibit.name for exhibit in chosen], changed)
     request = Request(
         chosen,
         experiment.parse_seeds(seeds),
         None if methods is None else parse_methods(methods),
-        parse_assignments(assignments or []),
+        changed,
         device,
         data_dir,
         None if budget is None else 60 * budget,
+        tuple(load_all(keep, changed)) if keep and fill else (),
     )
     plan = Reproduction(request, RunStore(out))
     plan.prepare()
-    if keep:
-        check_place(keep, [exhibit.name for exhibit in chosen], request.changed)
     if dry_run:
         for title, table in plan_tables(plan):
             console.print(title, style="bold", soft_wrap=True)
@@ -211,14 +216,14 @@ def reproduce_command(
 
 
 def _print_comparisons(console: Console, plan: Reproduction, keep: Path | None) -> None:
-    for comparison in plan.comparisons():
-        _print_comparison(console, comparison)
-        if comparison.is_empty:
-            continue
-        files = write_files(comparison, plan.store, plan.store.folder)
-        console.print(f"files: {', '.join(map(str, files))}", style="dim", markup=False, soft_wrap=True)
-        if keep:
-            kept = keep_results(keep, comparison)
+    """What was run; with --fill, what is kept besides."""
+    for exhibit, comparison in zip(plan.request.exhibits, plan.comparisons(), strict=True):
+        kept = keep_results(keep, comparison) if keep and plan.has_any(exhibit) else None
+        _print_comparison(console, kept.comparison if kept and plan.request.kept else comparison)
+        if not comparison.is_empty:
+            files = write_files(comparison, plan.store, plan.store.folder)
+            console.print(f"files: {', '.join(map(str, files))}", style="dim", markup=False, soft_wrap=True)
+        if keep and kept:
             write_pictures(kept.comparison, plan.store, keep)
             console.print(f"kept: {kept.path}", style="dim", markup=False, soft_wrap=True)
             if kept.left_out:

@@ -54,6 +54,23 @@ def test_a_table_ends_beside_the_papers_and_is_shown_again(tmp_path: Path, capsy
     assert rows(reproduce(capsys, *arguments)) == rows(printed)
 
 
+def test_only_what_is_not_kept_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "results"
+    common: tuple[str | Path, ...] = ("--seeds", "2", "--keep", kept, *TRIAL)
+    first = reproduce(capsys, "table2", "--methods", "random", "--out", tmp_path / "first", *common)
+    printed = reproduce(
+        capsys, "table2", "figure1b", "--methods", "random,local", "--fill", "--out", tmp_path / "new", *common
+    )
+    assert "8 runs in all, each counted once; 2 complete, 6 to run" in printed
+    assert "2 of 6 table2, four rotations: local seed 1" in printed
+    assert next(row for row in rows(first) if "random" in row) in rows(printed)
+    again = reproduce(capsys, "table2", "--methods", "random,local", "--fill", "--out", tmp_path / "third", *common)
+    assert "4 complete, 0 to run" in again
+    assert rows(again) == rows(printed)[: len(rows(again))]
+    assert not (tmp_path / "third").exists()
+    assert "name their folder with --keep" in reproduce(capsys, "table2", "--fill", code=2)
+
+
 def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = reproduce(capsys, "all", "--dry-run", "--out", tmp_path / "none")
     assert "288 runs in all, each counted once; 0 complete, 288 to run: time unknown." in printed

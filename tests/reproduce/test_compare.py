@@ -15,7 +15,7 @@ from pens.config import Method
 from pens.errors import ReportError
 from pens.metrics import Interval
 from pens.reproduce.compare import Comparison, Finding, compare
-from pens.reproduce.keep import check_place, from_json, joined, keep, load, to_json
+from pens.reproduce.keep import check_place, from_json, joined, keep, kept_seeds, load, to_json
 from pens.reproduce.pictures import write_files, write_pictures
 from pens.reproduce.plan import EXHIBITS
 from pens.reproduce.run import PlanObserver
@@ -276,3 +276,44 @@ def test_results_of_other_settings_do_not_stay(tmp_path: Path) -> None:
     gone = keep(tmp_path / "kept", other).left_out
     assert gone == [f"{f.method} ({label})" for label, f in first.findings if f.values]
     assert len(gone) == 6
+
+
+def test_what_one_table_has_of_a_setting_counts_for_all(tmp_path: Path) -> None:
+    table = made_comparison(tmp_path / "runs", "table1")[0]
+    keep(tmp_path / "kept", table)
+    nothing = compare(EXHIBITS["figure1a"], RunStore(tmp_path / "none"), range(2), SMALL)
+    found = keep(tmp_path / "kept", nothing).comparison
+    common = {f.method: f for f in table.columns[1].findings}
+    for column in found.columns:  # all have the settings of table 1's second column: SMALL says how many samples
+        assert [f.method for f in column.findings] == [f.method for f in nothing.columns[0].findings]
+        for f in column.findings:
+            assert f == replace(common[f.method], paper=f.paper)
+    assert (found.devices, found.versions) == (table.devices, table.versions)
+
+
+def test_a_file_keeps_its_own_number_of_a_seed(tmp_path: Path) -> None:
+    keep(tmp_path / "kept", made_comparison(tmp_path / "three", "table1", seeds=3)[0])
+    store = made_store(tmp_path / "own", "table5", {"pens": 0.61}, seeds=2)
+    own = compare(EXHIBITS["table5"], store, range(2), SMALL)
+    assert keep(tmp_path / "kept", own).comparison == own  # no third seed was planned, and no accuracy asked for
+    assert kept_seeds([own], EXHIBITS["table1"].columns[0].settings(SMALL), "pens", "precision") == {0, 1}
+    assert not kept_seeds([own], EXHIBITS["table1"].columns[1].settings(SMALL), "pens", "precision")
+    assert not kept_seeds([own], EXHIBITS["table1"].columns[0].settings(SMALL), "pens", "accuracy")
+
+
+def test_settings_of_step_one_count_for_those_who_have_one(tmp_path: Path) -> None:
+    kept = [made_comparison(tmp_path, "table2")[0]]
+    settings = EXHIBITS["table2"].columns[0].settings({**SMALL, "m": 2})
+    assert kept_seeds(kept, settings, "random", "accuracy") == {0, 1}
+    assert not kept_seeds(kept, settings, "pens", "accuracy")
+
+
+def test_what_is_kept_need_not_be_run(tmp_path: Path) -> None:
+    kept = made_comparison(tmp_path / "runs", "table1", seeds=1)[0]
+    plan = trial(tmp_path / "none", "table1", "figure1a", methods=("pens", "local"), seeds=2, kept=(kept,))
+    assert not_run_lines(plan)[1:] == [
+        f"  table1, {init} init: pens: seed 1; local: seed 0 1" for init in ("independent", "common")
+    ]
+    assert plan_words(plan).startswith("8 runs in all, each counted once; 2 complete, 6 to run")
+    assert plan.has_any(EXHIBITS["figure1a"])
+    assert not trial(tmp_path / "none", "figure1b", methods=("local",), kept=(kept,)).has_any(EXHIBITS["figure1b"])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pens.config import Method
+from pens.reproduce.compare import Comparison
 from pens.reproduce.plan import exhibits
 from pens.reproduce.run import Reproduction, Request
 from pens.reproduce.store import RunStore
@@ -35,11 +36,12 @@ def trial(
     seeds: int = 1,
     methods: tuple[Method, ...] | None = None,
     budget_s: float | None = None,
+    kept: tuple[Comparison, ...] = (),
     **changed: Any,
 ) -> Reproduction:
     """A plan in small, looked at but not run."""
     wanted = {**SMALL, **changed}
-    request = Request(exhibits(names), tuple(range(seeds)), methods, wanted, "cpu", None, budget_s)
+    request = Request(exhibits(names), tuple(range(seeds)), methods, wanted, "cpu", None, budget_s, kept)
     plan = Reproduction(request, RunStore(out))
     plan.prepare()
     return plan

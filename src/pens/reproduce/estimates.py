@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from statistics import fmean
 
 from pens.config import Method, Settings
+from pens.reproduce.compare import Comparison
 from pens.reproduce.store import RunStore, identity
 
 
@@ -30,6 +32,16 @@ class Estimates:
                 for run in (place.run(method, seed) for seed in record.seeds):
                     if run.is_complete():
                         self.learn(record.settings, method, *run.took())
+
+    def learn_kept(self, kept: Iterable[Comparison]) -> None:
+        """What was kept of one device, which is then that of all its runs."""
+        for comparison in kept:
+            if len(comparison.devices) == 1:
+                for column in comparison.columns:
+                    settings = Settings().replace(column.settings)
+                    for finding in (f for f in column.findings if f.values):
+                        seconds = finding.seconds / len(finding.values)
+                        self.learn(settings, finding.method, seconds, comparison.devices[0])
 
     def seconds(self, settings: Settings, method: Method) -> float | None:
         """Of one seed, as its share of those computed together."""

@@ -1,7 +1,7 @@
 """Results small enough to be committed: one JSON file for each table or figure, enough to show the comparison again.
 
 A file may be filled in several goes, on several machines: what it holds of other seeds or methods stays, as long as
-the settings are the same.
+the settings are the same. What one file holds of a setting counts for all of them, whichever it was run for.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pens.config import CentralSettings, EngineSettings, Settings, flat_values
+from pens.config import SELECTING, CentralSettings, EngineSettings, Method, PensSettings, Settings, flat_values
 from pens.errors import ReportError
 from pens.metrics import Interval
 from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding
+from pens.reproduce.plan import EXHIBITS, Quantity
+from pens.runlog import RULES
 
 FORMAT = 1
 _MADE_BY = "pens reproduce"
@@ -32,7 +34,7 @@ def check_place(folder: Path, names: Sequence[str], changed: Mapping[str, Any]) 
             raise ReportError(f"{path} holds results with other settings (--set): choose another --keep")
         if data.get("made_by") != _MADE_BY:
             raise ReportError(f"{path} is there already and was not made by pens reproduce: choose another --keep")
-        load(folder, path.stem)
+    load_all(folder, changed)
 
 
 class Kept(NamedTuple):
@@ -46,7 +48,7 @@ class Kept(NamedTuple):
 
 
 def keep(folder: Path, comparison: Comparison) -> Kept:
-    """Write one table or figure, with what was kept of it before."""
+    """Write one table or figure, with what was kept of it before, and of the same settings in others."""
     path, left_out = folder / f"{comparison.name}.json", list[str]()
     if path.is_file():
         before = load(folder, comparison.name)
@@ -55,6 +57,9 @@ def keep(folder: Path, comparison: Comparison) -> Kept:
         left_out = [
             f"{f.method} ({label})" for label, f in before.findings if f.values and (label, _cell(f)) not in now
         ]
+    for other in load_all(folder, comparison.changed):
+        if other.name != comparison.name:
+            comparison = _with_lent(comparison, other)
     write_text(path, json.dumps(to_json(comparison), indent=1, ensure_ascii=False) + "\n")
     return Kept(path, comparison, left_out)
 
@@ -72,16 +77,64 @@ def load(folder: Path, name: str) -> Comparison:
         ) from None
 
 
+def load_all(folder: Path, changed: Mapping[str, Any]) -> list[Comparison]:
+    """All that was kept in a folder with these changes, by the rules of today."""
+    there = [path for path in (folder / f"{name}.json" for name in EXHIBITS) if path.is_file()]
+    found = [load(folder, path.stem) for path in there if _read(path).get("made_by") == _MADE_BY]
+    return [each for each in found if each.rules == RULES and each.changed == json.loads(json.dumps(dict(changed)))]
+
+
+def kept_seeds(kept: Sequence[Comparison], settings: Settings, method: Method, quantity: Quantity) -> set[int]:
+    """The seeds of which files have a number, whichever table they are of."""
+    flat = flat_values(settings)
+    columns = [column for comparison in kept for column in comparison.columns]
+    alike = [column for column in columns if not _unlike(method, column.settings, flat)]
+    return {s for column in alike for f in column.findings if _cell(f) == (method, quantity) for s in f.seeds}
+
+
 def joined(kept: Comparison, new: Comparison) -> Comparison:
     """Both, cell by cell; where both have a seed, the new one. What was run with other settings does not stay."""
     older = {column.label: column for column in kept.columns} if kept.rules == new.rules else {}
     columns = tuple(_all_cells(older[c.label], c) if c.label in older else c for c in new.columns)
     if columns == new.columns:
         return new
+    seeds = tuple(sorted({*kept.planned_seeds, *new.planned_seeds}))
+    return replace(_of_both_machines(kept, new), planned_seeds=seeds, columns=columns)
+
+
+def _with_lent(comparison: Comparison, other: Comparison) -> Comparison:
+    """With what another table or figure has of the same settings."""
+    columns = comparison.columns
+    for lender in other.columns:
+        columns = tuple(_lent(column, lender, comparison.planned_seeds) for column in columns)
+    if columns == comparison.columns:
+        return comparison
+    return replace(_of_both_machines(other, comparison), columns=columns)
+
+
+def _lent(column: ColumnFindings, lender: ColumnFindings, planned: Sequence[int]) -> ColumnFindings:
+    """Cells stay those of the column; what it has of a seed is its own."""
+    offered = {
+        _cell(f): f for f in lender.findings if f.values and not _unlike(f.method, lender.settings, column.settings)
+    }
+    findings = []
+    for finding in column.findings:
+        offer = offered.get(_cell(finding))
+        missing = offer is not None and {*offer.seeds} & {*planned} - {*finding.seeds}
+        findings.append(_all_seeds(_only(offer, missing), finding) if offer and missing else finding)
+    return replace(column, findings=tuple(findings))
+
+
+def _only(finding: Finding, seeds: set[int]) -> Finding:
+    values = {seed: value for seed, value in zip(finding.seeds, finding.values, strict=True) if seed in seeds}
+    seconds = finding.seconds * len(values) / len(finding.seeds)
+    return replace(finding, seeds=tuple(values), values=tuple(values.values()), seconds=seconds)
+
+
+def _of_both_machines(kept: Comparison, new: Comparison) -> Comparison:
+    """The new one, said to be of the devices and versions of both."""
     return replace(
         new,
-        planned_seeds=tuple(sorted({*kept.planned_seeds, *new.planned_seeds})),
-        columns=columns,
         devices=tuple(dict.fromkeys([*kept.devices, *new.devices])),
         versions={
             name: AND.join(dict.fromkeys(v for c in (kept, new) for v in c.versions.get(name, "").split(AND) if v))
@@ -91,23 +144,29 @@ def joined(kept: Comparison, new: Comparison) -> Comparison:
 
 
 def _all_cells(kept: ColumnFindings, new: ColumnFindings) -> ColumnFindings:
-    still_holds = {_cell(f): f for f in kept.findings if f.values and not _unlike(f.method, kept, new)}
+    still_holds = {
+        _cell(f): f for f in kept.findings if f.values and not _unlike(f.method, kept.settings, new.settings)
+    }
     fresh = {_cell(f): f for f in new.findings}
     order = [_cell(f) for f in (kept if len(kept.findings) > len(new.findings) else new).findings]
     cells = [cell for cell in dict.fromkeys([*order, *fresh]) if cell in fresh or cell in still_holds]
     return replace(new, findings=tuple(_all_seeds(still_holds.get(cell), fresh.get(cell)) for cell in cells))
 
 
-def _cell(finding: Finding) -> tuple[str, str]:
+def _cell(finding: Finding) -> tuple[Method, Quantity]:
     return finding.method, finding.quantity
 
 
-def _unlike(method: str, kept: ColumnFindings, new: ColumnFindings) -> set[str]:
+def _unlike(method: Method, kept: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
     """Settings that count for a method and differ; one that is not in the kept file was not there to be changed."""
     defaults = flat_values(Settings())
-    unlike = {key for key, value in new.settings.items() if kept.settings.get(key, defaults[key]) != value}
+    unlike = {key for key, value in new.items() if kept.get(key, defaults[key]) != value}
     unlike -= EngineSettings.model_fields.keys() - {"precision"}  # as for runs: docs/decisions/0016
-    return unlike if method == "central" else unlike - CentralSettings.model_fields.keys()
+    if method != "central":
+        unlike -= CentralSettings.model_fields.keys()
+    if method not in SELECTING:
+        unlike -= PensSettings.model_fields.keys()
+    return unlike
 
 
 def _all_seeds(kept: Finding | None, new: Finding | None) -> Finding:

@@ -18,6 +18,7 @@ from pens.errors import Interrupted, SettingsError
 from pens.experiment import Experiment, Observer
 from pens.reproduce.compare import Comparison, compare
 from pens.reproduce.estimates import Estimates
+from pens.reproduce.keep import kept_seeds
 from pens.reproduce.plan import Column, Exhibit
 from pens.reproduce.store import RunStore, identity
 from pens.results import RunResult
@@ -40,6 +41,8 @@ class Request:
     device: str = "auto"
     data_dir: Path | None = None
     budget_s: float | None = None
+    kept: tuple[Comparison, ...] = ()
+    """What need not be run, because its numbers are kept."""
 
     def methods_of(self, column: Column) -> tuple[Method, ...]:
         return column.methods if self.methods is None else tuple(m for m in column.all_methods if m in self.methods)
@@ -101,6 +104,7 @@ class Reproduction:
             raise SettingsError(f"--methods {','.join(asked.methods)}: {names} has {', '.join(known)} only")
         self.store.open()
         self.estimates.learn_all(self.store)
+        self.estimates.learn_kept(asked.kept)
         for work in self.works():
             scenario = work.settings.scenario
             check_scenario(work.settings)
@@ -118,6 +122,14 @@ class Reproduction:
         """Method and seed of all runs that a column needs."""
         return [(m, seed) for m in self.request.methods_of(column) for seed in exhibit.seeds(self.request.seeds)]
 
+    def is_there(self, column: Column, method: Method, seed: int) -> bool:
+        """Whether a run is complete, or all that a column wants of it is kept."""
+        settings, kept = column.settings(self.request.changed), self.request.kept
+        if self.store.complete(settings, method, seed):
+            return True
+        wanted = [cell.quantity for cell in column.cells if cell.method == method]
+        return all(seed in kept_seeds(kept, settings, method, quantity) for quantity in wanted)
+
     def works(self) -> list[Work]:
         """What is missing, in order; runs that several tables share stand with the first."""
         planned: set[RunKey] = set()
@@ -129,7 +141,7 @@ class Reproduction:
             missing = []
             for method, seed in self.wanted(exhibit, column):
                 key = identity(settings), method, seed
-                if key not in planned and not self.store.complete(settings, method, seed):
+                if key not in planned and not self.is_there(column, method, seed):
                     planned.add(key)
                     missing.append((method, seed))
             if missing:
@@ -150,6 +162,10 @@ class Reproduction:
         """Every table and figure beside the paper's, from the runs that are complete."""
         asked = self.request
         return [compare(exhibit, self.store, asked.seeds, asked.changed) for exhibit in asked.exhibits]
+
+    def has_any(self, exhibit: Exhibit) -> bool:
+        """Whether there is a number of it, run or kept."""
+        return any(self.is_there(c, *run) for c in exhibit.columns for run in self.wanted(exhibit, c))
 
     def run(self, observer: PlanObserver, clock: Callable[[], float] = time.monotonic) -> None:
         """Run what is missing, as far as the budget goes; `works` tells afterwards what is left."""

@@ -131,8 +131,7 @@ def _complete(plan: Reproduction, exhibit: Exhibit, column: Column, method: str)
 
 
 def _count_complete(plan: Reproduction, column: Column, runs: Sequence[tuple[Method, int]]) -> int:
-    settings = column.settings(plan.request.changed)
-    return sum(plan.store.complete(settings, method, seed) is not None for method, seed in runs)
+    return sum(plan.is_there(column, method, seed) for method, seed in runs)
 
 
 def _to_run(plan: Reproduction, exhibit: Exhibit, column: Column, work: Work | None) -> str:
