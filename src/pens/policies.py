@@ -142,60 +142,68 @@ def upper_group(selected: Sequence[int], compared: Sequence[int]) -> list[bool]:
 
     All are in where one group explains the counts as well (Bayesian information criterion): then there is one kind.
     """
-    counts = list(zip(selected, compared, strict=True))
     if not any(selected):
-        return [False] * len(counts)
+        return [False] * len(selected)
+    counts = sorted(Counter(zip(selected, compared, strict=True)).items())  # peers with the same counts go together
+    size, all_hits, all_trials = len(selected), sum(selected), sum(compared)
     line = _best_line(counts)
-    upper = [0.95 if hits / trials >= line else 0.05 for hits, trials in counts]  # the probability of being in it
+    upper = [0.95 if hits / trials >= line else 0.05 for (hits, trials), _ in counts]  # the probability of being in it
     for _ in range(_EM_STEPS):
-        size = min(max(sum(upper) / len(upper), 1e-3), 1 - 1e-3)
-        often = _log_likelihoods(counts, upper, size)
-        seldom = _log_likelihoods(counts, [1 - is_in for is_in in upper], 1 - size)
-        before, upper = upper, [_share(a, b) for a, b in zip(often, seldom, strict=True)]
+        weights = [is_in * peers for is_in, (_, peers) in zip(upper, counts, strict=True)]
+        hits_in = sum(weight * hits for weight, ((hits, _), _) in zip(weights, counts, strict=True))
+        trials_in = sum(weight * trials for weight, ((_, trials), _) in zip(weights, counts, strict=True))
+        share = min(max(sum(weights) / size, 1e-3), 1 - 1e-3)
+        often, seldom = _rate(hits_in, trials_in), _rate(all_hits - hits_in, all_trials - trials_in)
+        prior, hit, miss = (math.log(a / b) for a, b in ((1 - share, share), (seldom, often), (1 - seldom, 1 - often)))
+        before, upper = upper, [_sigmoid(-prior - hits * hit - (trials - hits) * miss) for (hits, trials), _ in counts]
         if max(abs(new - old) for new, old in zip(upper, before, strict=True)) < 1e-6:
             break
-    two = math.fsum(max(a, b) + math.log1p(math.exp(-abs(a - b))) for a, b in zip(often, seldom, strict=True))
-    one = math.fsum(_log_likelihoods(counts, [1.0] * len(counts), 1.0))
-    if two - one <= math.log(len(counts)):  # two more parameters, each worth half the logarithm of the number of peers
-        return [True] * len(counts)
-    return [is_in > 0.5 for is_in in upper]
+    one, groups = _rate(all_hits, all_trials), ((share, often), (1 - share, seldom))
+    gain = sum(
+        peers
+        * (
+            _log_of_sum(*(math.log(of) + _log_likelihood(*pair, rate) for of, rate in groups))
+            - _log_likelihood(*pair, one)
+        )
+        for pair, peers in counts
+    )
+    if gain <= math.log(size):  # two more parameters, each worth half the logarithm of the number of peers
+        return [True] * size
+    is_upper = {pair: is_in > 0.5 for (pair, _), is_in in zip(counts, upper, strict=True)}
+    return [is_upper[pair] for pair in zip(selected, compared, strict=True)]
 
 
-def _best_line(counts: Sequence[tuple[int, int]]) -> float:
+def _best_line(counts: Sequence[tuple[tuple[int, int], int]]) -> float:
     """The rate at which to cut the peers in two so that two probabilities explain them best: where to begin."""
-    by_rate = sorted((hits / trials, hits, trials) for hits, trials in counts)
+    by_rate = sorted((hits / trials, hits * peers, trials * peers) for (hits, trials), peers in counts)
     all_hits, all_trials = sum(hits for _, hits, _ in by_rate), sum(trials for _, _, trials in by_rate)
     below_hits = below_trials = 0
     best, line = -math.inf, by_rate[0][0]
     for place, (rate, hits, trials) in enumerate(by_rate):
         if place and rate > by_rate[place - 1][0]:
-            found = _at_own_rate(below_hits, below_trials) + _at_own_rate(
-                all_hits - below_hits, all_trials - below_trials
-            )
-            best, line = max((best, line), (found, rate))
+            parts = ((below_hits, below_trials), (all_hits - below_hits, all_trials - below_trials))
+            best, line = max((best, line), (sum(_log_likelihood(*part, _rate(*part)) for part in parts), rate))
         below_hits, below_trials = below_hits + hits, below_trials + trials
     return line
 
 
-def _at_own_rate(hits: int, trials: int) -> float:
-    """The logarithm of the probability of such counts, at their own rate."""
-    rate = (hits + 0.5) / (trials + 1)
+def _rate(hits: float, trials: float) -> float:
+    """Never quite 0 or 1."""
+    return (hits + 0.5) / (trials + 1)
+
+
+def _log_likelihood(hits: float, trials: float, rate: float) -> float:
+    """Of such counts, the binomial coefficient left out."""
     return hits * math.log(rate) + (trials - hits) * math.log1p(-rate)
 
 
-def _log_likelihoods(counts: Sequence[tuple[int, int]], weights: Sequence[float], size: float) -> list[float]:
-    """Of each peer's counts in a group of this size, with the probability that fits the weighted peers best; binomial
-    coefficients left out."""
-    hits = math.fsum(weight * hits for weight, (hits, _) in zip(weights, counts, strict=True))
-    trials = math.fsum(weight * trials for weight, (_, trials) in zip(weights, counts, strict=True))
-    rate = (hits + 0.5) / (trials + 1)
-    if_hit, if_not, prior = math.log(rate), math.log1p(-rate), math.log(size)
-    return [prior + hits * if_hit + (trials - hits) * if_not for hits, trials in counts]
+def _log_of_sum(a: float, b: float) -> float:
+    """Of two numbers, given their logarithms."""
+    return max(a, b) + math.log1p(math.exp(-abs(a - b)))
 
 
-def _share(a: float, b: float) -> float:
-    """Of a in the sum of both, given their logarithms."""
-    return 1 / (1 + math.exp(min(max(b - a, -50.0), 50.0)))
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(min(max(-x, -50.0), 50.0)))
 
 
 def more_than_expected(selected: Any, compared: Any, samplings: Any, rule: SelectionRule) -> Any:
