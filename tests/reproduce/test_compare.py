@@ -16,7 +16,7 @@ from pens.errors import ReportError
 from pens.metrics import Interval
 from pens.reproduce.compare import Comparison, Finding, compare
 from pens.reproduce.keep import check_place, from_json, joined, keep, kept_seeds, load, to_json
-from pens.reproduce.pictures import write_files, write_pictures
+from pens.reproduce.pictures import curve_chart, write_files, write_pictures
 from pens.reproduce.plan import EXHIBITS
 from pens.reproduce.run import PlanObserver
 from pens.reproduce.show import comparison_notes, comparison_table, not_run_lines, plan_tables, plan_words
@@ -130,6 +130,21 @@ def test_figure_1_is_a_picture_with_its_numbers(tmp_path: Path) -> None:
     fifty = next(row for row in rows if (row["setting"], row["method"]) == ("50 peers", "pens"))
     assert (fifty["seeds"], fifty["paper"]) == ("2", "0.425")
     assert next(row for row in rows if row["method"] == "local")["verdict"] == "not run"
+
+
+def test_no_line_leads_over_what_was_not_run(tmp_path: Path) -> None:
+    comparison = made_comparison(tmp_path / "runs", "figure1b")[0]
+    pens = [next(f for f in column.findings if f.method == "pens") for column in comparison.columns]
+    solid = []
+    for missing in (None, 2, 1):
+        columns = [
+            replace(c, findings=(replace(f, seeds=(), values=()) if at == missing else f,))
+            for at, (c, f) in enumerate(zip(comparison.columns, pens, strict=True))
+        ]
+        drawn = ElementTree.fromstring(curve_chart(replace(comparison, columns=tuple(columns))).svg)
+        solid.append(sum("stroke-dasharray" not in path.attrib for path in drawn.iter() if path.tag.endswith("path")))
+    assert solid[0] - solid[1] == 1
+    assert solid[0] - solid[2] == 2
 
 
 @pytest.mark.parametrize("name", ["table1", "table4", "table5"])

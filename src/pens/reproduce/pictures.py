@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from pens.config import Method
@@ -114,7 +115,7 @@ def curve_chart(comparison: Comparison) -> Chart:
     x = Scale(min(places) - margin, max(places) + margin, 34, right)
     draw_axes(canvas, x, y, comparison.x_title, "test accuracy, %")
     for method, of_paper, points in curves:
-        _draw(canvas, x, y, method, of_paper, points)
+        _draw(canvas, x, y, method, of_paper, points, places)
     labels = {method: y(100 * points[-1][1].mean) for method, _, points in curves}
     for method, place in zip(labels, spread(list(labels.values()), 14), strict=True):
         canvas.text(right + 6, place + 4, method, method, bold=True)
@@ -141,8 +142,15 @@ def _curves(comparison: Comparison) -> Iterator[tuple[Method, bool, Points]]:
                 yield method, of_paper, points
 
 
-def _draw(canvas: Canvas, x: Scale, y: Scale, method: Method, of_paper: bool, points: Points) -> None:
-    canvas.path([(x(at), y(100 * v.mean)) for at, v in points], method, 1.2 if of_paper else 2.0, "4 4" * of_paper)
+def _draw(
+    canvas: Canvas, x: Scale, y: Scale, method: Method, of_paper: bool, points: Points, places: Sequence[float]
+) -> None:
+    """No line leads over a place in between that was not run."""
+    known = dict(points)
+    for here, there in pairwise(places):
+        if here in known and there in known:
+            line = [(x(at), y(100 * known[at].mean)) for at in (here, there)]
+            canvas.path(line, method, 1.2 if of_paper else 2.0, "4 4" * of_paper)
     for at, value in points:
         low, high = interval_ends(value)
         canvas.line(x(at), y(low), x(at), y(high), method, 1.2 if of_paper else 2.0)
