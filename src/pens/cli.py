@@ -25,7 +25,7 @@ from pens.presets import preset as find_preset
 from pens.report.paper import PAPER_SEEDS
 from pens.report.tables import print_results, size
 from pens.reproduce.compare import Comparison
-from pens.reproduce.keep import check_place, load, load_all
+from pens.reproduce.keep import Kept, check_place, load, load_all, together
 from pens.reproduce.keep import keep as keep_results
 from pens.reproduce.pictures import write_files, write_pictures
 from pens.reproduce.plan import EXHIBITS, exhibits
@@ -210,21 +210,33 @@ def reproduce_command(
         try:
             plan.run(watcher)
         except Interrupted:
+            if keep:
+                _keep(plan, keep)
             command = shlex.join(["pens", *sys.argv[1:]])
             raise Interrupted(f"stopped; what is done is kept. Continue with the same command: {command}") from None
     _print_comparisons(console, plan, keep)
 
 
+def _keep(plan: Reproduction, folder: Path) -> dict[str, Kept]:
+    """By name, what is known of each table and figure, written if that is anything."""
+    found = {comparison.name: together(folder, comparison) for comparison in plan.comparisons()}
+    for kept in found.values():
+        if not kept.comparison.is_empty:
+            keep_results(folder, kept.comparison)
+            write_pictures(kept.comparison, plan.store, folder)
+    return found
+
+
 def _print_comparisons(console: Console, plan: Reproduction, keep: Path | None) -> None:
     """What was run; with --fill, what is kept besides."""
-    for exhibit, comparison in zip(plan.request.exhibits, plan.comparisons(), strict=True):
-        kept = keep_results(keep, comparison) if keep and plan.has_any(exhibit) else None
+    all_kept = _keep(plan, keep) if keep else {}
+    for comparison in plan.comparisons():
+        kept = all_kept.get(comparison.name)
         _print_comparison(console, kept.comparison if kept and plan.request.kept else comparison)
         if not comparison.is_empty:
             files = write_files(comparison, plan.store, plan.store.folder)
             console.print(f"files: {', '.join(map(str, files))}", style="dim", markup=False, soft_wrap=True)
-        if keep and kept:
-            write_pictures(kept.comparison, plan.store, keep)
+        if kept and not kept.comparison.is_empty:
             console.print(f"kept: {kept.path}", style="dim", markup=False, soft_wrap=True)
             if kept.left_out:
                 words = f"no longer in it, because of other settings or rules: {', '.join(kept.left_out)}"

@@ -125,7 +125,8 @@ class PensSettings(Section):
     """expected: who was selected more often than expected (paper). groups: the counts tell two groups of peers apart,
     those whose models are selected often and those whose are not, and the first are the neighbours."""
     fresh: bool = False
-    """Whether step 2 begins with the peer's untrained model; else with what step 1 made of it (paper)."""
+    """Whether step 2 begins with the peer's untrained model; else with what step 1 made of it (paper). `pens+` always
+    does so where init = common."""
     admit: bool = False
     """async only: whether strangers whose models do well become neighbours in step 2, as late joiners must."""
     admission_trials: Annotated[int, Field(ge=1, le=32)] = 6

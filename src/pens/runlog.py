@@ -39,7 +39,7 @@ from pens.results import Communication, Comparisons, DataSizes, History, Pairs, 
 
 FORMAT = 1
 CHECKPOINT_FORMAT = 2
-RULES = 2
+RULES = 3
 """Raised when the same settings come to mean something else: runs of other rules are not mixed with ours."""
 _STATE = "state as JSON"
 

@@ -68,6 +68,11 @@ def test_only_what_is_not_kept_is_run(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "4 complete, 0 to run" in again
     assert rows(again) == rows(printed)[: len(rows(again))]
     assert not (tmp_path / "third").exists()
+    more: tuple[str | Path, ...] = ("--fill", "--keep", kept, *TRIAL)
+    reproduce(capsys, "table2", "--methods", "pens", "--seeds", "1", "--out", tmp_path / "one", *more)
+    uneven = ("table2", "--methods", "random,local,pens", "--seeds", "3", "--out", tmp_path / "uneven")
+    assert "9 runs in all, each counted once; 5 complete, 4 to run" in reproduce(capsys, *uneven, *more)
+    assert "9 complete, 0 to run" in reproduce(capsys, *uneven[:-1], tmp_path / "none", *more)
     assert "name their folder with --keep" in reproduce(capsys, "table2", "--fill", code=2)
 
 

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from pens.config import Method
+from pens.config import Method, flat_values
 from pens.errors import ReportError
 from pens.metrics import Interval
 from pens.reproduce.compare import Comparison, Finding, compare
-from pens.reproduce.keep import check_place, from_json, joined, keep, kept_seeds, load, to_json
+from pens.reproduce.keep import check_place, from_json, joined, keep, kept_seeds, load, load_all, to_json
 from pens.reproduce.pictures import curve_chart, write_files, write_pictures
 from pens.reproduce.plan import EXHIBITS
 from pens.reproduce.run import PlanObserver
@@ -261,10 +261,10 @@ def test_versions_are_named_once_however_often_something_is_kept() -> None:
         Comparison("table2", "", "", (0,), {}, (replace(columns[0], findings=(f,)),), ("cpu",), {"torch": version})
         for f, version in zip(found, ("2.1", "2.2", "2.2"), strict=True)
     ]
-    kept = joined(joined(goes[0], goes[1]), goes[2])
+    kept = joined([joined([goes[0]], goes[1])], goes[2])
     assert kept.versions == {"torch": "2.1 and 2.2"}
-    assert kept.columns[0].findings[0].seeds == (0, 1, 2)
-    assert joined(replace(goes[0], rules=1), goes[1]) == goes[1]
+    assert kept.devices == ("cpu",)
+    assert {f.method: f.seeds for f in kept.columns[0].findings if f.values} == {"pens": (0, 1, 2)}
 
 
 def test_runs_of_other_rules_are_run_again(tmp_path: Path) -> None:
@@ -279,28 +279,54 @@ def test_runs_of_other_rules_are_run_again(tmp_path: Path) -> None:
     assert again.take(ExperimentRecord(settings, ("pens",), (0,))).folder != record.parent
 
 
+def test_kept_results_of_other_rules_do_not_count(tmp_path: Path) -> None:
+    first = made_comparison(tmp_path / "runs", "table1")[0]
+    path = keep(tmp_path / "kept", first).path
+    assert load_all(tmp_path / "kept", SMALL) == [first]
+    assert load_all(tmp_path / "kept", {}) == []
+    path.write_text(path.read_text().replace(f'"rules": {RULES}', '"rules": 1'))
+    assert load_all(tmp_path / "kept", SMALL) == []
+    nothing = compare(EXHIBITS["table1"], RunStore(tmp_path / "none"), range(2), SMALL)
+    found = keep(tmp_path / "kept", nothing)
+    assert found.comparison == nothing
+    assert found.left_out == [f"{f.method} ({label})" for label, f in first.findings if f.values]
+
+
 def test_results_of_other_settings_do_not_stay(tmp_path: Path) -> None:
     first, store = made_comparison(tmp_path, "table1")
     other = compare(EXHIBITS["table1"], RunStore(tmp_path / "none"), range(2), {**SMALL, "weight_decay": 0.01})
-    assert joined(first, other) == other
+    assert joined([first], other) == other
     pool = compare(EXHIBITS["table1"], store, range(2), {**SMALL, "central_rounds": 7})
-    assert [f.values for f in joined(first, pool).columns[0].findings] == [f.values for f in first.columns[0].findings]
-    assert joined(pool, pool) == pool
+    assert [f.values for f in joined([first], pool).columns[0].findings] == [
+        f.values for f in first.columns[0].findings
+    ]
+    assert joined([pool], pool) == pool
     keep(tmp_path / "kept", first)
-    assert keep(tmp_path / "kept", pool).left_out == []
-    gone = keep(tmp_path / "kept", other).left_out
+    assert keep(tmp_path / "kept", replace(pool, changed=SMALL)).left_out == []
+    gone = keep(tmp_path / "kept", replace(other, changed=SMALL)).left_out
     assert gone == [f"{f.method} ({label})" for label, f in first.findings if f.values]
     assert len(gone) == 6
 
 
+def test_a_column_of_another_name_is_known_by_its_settings(tmp_path: Path) -> None:
+    first = made_comparison(tmp_path / "runs", "table1")[0]
+    path = keep(tmp_path / "kept", first).path
+    path.write_text(path.read_text().replace('"label": "common init"', '"label": "one first model"'))
+    nothing = compare(EXHIBITS["table1"], RunStore(tmp_path / "none"), range(2), SMALL)
+    found = keep(tmp_path / "kept", nothing)
+    assert found.comparison.findings == first.findings
+    assert found.left_out == []
+
+
 def test_what_one_table_has_of_a_setting_counts_for_all(tmp_path: Path) -> None:
-    table = made_comparison(tmp_path / "runs", "table1")[0]
+    store = made_store(tmp_path / "runs", "table1", {**METHODS, "pens+": 0.6})
+    table = compare(EXHIBITS["table1"], store, range(2), SMALL)
     keep(tmp_path / "kept", table)
     nothing = compare(EXHIBITS["figure1a"], RunStore(tmp_path / "none"), range(2), SMALL)
     found = keep(tmp_path / "kept", nothing).comparison
     common = {f.method: f for f in table.columns[1].findings}
     for column in found.columns:  # all have the settings of table 1's second column: SMALL says how many samples
-        assert [f.method for f in column.findings] == [f.method for f in nothing.columns[0].findings]
+        assert [f.method for f in column.findings] == list(common)
         for f in column.findings:
             assert f == replace(common[f.method], paper=f.paper)
     assert (found.devices, found.versions) == (table.devices, table.versions)
@@ -311,14 +337,15 @@ def test_a_file_keeps_its_own_number_of_a_seed(tmp_path: Path) -> None:
     store = made_store(tmp_path / "own", "table5", {"pens": 0.61}, seeds=2)
     own = compare(EXHIBITS["table5"], store, range(2), SMALL)
     assert keep(tmp_path / "kept", own).comparison == own  # no third seed was planned, and no accuracy asked for
-    assert kept_seeds([own], EXHIBITS["table1"].columns[0].settings(SMALL), "pens", "precision") == {0, 1}
-    assert not kept_seeds([own], EXHIBITS["table1"].columns[1].settings(SMALL), "pens", "precision")
-    assert not kept_seeds([own], EXHIBITS["table1"].columns[0].settings(SMALL), "pens", "accuracy")
+    independent, common = (flat_values(column.settings(SMALL)) for column in EXHIBITS["table1"].columns)
+    assert kept_seeds([own], independent, "pens", "precision") == {0, 1}
+    assert not kept_seeds([own], common, "pens", "precision")
+    assert not kept_seeds([own], independent, "pens", "accuracy")
 
 
 def test_settings_of_step_one_count_for_those_who_have_one(tmp_path: Path) -> None:
     kept = [made_comparison(tmp_path, "table2")[0]]
-    settings = EXHIBITS["table2"].columns[0].settings({**SMALL, "m": 2})
+    settings = flat_values(EXHIBITS["table2"].columns[0].settings({**SMALL, "m": 2}))
     assert kept_seeds(kept, settings, "random", "accuracy") == {0, 1}
     assert not kept_seeds(kept, settings, "pens", "accuracy")
 
@@ -330,5 +357,12 @@ def test_what_is_kept_need_not_be_run(tmp_path: Path) -> None:
         f"  table1, {init} init: pens: seed 1; local: seed 0 1" for init in ("independent", "common")
     ]
     assert plan_words(plan).startswith("8 runs in all, each counted once; 2 complete, 6 to run")
-    assert plan.has_any(EXHIBITS["figure1a"])
-    assert not trial(tmp_path / "none", "figure1b", methods=("local",), kept=(kept,)).has_any(EXHIBITS["figure1b"])
+    assert [work.stacks for work in plan.works()] == 2 * [[(("pens",), (1,)), (("local",), (0, 1))]]
+
+
+def test_settings_that_are_no_more_are_no_reason_to_fail(tmp_path: Path) -> None:
+    kept = made_comparison(tmp_path / "runs", "table2")[0]
+    older = replace(kept, columns=tuple(replace(c, settings={**c.settings, "gone": 3}) for c in kept.columns))
+    assert plan_words(trial(tmp_path / "none", "table2", methods=("pens",), seeds=2, kept=(older,))).endswith(
+        "0 to run."
+    )

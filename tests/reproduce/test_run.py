@@ -92,7 +92,7 @@ def test_what_is_done_is_kept_and_shared(tmp_path: Path) -> None:
     assert first.ran == [("table5 400 samples", "pens", 0)]  # in small, all rows are one setting
     second = Diary()
     trial(tmp_path, "table1", methods=("pens", "local"), seeds=2).run(second)
-    assert [(m, s) for label, m, s in second.ran if "independent" in label] == [("local", 0), ("pens", 1), ("local", 1)]
+    assert [(m, s) for label, m, s in second.ran if "independent" in label] == [("pens", 1), ("local", 0), ("local", 1)]
     assert len(second.ran) == 7
     third = Diary()
     plan = trial(tmp_path, "table1", "table5", methods=("pens", "local"), seeds=2)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from statistics import fmean
 
 from pens.config import Method, Settings
+from pens.errors import SettingsError
 from pens.reproduce.compare import Comparison
 from pens.reproduce.store import RunStore, identity
 
@@ -34,14 +35,16 @@ class Estimates:
                         self.learn(record.settings, method, *run.took())
 
     def learn_kept(self, kept: Iterable[Comparison]) -> None:
-        """What was kept of one device, which is then that of all its runs."""
-        for comparison in kept:
-            if len(comparison.devices) == 1:
-                for column in comparison.columns:
+        """What was kept of one device, which is then that of all its runs. Nothing of settings that are no more."""
+        for comparison in (each for each in kept if len(each.devices) == 1):
+            for column in comparison.columns:
+                try:
                     settings = Settings().replace(column.settings)
-                    for finding in (f for f in column.findings if f.values):
-                        seconds = finding.seconds / len(finding.values)
-                        self.learn(settings, finding.method, seconds, comparison.devices[0])
+                except SettingsError:
+                    continue
+                for finding in (f for f in column.findings if f.values):
+                    seconds = finding.seconds / len(finding.values)
+                    self.learn(settings, finding.method, seconds, comparison.devices[0])
 
     def seconds(self, settings: Settings, method: Method) -> float | None:
         """Of one seed, as its share of those computed together."""

@@ -7,7 +7,7 @@ the settings are the same. What one file holds of a setting counts for all of th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,30 +38,27 @@ def check_place(folder: Path, names: Sequence[str], changed: Mapping[str, Any]) 
 
 
 class Kept(NamedTuple):
-    """One table or figure that was written."""
+    """One table or figure with all that is known of it."""
 
     path: Path
     comparison: Comparison
-    """All that is in it."""
     left_out: list[str]
-    """What was in it before and is not any more: it was run with other settings or rules."""
+    """What was in the file before and has no place any more: it was run with other settings or rules."""
+
+
+def together(folder: Path, comparison: Comparison) -> Kept:
+    """One table or figure with what is kept of it, and of the same settings in others. Writes nothing."""
+    path = folder / f"{comparison.name}.json"
+    before = load(folder, comparison.name) if path.is_file() else None
+    found = joined(load_all(folder, comparison.changed), comparison)
+    return Kept(path, found, _left_out(before, found) if before else [])
 
 
 def keep(folder: Path, comparison: Comparison) -> Kept:
-    """Write one table or figure, with what was kept of it before, and of the same settings in others."""
-    path, left_out = folder / f"{comparison.name}.json", list[str]()
-    if path.is_file():
-        before = load(folder, comparison.name)
-        comparison = joined(before, comparison)
-        now = {(label, _cell(finding)) for label, finding in comparison.findings if finding.values}
-        left_out = [
-            f"{f.method} ({label})" for label, f in before.findings if f.values and (label, _cell(f)) not in now
-        ]
-    for other in load_all(folder, comparison.changed):
-        if other.name != comparison.name:
-            comparison = _with_lent(comparison, other)
-    write_text(path, json.dumps(to_json(comparison), indent=1, ensure_ascii=False) + "\n")
-    return Kept(path, comparison, left_out)
+    """The same, and write it."""
+    kept = together(folder, comparison)
+    write_text(kept.path, json.dumps(to_json(kept.comparison), indent=1, ensure_ascii=False) + "\n")
+    return kept
 
 
 def load(folder: Path, name: str) -> Comparison:
@@ -84,73 +81,72 @@ def load_all(folder: Path, changed: Mapping[str, Any]) -> list[Comparison]:
     return [each for each in found if each.rules == RULES and each.changed == json.loads(json.dumps(dict(changed)))]
 
 
-def kept_seeds(kept: Sequence[Comparison], settings: Settings, method: Method, quantity: Quantity) -> set[int]:
-    """The seeds of which files have a number, whichever table they are of."""
-    flat = flat_values(settings)
-    columns = [column for comparison in kept for column in comparison.columns]
-    alike = [column for column in columns if not _unlike(method, column.settings, flat)]
-    return {s for column in alike for f in column.findings if _cell(f) == (method, quantity) for s in f.seeds}
+def kept_seeds(kept: Sequence[Comparison], settings: Mapping[str, Any], method: Method, quantity: Quantity) -> set[int]:
+    """The seeds of which there is a number for these settings, whichever table it is of."""
+    return {seed for each in kept for f in _alike(each, settings, method, quantity) for seed in f.seeds}
 
 
-def joined(kept: Comparison, new: Comparison) -> Comparison:
-    """Both, cell by cell; where both have a seed, the new one. What was run with other settings does not stay."""
-    older = {column.label: column for column in kept.columns} if kept.rules == new.rules else {}
-    columns = tuple(_all_cells(older[c.label], c) if c.label in older else c for c in new.columns)
-    if columns == new.columns:
-        return new
-    seeds = tuple(sorted({*kept.planned_seeds, *new.planned_seeds}))
-    return replace(_of_both_machines(kept, new), planned_seeds=seeds, columns=columns)
+def joined(kept: Sequence[Comparison], new: Comparison) -> Comparison:
+    """What was found now and what is kept of the same settings, cell by cell. Where several have a seed, the new one
+    counts, then the table's own. Other tables lend the seeds that are planned here."""
+    own = [each for each in kept if each.name == new.name]
+    seeds = tuple(sorted({seed for each in (*own, new) for seed in each.planned_seeds}))
+    used: list[Comparison] = []
+    columns = []
+    for column, planned in zip(new.columns, EXHIBITS[new.name].columns, strict=True):
+        here = {_cell(finding): finding for finding in column.findings}
+        findings = []
+        for cell in planned.cells:
+            key = cell.method, cell.quantity
+            found = here.get(key, Finding(*key, cell.paper, (), (), 0.0))
+            for each in (*own, *(other for other in kept if other.name != new.name)):
+                for finding in _alike(each, column.settings, *key):
+                    wanted = ({*finding.seeds} if each in own else {*finding.seeds} & {*seeds}) - {*found.seeds}
+                    if wanted:
+                        found = _with_seeds(found, finding, wanted)
+                        used.append(each)
+            if found.values or not cell.ours:
+                findings.append(found)
+        columns.append(replace(column, findings=tuple(findings)))
+    return replace(_of_all_machines(new, used), planned_seeds=seeds, columns=tuple(columns))
 
 
-def _with_lent(comparison: Comparison, other: Comparison) -> Comparison:
-    """With what another table or figure has of the same settings."""
-    columns = comparison.columns
-    for lender in other.columns:
-        columns = tuple(_lent(column, lender, comparison.planned_seeds) for column in columns)
-    if columns == comparison.columns:
-        return comparison
-    return replace(_of_both_machines(other, comparison), columns=columns)
+def _left_out(before: Comparison, now: Comparison) -> list[str]:
+    """What is not there any more, whatever its column is called."""
+    return [
+        f"{f.method} ({column.label})"
+        for column in before.columns
+        for f in column.findings
+        if not {*f.seeds} <= kept_seeds([now], column.settings, f.method, f.quantity)
+    ]
 
 
-def _lent(column: ColumnFindings, lender: ColumnFindings, planned: Sequence[int]) -> ColumnFindings:
-    """Cells stay those of the column; what it has of a seed is its own."""
-    offered = {
-        _cell(f): f for f in lender.findings if f.values and not _unlike(f.method, lender.settings, column.settings)
-    }
-    findings = []
-    for finding in column.findings:
-        offer = offered.get(_cell(finding))
-        missing = offer is not None and {*offer.seeds} & {*planned} - {*finding.seeds}
-        findings.append(_all_seeds(_only(offer, missing), finding) if offer and missing else finding)
-    return replace(column, findings=tuple(findings))
+def _alike(kept: Comparison, settings: Mapping[str, Any], method: Method, quantity: Quantity) -> Iterator[Finding]:
+    """What there is of a method with these settings."""
+    for column in kept.columns:
+        if not _unlike(method, column.settings, settings):
+            yield from (f for f in column.findings if _cell(f) == (method, quantity) and f.values)
 
 
-def _only(finding: Finding, seeds: set[int]) -> Finding:
-    values = {seed: value for seed, value in zip(finding.seeds, finding.values, strict=True) if seed in seeds}
-    seconds = finding.seconds * len(values) / len(finding.seeds)
-    return replace(finding, seeds=tuple(values), values=tuple(values.values()), seconds=seconds)
+def _with_seeds(found: Finding, other: Finding, seeds: set[int]) -> Finding:
+    values = dict(zip(found.seeds, found.values, strict=True))
+    values |= {seed: v for seed, v in zip(other.seeds, other.values, strict=True) if seed in seeds}
+    values = dict(sorted(values.items()))
+    seconds = found.seconds + other.seconds * len(seeds) / len(other.seeds)
+    return replace(found, seeds=tuple(values), values=tuple(values.values()), seconds=seconds)
 
 
-def _of_both_machines(kept: Comparison, new: Comparison) -> Comparison:
-    """The new one, said to be of the devices and versions of both."""
+def _of_all_machines(new: Comparison, used: Sequence[Comparison]) -> Comparison:
+    """The new one, said to be of the devices and versions of all that it has numbers of."""
+    sources = [*used, new]
     return replace(
         new,
-        devices=tuple(dict.fromkeys([*kept.devices, *new.devices])),
+        devices=tuple(dict.fromkeys(device for each in sources for device in each.devices)),
         versions={
-            name: AND.join(dict.fromkeys(v for c in (kept, new) for v in c.versions.get(name, "").split(AND) if v))
-            for name in {**kept.versions, **new.versions}
+            name: AND.join(dict.fromkeys(v for each in sources for v in each.versions.get(name, "").split(AND) if v))
+            for name in {name: None for each in sources for name in each.versions}
         },
     )
-
-
-def _all_cells(kept: ColumnFindings, new: ColumnFindings) -> ColumnFindings:
-    still_holds = {
-        _cell(f): f for f in kept.findings if f.values and not _unlike(f.method, kept.settings, new.settings)
-    }
-    fresh = {_cell(f): f for f in new.findings}
-    order = [_cell(f) for f in (kept if len(kept.findings) > len(new.findings) else new).findings]
-    cells = [cell for cell in dict.fromkeys([*order, *fresh]) if cell in fresh or cell in still_holds]
-    return replace(new, findings=tuple(_all_seeds(still_holds.get(cell), fresh.get(cell)) for cell in cells))
 
 
 def _cell(finding: Finding) -> tuple[Method, Quantity]:
@@ -167,17 +163,6 @@ def _unlike(method: Method, kept: Mapping[str, Any], new: Mapping[str, Any]) -> 
     if method not in SELECTING:
         unlike -= PensSettings.model_fields.keys()
     return unlike
-
-
-def _all_seeds(kept: Finding | None, new: Finding | None) -> Finding:
-    found = new or kept
-    assert found
-    if kept is None or new is None:
-        return found
-    before = dict(zip(kept.seeds, kept.values, strict=True))
-    values = dict(sorted({**before, **dict(zip(new.seeds, new.values, strict=True))}.items()))
-    share = len(before.keys() - set(new.seeds)) / len(before)
-    return replace(new, seeds=tuple(values), values=tuple(values.values()), seconds=new.seconds + share * kept.seconds)
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:

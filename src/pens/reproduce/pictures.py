@@ -116,7 +116,8 @@ def curve_chart(comparison: Comparison) -> Chart:
     draw_axes(canvas, x, y, comparison.x_title, "test accuracy, %")
     for method, of_paper, points in curves:
         _draw(canvas, x, y, method, of_paper, points, places)
-    labels = {method: y(100 * points[-1][1].mean) for method, _, points in curves}
+    by_end = sorted(curves, key=lambda curve: curve[2][-1][0] == max(places))  # a curve that ends at the edge decides
+    labels = {method: y(100 * points[-1][1].mean) for method, _, points in by_end}
     for method, place in zip(labels, spread(list(labels.values()), 14), strict=True):
         canvas.text(right + 6, place + 4, method, method, bold=True)
     canvas.text(0, height - 2, "dot and line: ours; diamond and dashes: the paper's", "soft")

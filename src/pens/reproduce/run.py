@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pens.config import METHODS, Method, Settings, check_methods, check_scenario
+from pens.config import METHODS, Method, Settings, check_methods, check_scenario, flat_values
 from pens.data.samples import Dataset
 from pens.data.scenarios import check_enough
 from pens.data.sources import load_dataset
@@ -65,6 +65,12 @@ class Work:
     @property
     def seeds(self) -> tuple[int, ...]:
         return tuple(sorted({seed for _, seed in self.missing}))
+
+    @property
+    def stacks(self) -> list[tuple[tuple[Method, ...], tuple[int, ...]]]:
+        """What can be run as one: methods that lack the same seeds, and those seeds."""
+        lacking = {method: tuple(sorted(seed for m, seed in self.missing if m == method)) for method in self.methods}
+        return [(tuple(m for m in lacking if lacking[m] == seeds), seeds) for seeds in dict.fromkeys(lacking.values())]
 
     @property
     def keys(self) -> list[RunKey]:
@@ -127,8 +133,8 @@ class Reproduction:
         settings, kept = column.settings(self.request.changed), self.request.kept
         if self.store.complete(settings, method, seed):
             return True
-        wanted = [cell.quantity for cell in column.cells if cell.method == method]
-        return all(seed in kept_seeds(kept, settings, method, quantity) for quantity in wanted)
+        wanted, flat = [cell.quantity for cell in column.cells if cell.method == method], flat_values(settings)
+        return all(seed in kept_seeds(kept, flat, method, quantity) for quantity in wanted)
 
     def works(self) -> list[Work]:
         """What is missing, in order; runs that several tables share stand with the first."""
@@ -163,10 +169,6 @@ class Reproduction:
         asked = self.request
         return [compare(exhibit, self.store, asked.seeds, asked.changed) for exhibit in asked.exhibits]
 
-    def has_any(self, exhibit: Exhibit) -> bool:
-        """Whether there is a number of it, run or kept."""
-        return any(self.is_there(c, *run) for c in exhibit.columns for run in self.wanted(exhibit, c))
-
     def run(self, observer: PlanObserver, clock: Callable[[], float] = time.monotonic) -> None:
         """Run what is missing, as far as the budget goes; `works` tells afterwards what is left."""
         works = self.works()
@@ -181,11 +183,12 @@ class Reproduction:
 
     def _run(self, work: Work, conductor: _Conductor) -> None:
         folder = str(self.request.data_dir.resolve()) if self.request.data_dir else None
-        record = ExperimentRecord(work.settings, work.methods, work.seeds, data_dir=folder)
-        experiment = Experiment(record, self.request.device, data=self._datasets[work.settings.scenario.dataset])
-        experiment.prepare()
         conductor.enter(work)
-        experiment.run(self.store.take(record), conductor)
+        for methods, seeds in work.stacks:
+            record = ExperimentRecord(work.settings, methods, seeds, data_dir=folder)
+            experiment = Experiment(record, self.request.device, data=self._datasets[work.settings.scenario.dataset])
+            experiment.prepare()
+            experiment.run(self.store.take(record), conductor)
 
 
 class _BudgetSpent(Interrupted):

@@ -25,17 +25,17 @@ def differences_chart(found: Sequence[Difference]) -> Chart:
         canvas.text(0, middle + 4, f"{d.better} − {d.other}", bold=True)
         canvas.text(WIDTH, middle + 4, d.mean.signed(), "ink", "end")
         begin, end = (x(each) for each in _ends(d))
-        if end > right:
+        if end > right + 0.01:
             canvas.area([(right - 8, middle - 5), (right, middle), (right - 8, middle + 5)], colour, 1.0)
             continue
-        canvas.line(begin, middle, end, middle, colour, 2)
+        canvas.line(max(begin, left), middle, end, middle, colour, 2)
         canvas.dot(x(100 * d.mean.mean), middle, colour)
     rows = tuple(
         (d.better, d.other, len(d.seeds), d.mean.mean, d.mean.half_width, d.p_t, d.p_holm, d.p_wilcoxon) for d in found
     )
     columns = ("better", "other", "seeds", "difference", "half_width_95", "p_paired_t", "p_holm", "p_wilcoxon")
     caption = "Dot: mean of the seeds' differences. Bar: 95 % interval. Grey: no interval, or one that holds zero."
-    if any(x(_ends(d)[1]) > right for d in found):
+    if any(x(_ends(d)[1]) > right + 0.01 for d in found):
         caption += " Arrow: further than the axis goes."
     return Chart("differences", caption, canvas.svg(), columns, rows)
 
