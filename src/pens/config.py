@@ -231,6 +231,11 @@ class Settings(Section):
         return 1250 // self.scenario.train_per_peer + 1
 
     @property
+    def resolved(self) -> Settings:
+        """With what `auto` means in step 1, so that they say the same in a later version."""
+        return self.replace({"step1_epochs": self.step1_epochs, "expected": self.expected})
+
+    @property
     def expected(self) -> Literal["uniform", "received"]:
         if self.pens.expected != "auto":
             return self.pens.expected

@@ -337,7 +337,7 @@ def test_a_file_keeps_its_own_number_of_a_seed(tmp_path: Path) -> None:
     store = made_store(tmp_path / "own", "table5", {"pens": 0.61}, seeds=2)
     own = compare(EXHIBITS["table5"], store, range(2), SMALL)
     assert keep(tmp_path / "kept", own).comparison == own  # no third seed was planned, and no accuracy asked for
-    independent, common = (flat_values(column.settings(SMALL)) for column in EXHIBITS["table1"].columns)
+    independent, common = (flat_values(column.settings(SMALL).resolved) for column in EXHIBITS["table1"].columns)
     assert kept_seeds([own], independent, "pens", "precision") == {0, 1}
     assert not kept_seeds([own], common, "pens", "precision")
     assert not kept_seeds([own], independent, "pens", "accuracy")
@@ -345,7 +345,7 @@ def test_a_file_keeps_its_own_number_of_a_seed(tmp_path: Path) -> None:
 
 def test_settings_of_step_one_count_for_those_who_have_one(tmp_path: Path) -> None:
     kept = [made_comparison(tmp_path, "table2")[0]]
-    settings = flat_values(EXHIBITS["table2"].columns[0].settings({**SMALL, "m": 2}))
+    settings = flat_values(EXHIBITS["table2"].columns[0].settings({**SMALL, "m": 2}).resolved)
     assert kept_seeds(kept, settings, "random", "accuracy") == {0, 1}
     assert not kept_seeds(kept, settings, "pens", "accuracy")
 
@@ -358,6 +358,12 @@ def test_what_is_kept_need_not_be_run(tmp_path: Path) -> None:
     ]
     assert plan_words(plan).startswith("8 runs in all, each counted once; 2 complete, 6 to run")
     assert [work.stacks for work in plan.works()] == 2 * [[(("pens",), (1,)), (("local",), (0, 1))]]
+
+
+def test_kept_files_say_what_auto_meant(tmp_path: Path) -> None:
+    found = compare(EXHIBITS["table3"], RunStore(tmp_path / "none"), range(2), {})
+    assert [column.settings["step1_epochs"] for column in found.columns] == [13, 3]
+    assert {column.settings["expected"] for column in found.columns} == {"uniform"}
 
 
 def test_settings_that_are_no_more_are_no_reason_to_fail(tmp_path: Path) -> None:

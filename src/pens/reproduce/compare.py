@@ -56,7 +56,7 @@ class ColumnFindings:
     label: str
     x: float | None
     settings: Mapping[str, Any]
-    """All of them, flat."""
+    """All of them, flat and resolved."""
     findings: tuple[Finding, ...]
 
 
@@ -121,7 +121,7 @@ def complete_runs(store: RunStore, settings: Settings, method: Method, seeds: Se
 
 def _column(column: Column, settings: Settings, runs: Mapping[Method, Sequence[RunResult]]) -> ColumnFindings:
     findings = tuple(_finding(cell, runs[cell.method]) for cell in column.cells if not cell.ours or runs[cell.method])
-    return ColumnFindings(column.label, column.x, flat_values(settings), findings)
+    return ColumnFindings(column.label, column.x, flat_values(settings.resolved), findings)
 
 
 def _finding(cell: Cell, runs: Sequence[RunResult]) -> Finding:

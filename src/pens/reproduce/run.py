@@ -133,7 +133,7 @@ class Reproduction:
         settings, kept = column.settings(self.request.changed), self.request.kept
         if self.store.complete(settings, method, seed):
             return True
-        wanted, flat = [cell.quantity for cell in column.cells if cell.method == method], flat_values(settings)
+        wanted, flat = [cell.quantity for cell in column.cells if cell.method == method], flat_values(settings.resolved)
         return all(seed in kept_seeds(kept, flat, method, quantity) for quantity in wanted)
 
     def works(self) -> list[Work]:

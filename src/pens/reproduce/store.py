@@ -77,7 +77,7 @@ class RunStore:
 
 def identity(settings: Settings) -> str:
     """Equal for settings with equal results: all but how they are computed, of which only precision matters."""
-    parts: dict[str, Any] = settings.model_dump(mode="json", exclude={"engine"})
+    parts: dict[str, Any] = settings.resolved.model_dump(mode="json", exclude={"engine"})
     return json.dumps([parts, settings.engine.precision], sort_keys=True)
 
 
