@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pens
-from pens.config import Method, Settings, parse_assignments
+from pens.config import PENS_PLUS, Method, Settings, parse_assignments
 from pens.experiment import resolve_settings
 from pens.metrics import interval
 from pens.report.analysis import paired
@@ -30,8 +30,8 @@ def variants(settings: Settings) -> Mapping[str, tuple[Method, dict[str, Any]]]:
         "pens": ("pens", {}),
         "+ groups": ("pens", {"neighbours_by": "groups"}),
         "+ merged": ("pens", {"validated": "merged"}),
-        "+ both": ("pens", {"neighbours_by": "groups", "validated": "merged"}),
-        "+ both + fresh": ("pens", {"neighbours_by": "groups", "validated": "merged", "fresh": True}),
+        "+ both": ("pens", {**PENS_PLUS}),
+        "+ both + fresh": ("pens", {**PENS_PLUS, "fresh": True}),
         "pens+": ("pens+", {}),
         "oracle + merged": ("oracle", {"validated": "merged"}),
         "+ short step 1": ("pens", {"step1_rounds": short, "step1_samplings": -(-rounds * samplings // short)}),

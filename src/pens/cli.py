@@ -25,8 +25,7 @@ from pens.presets import preset as find_preset
 from pens.report.paper import PAPER_SEEDS
 from pens.report.tables import print_results, size
 from pens.reproduce.compare import Comparison
-from pens.reproduce.keep import Kept, check_place, load, load_all, together
-from pens.reproduce.keep import keep as keep_results
+from pens.reproduce.keep import Kept, check_place, load, load_all, together, write
 from pens.reproduce.pictures import write_files, write_pictures
 from pens.reproduce.plan import EXHIBITS, exhibits
 from pens.reproduce.run import Reproduction, Request
@@ -211,27 +210,26 @@ def reproduce_command(
             plan.run(watcher)
         except Interrupted:
             if keep:
-                _keep(plan, keep)
+                _keep(plan, plan.comparisons(), keep)
             command = shlex.join(["pens", *sys.argv[1:]])
             raise Interrupted(f"stopped; what is done is kept. Continue with the same command: {command}") from None
     _print_comparisons(console, plan, keep)
 
 
-def _keep(plan: Reproduction, folder: Path) -> dict[str, Kept]:
-    """By name, what is known of each table and figure, written if that is anything."""
-    found = {comparison.name: together(folder, comparison) for comparison in plan.comparisons()}
-    for kept in found.values():
-        if not kept.comparison.is_empty:
-            keep_results(folder, kept.comparison)
-            write_pictures(kept.comparison, plan.store, folder)
+def _keep(plan: Reproduction, comparisons: Sequence[Comparison], folder: Path) -> list[Kept]:
+    """What is known of each table and figure, with its pictures, written if that is anything."""
+    found = [together(folder, comparison) for comparison in comparisons]
+    for kept in (each for each in found if not each.comparison.is_empty):
+        write(kept)
+        write_pictures(kept.comparison, plan.store, folder)
     return found
 
 
 def _print_comparisons(console: Console, plan: Reproduction, keep: Path | None) -> None:
     """What was run; with --fill, what is kept besides."""
-    all_kept = _keep(plan, keep) if keep else {}
-    for comparison in plan.comparisons():
-        kept = all_kept.get(comparison.name)
+    comparisons = plan.comparisons()
+    all_kept = _keep(plan, comparisons, keep) if keep else [None] * len(comparisons)
+    for comparison, kept in zip(comparisons, all_kept, strict=True):
         _print_comparison(console, kept.comparison if kept and plan.request.kept else comparison)
         if not comparison.is_empty:
             files = write_files(comparison, plan.store, plan.store.folder)

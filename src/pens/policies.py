@@ -158,16 +158,13 @@ def upper_group(selected: Sequence[int], compared: Sequence[int]) -> list[bool]:
         before, upper = upper, [_sigmoid(-prior - hits * hit - (trials - hits) * miss) for (hits, trials), _ in counts]
         if max(abs(new - old) for new, old in zip(upper, before, strict=True)) < 1e-6:
             break
-    one, groups = _rate(all_hits, all_trials), ((share, often), (1 - share, seldom))
-    gain = sum(
-        peers
-        * (
-            _log_of_sum(*(math.log(of) + _log_likelihood(*pair, rate) for of, rate in groups))
-            - _log_likelihood(*pair, one)
-        )
+    groups = ((share, often), (1 - share, seldom))
+    two = sum(
+        peers * _log_of_sum(*(math.log(of) + _log_likelihood(*pair, rate) for of, rate in groups))
         for pair, peers in counts
     )
-    if gain <= math.log(size):  # two more parameters, each worth half the logarithm of the number of peers
+    one = _log_likelihood(all_hits, all_trials, _rate(all_hits, all_trials))
+    if two - one <= math.log(size):  # two more parameters, each worth half the logarithm of the number of peers
         return [True] * size
     is_upper = {pair: is_in > 0.5 for (pair, _), is_in in zip(counts, upper, strict=True)}
     return [is_upper[pair] for pair in zip(selected, compared, strict=True)]

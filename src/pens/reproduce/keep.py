@@ -7,7 +7,7 @@ the settings are the same. What one file holds of a setting counts for all of th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from pens.runlog import RULES
 
 FORMAT = 1
 _MADE_BY = "pens reproduce"
+_DEFAULTS = flat_values(Settings())
 
 
 def check_place(folder: Path, names: Sequence[str], changed: Mapping[str, Any]) -> None:
@@ -54,10 +55,15 @@ def together(folder: Path, comparison: Comparison) -> Kept:
     return Kept(path, found, _left_out(before, found) if before else [])
 
 
-def keep(folder: Path, comparison: Comparison) -> Kept:
-    """The same, and write it."""
-    kept = together(folder, comparison)
+def write(kept: Kept) -> None:
+    """As a file."""
     write_text(kept.path, json.dumps(to_json(kept.comparison), indent=1, ensure_ascii=False) + "\n")
+
+
+def keep(folder: Path, comparison: Comparison) -> Kept:
+    """Both."""
+    kept = together(folder, comparison)
+    write(kept)
     return kept
 
 
@@ -89,8 +95,8 @@ def kept_seeds(kept: Sequence[Comparison], settings: Mapping[str, Any], method: 
 def joined(kept: Sequence[Comparison], new: Comparison) -> Comparison:
     """What was found now and what is kept of the same settings, cell by cell. Where several have a seed, the new one
     counts, then the table's own. Other tables lend the seeds that are planned here."""
-    own = [each for each in kept if each.name == new.name]
-    seeds = tuple(sorted({seed for each in (*own, new) for seed in each.planned_seeds}))
+    own_first = sorted(kept, key=lambda each: each.name != new.name)
+    seeds = {seed for each in (*kept, new) if each.name == new.name for seed in each.planned_seeds}
     used: list[Comparison] = []
     columns = []
     for column, planned in zip(new.columns, EXHIBITS[new.name].columns, strict=True):
@@ -99,16 +105,14 @@ def joined(kept: Sequence[Comparison], new: Comparison) -> Comparison:
         for cell in planned.cells:
             key = cell.method, cell.quantity
             found = here.get(key, Finding(*key, cell.paper, (), (), 0.0))
-            for each in (*own, *(other for other in kept if other.name != new.name)):
-                for finding in _alike(each, column.settings, *key):
-                    wanted = ({*finding.seeds} if each in own else {*finding.seeds} & {*seeds}) - {*found.seeds}
-                    if wanted:
-                        found = _with_seeds(found, finding, wanted)
-                        used.append(each)
+            for each in own_first:
+                alike, before = _alike(each, column.settings, *key), found
+                found = _with_seeds(found, alike, None if each.name == new.name else seeds)
+                used += [each] if found != before else []
             if found.values or not cell.ours:
                 findings.append(found)
         columns.append(replace(column, findings=tuple(findings)))
-    return replace(_of_all_machines(new, used), planned_seeds=seeds, columns=tuple(columns))
+    return replace(_of_all_machines(new, used), planned_seeds=tuple(sorted(seeds)), columns=tuple(columns))
 
 
 def _left_out(before: Comparison, now: Comparison) -> list[str]:
@@ -128,11 +132,15 @@ def _alike(kept: Comparison, settings: Mapping[str, Any], method: Method, quanti
             yield from (f for f in column.findings if _cell(f) == (method, quantity) and f.values)
 
 
-def _with_seeds(found: Finding, other: Finding, seeds: set[int]) -> Finding:
-    values = dict(zip(found.seeds, found.values, strict=True))
-    values |= {seed: v for seed, v in zip(other.seeds, other.values, strict=True) if seed in seeds}
+def _with_seeds(found: Finding, others: Iterable[Finding], seeds: set[int] | None) -> Finding:
+    """With the seeds that it lacks, of these or of all, and their share of the time."""
+    values, seconds = dict(zip(found.seeds, found.values, strict=True)), found.seconds
+    for other in others:
+        offered = zip(other.seeds, other.values, strict=True)
+        lent = {s: v for s, v in offered if s not in values and (seeds is None or s in seeds)}
+        values |= lent
+        seconds += other.seconds * len(lent) / len(other.seeds)
     values = dict(sorted(values.items()))
-    seconds = found.seconds + other.seconds * len(seeds) / len(other.seeds)
     return replace(found, seeds=tuple(values), values=tuple(values.values()), seconds=seconds)
 
 
@@ -155,8 +163,7 @@ def _cell(finding: Finding) -> tuple[Method, Quantity]:
 
 def _unlike(method: Method, kept: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
     """Settings that count for a method and differ; one that is not in the kept file was not there to be changed."""
-    defaults = flat_values(Settings())
-    unlike = {key for key, value in new.items() if kept.get(key, defaults[key]) != value}
+    unlike = {key for key, value in new.items() if kept.get(key, _DEFAULTS[key]) != value}
     unlike -= EngineSettings.model_fields.keys() - {"precision"}  # as for runs: docs/decisions/0016
     if method != "central":
         unlike -= CentralSettings.model_fields.keys()

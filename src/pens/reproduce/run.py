@@ -207,11 +207,11 @@ class _Conductor(Observer):
         self._settings: dict[RunKey, Settings] = {key: work.settings for work in works for key in work.keys}
         self._fractions: dict[RunKey, float] = dict.fromkeys(self._settings, 0.0)
         self._seconds = {k: s for work in works for k, s in zip(work.keys, plan.seconds(work), strict=True)}
-        self._work: Work | None = None
+        self._setting = ""
         observer.planned(len(self._fractions))
 
     def enter(self, work: Work) -> None:
-        self._work = work
+        self._setting = identity(work.settings)
         self._observer.entered(work)
 
     def may_begin(self, work: Work) -> bool:
@@ -244,8 +244,7 @@ class _Conductor(Observer):
         self._observer.finished(result)
 
     def _key(self, method: Method, seed: int) -> RunKey:
-        assert self._work
-        return identity(self._work.settings), method, seed
+        return self._setting, method, seed
 
     def _left(self) -> float:
         return float("inf") if self._budget_s is None else self._budget_s - (self._clock() - self._begun)

@@ -20,14 +20,15 @@ def differences_chart(found: Sequence[Difference]) -> Chart:
     x = scale_over(min(0.0, *reach), max(0.0, *reach), left, right, about=3)
     draw_columns(canvas, x, 4, height - 34, "points of accuracy")
     canvas.line(x(0), 4, x(0), height - 34, "ink", 1)
-    for number, d in enumerate(found):
+    far = [x(_ends(d)[1]) > right + 0.01 for d in found]
+    for number, (d, is_far) in enumerate(zip(found, far, strict=True)):
         middle, colour = row * number + 16, d.better if d.is_clear else "soft"
         canvas.text(0, middle + 4, f"{d.better} − {d.other}", bold=True)
         canvas.text(WIDTH, middle + 4, d.mean.signed(), "ink", "end")
-        begin, end = (x(each) for each in _ends(d))
-        if end > right + 0.01:
+        if is_far:
             canvas.area([(right - 8, middle - 5), (right, middle), (right - 8, middle + 5)], colour, 1.0)
             continue
+        begin, end = (x(each) for each in _ends(d))
         canvas.line(max(begin, left), middle, end, middle, colour, 2)
         canvas.dot(x(100 * d.mean.mean), middle, colour)
     rows = tuple(
@@ -35,7 +36,7 @@ def differences_chart(found: Sequence[Difference]) -> Chart:
     )
     columns = ("better", "other", "seeds", "difference", "half_width_95", "p_paired_t", "p_holm", "p_wilcoxon")
     caption = "Dot: mean of the seeds' differences. Bar: 95 % interval. Grey: no interval, or one that holds zero."
-    if any(x(_ends(d)[1]) > right + 0.01 for d in found):
+    if any(far):
         caption += " Arrow: further than the axis goes."
     return Chart("differences", caption, canvas.svg(), columns, rows)
 
