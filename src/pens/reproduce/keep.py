@@ -268,5 +268,5 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ReportError(f"{path}: cannot be read: {error}") from None
+        raise ReportError(f"{path}: cannot be read ({error}): delete it, or name another folder") from None
     return data if isinstance(data, dict) else {}

@@ -55,7 +55,7 @@ def _charts(comparison: Comparison, store: RunStore) -> list[Chart]:
 
 def table_chart(comparison: Comparison) -> Chart:
     """A table, a row for each number: ours a dot with its 95 % interval, below it the paper's, hollow."""
-    step, first, left, width, right = 26.0, 48.0, 118.0, 560.0, 380.0
+    step, first, left, width, right = 26.0, 48.0, 152.0, 560.0, 380.0
     height = first + 60 + step * sum(len(c.findings) + _has_heading(c) for c in comparison.columns)
     canvas = Canvas(comparison.title, height, width)
     values = [value for _, finding in comparison.findings for value in (finding.ours, finding.paper) if value]
