@@ -372,3 +372,5 @@ def test_settings_that_are_no_more_are_no_reason_to_fail(tmp_path: Path) -> None
     assert plan_words(trial(tmp_path / "none", "table2", methods=("pens",), seeds=2, kept=(older,))).endswith(
         "0 to run."
     )
+    keep(tmp_path / "kept", older)
+    assert keep(tmp_path / "kept", kept).left_out == []

@@ -162,8 +162,9 @@ def _cell(finding: Finding) -> tuple[Method, Quantity]:
 
 
 def _unlike(method: Method, kept: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
-    """Settings that count for a method and differ; one that is not in the kept file was not there to be changed."""
-    unlike = {key for key, value in new.items() if kept.get(key, _DEFAULTS[key]) != value}
+    """Settings that count for a method and differ. One that a file does not have was not there to be changed, and one
+    that is no more cannot be."""
+    unlike = {key for key, value in _DEFAULTS.items() if kept.get(key, value) != new.get(key, value)}
     unlike -= EngineSettings.model_fields.keys() - {"precision"}  # as for runs: docs/decisions/0016
     if method != "central":
         unlike -= CentralSettings.model_fields.keys()
