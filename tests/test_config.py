@@ -6,6 +6,7 @@ import pytest
 
 from pens.config import (
     METHODS,
+    PENS_PLUS,
     Settings,
     check_methods,
     check_scenario,
@@ -110,17 +111,19 @@ def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> No
 
 
 def test_step_one_epochs_follow_the_authors_rule() -> None:
-    settings = Settings().replace({"train_per_peer": 400, "step1_samplings": 10})
-    assert settings.step1_epochs == 4
+    for train, epochs in ((100, 7), (150, 6), (200, 5), (300, 4), (400, 3), (500, 3)):
+        settings = Settings().replace({"train_per_peer": train, "val_per_peer": 100, "step1_samplings": 10})
+        assert settings.step1_epochs == epochs
     assert settings.replace({"step1_samplings": 1, "epochs": 3}).step1_epochs == 3
     assert settings.replace({"step1_epochs": 7}).step1_epochs == 7
 
 
-def test_pens_plus_begins_step_two_anew_where_all_began_with_one_model() -> None:
-    for init, asked, expected in (("common", False, True), ("independent", False, False), ("independent", True, True)):
-        settings = Settings().replace({"init": init, "fresh": asked})
-        assert settings.for_method("pens+").pens.fresh is expected
-        assert all(settings.for_method(method) == settings for method in METHODS if method != "pens+")
+def test_pens_plus_changes_settings_and_the_papers_methods_do_not() -> None:
+    settings = Settings().replace({"m": 3})
+    for init, step2_model in (("common", "first"), ("independent", "best")):
+        changed = settings.replace({"init": init}).for_method("pens+")
+        assert changed == settings.replace({"init": init, **PENS_PLUS, "step2_model": step2_model})
+    assert all(settings.for_method(method) == settings for method in METHODS if method != "pens+")
 
 
 def test_settings_do_not_change() -> None:

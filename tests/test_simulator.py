@@ -50,7 +50,7 @@ scenarios = st.fixed_dictionaries(
         "validated": st.sampled_from(["trained", "merged"]),
         "tested": st.sampled_from(["best", "last"]),
         "admit": st.booleans(),
-        "fresh": st.booleans(),
+        "step2_model": st.sampled_from(["last", "first", "best"]),
         "admission_trials": st.integers(1, 2),
         "wire": st.sampled_from(["fp32", "fp32", "fp16", "int8"]),
     }
@@ -475,19 +475,36 @@ def test_who_stopped_early_serves_its_best_average_where_that_is_validated() -> 
     assert served == learners.tested_rows() == list(learners._best.values())
 
 
-def test_step_two_begins_with_the_untrained_model_where_it_is_to_be_fresh() -> None:
+@pytest.mark.parametrize("validated", ["trained", "merged"])
+@pytest.mark.parametrize("step2_model", ["first", "best"])
+def test_step_two_begins_with_the_untrained_model_or_with_step_ones_best(
+    step2_model: str, validated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One update after step 1, which trains that model and nothing else: what `local` makes of it with that key."""
     log = Log()
-    settings_ = tiny(patience=50, fresh=True, tested="last", rounds=1, step1_rounds=2)
+    found: dict[int, list[tuple[float, torch.Tensor]]] = {}
+    observe = Learners._observe
+
+    def note(self: Learners, job: Updating, row: int, val_loss: float, val_accuracy: float) -> None:
+        if not job.may_stop:
+            found.setdefault(job.peer, []).append((val_loss, self.models.read([row])[0].clone()))
+        observe(self, job, row, val_loss, val_accuracy)
+
+    monkeypatch.setattr(Learners, "_observe", note)
+    settings_ = tiny(patience=50, step2_model=step2_model, validated=validated, rounds=1, step1_rounds=4, lr=0.02)
     simulator = run(simulation(settings_, "pens", log=log))
-    fresh = [a for _, _, _, actions in log.entries for a in actions if isinstance(a, Update) and a.fresh]
-    assert len(fresh) == len(simulator.peers)
-    assert all(not action.models and action.may_stop for action in fresh)
+    anew = [a for _, _, _, actions in log.entries for a in actions if isinstance(a, Update) and a.anew]
+    assert len(anew) == len(simulator.peers)
+    assert all(not action.models and action.may_stop for action in anew)
     for peer in simulator.peers:
-        assert simulator.learners.num_computed(peer.me) == 1 + 2 + 1
+        assert simulator.learners.num_computed(peer.me) == 1 + 4 + 1
     engine, rules = simulator.learners.workshop.engine, simulator.learners.rules
     first = first_models(engine, settings_, rules.seed, len(simulator.peers))
-    keys = [rng.key(rules.seed, "update", peer, 4) for peer in range(len(first))]
+    if step2_model == "best":
+        places = {peer: np.argmin([loss for loss, _ in models]) for peer, models in found.items()}
+        assert len(set(places.values())) > 1
+        first = torch.stack([models[places[peer]][1] for peer, models in sorted(found.items())])
+    keys = [rng.key(rules.seed, "update", peer, 6) for peer in range(len(first))]
     holders_ = rotated_federation(tiny_dataset(), settings_.scenario, rules.seed).peers
     data = SampleStack([holder.train for holder in holders_], first.device)
     trained = engine.train(first, data, range(len(first)), keys, settings_.training.epochs, rules.recipe)

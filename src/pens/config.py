@@ -27,7 +27,8 @@ SELECTING: tuple[Method, ...] = ("pens", "pens+")
 UNCONNECTED: tuple[Method, ...] = ("local", "central")
 """Those that merge nothing."""
 PENS_PLUS: Mapping[str, Any] = {"neighbours_by": "groups", "validated": "merged"}
-"""What `pens+` changes of `pens`, and `fresh` where all begin with one model (docs/decisions/0019)."""
+"""What `pens+` changes of `pens`, beside `step2_model` (docs/decisions/0019)."""
+Step2Model = Literal["last", "first", "best"]
 WireForm = Literal["fp32", "fp16", "int8"]
 
 Count = Annotated[int, Field(ge=1)]
@@ -118,15 +119,16 @@ class PensSettings(Section):
     score_on: Literal["train", "val"] = "train"
     """Which of the receiver's samples: its training data (paper), or those that its own model was not fitted to."""
     step1_epochs: Count | Literal["auto"] = "auto"
-    """auto: 1250 // train_per_peer + 1 where a round has several samplings (the authors' rule), else `epochs`."""
+    """auto: 1250 // n + 1 where a round has several samplings (the authors' rule; n counts a peer's training and
+    validation samples: docs/decisions/0024), else `epochs`."""
     expected: Literal["auto", "uniform", "received"] = "auto"
     """What "more than expected" compares with. auto: uniform in rounds, received in async."""
     neighbours_by: Literal["expected", "groups"] = "expected"
     """expected: who was selected more often than expected (paper). groups: the counts tell two groups of peers apart,
     those whose models are selected often and those whose are not, and the first are the neighbours."""
-    fresh: bool = False
-    """Whether step 2 begins with the peer's untrained model; else with what step 1 made of it (paper). `pens+` always
-    does so where init = common."""
+    step2_model: Step2Model = "last"
+    """What a peer begins step 2 with. last: what step 1 made of its model (paper); first: its untrained model; best:
+    that of step 1's models with the lowest validation loss. `pens+`: first where init = common, else best."""
     admit: bool = False
     """async only: whether strangers whose models do well become neighbours in step 2, as late joiners must."""
     admission_trials: Annotated[int, Field(ge=1, le=32)] = 6
@@ -219,16 +221,16 @@ class Settings(Section):
         """What a method makes of them."""
         if method != "pens+":
             return self
-        return self.replace({**PENS_PLUS, "fresh": self.pens.fresh or self.model.init == "common"})
+        return self.replace({**PENS_PLUS, "step2_model": "first" if self.model.init == "common" else "best"})
 
     @property
     def step1_epochs(self) -> int:
-        """E during step 1 (the authors' code trains about 1250 samples per round there)."""
+        """E during step 1, where the authors' code trains less often and so for longer (docs/decisions/0024)."""
         if self.pens.step1_epochs != "auto":
             return self.pens.step1_epochs
         if self.pens.step1_samplings == 1:
             return self.training.epochs
-        return 1250 // self.scenario.train_per_peer + 1
+        return 1250 // (self.scenario.train_per_peer + self.scenario.val_per_peer) + 1
 
     @property
     def resolved(self) -> Settings:

@@ -435,7 +435,7 @@ def learning_rules(settings: Settings, method: Method, seed: int) -> LearningRul
         score_samples=settings.pens.score_samples,
         max_batch=settings.engine.max_batch,
         wire=settings.gossip.wire,
-        fresh=method in SELECTING and settings.pens.fresh,
+        step2_model=settings.pens.step2_model if method in SELECTING else "last",
         optimizer_remembers=method in UNCONNECTED,
     )
 
@@ -446,7 +446,8 @@ def build_plan(settings: Settings, method: Method) -> Plan:
     search = None
     if method in SELECTING:
         epochs = settings.step1_epochs
-        search = Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, pens.fresh)
+        anew = pens.step2_model != "last"
+        search = Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, anew)
     return Plan(
         pace="pull" if gossip.schedule == "rounds" else "push",
         rounds=settings.central.central_rounds if central else gossip.rounds,

@@ -34,8 +34,8 @@ class Updating:
     """The peer's own model before."""
     out: ModelRef
     """The one that comes out."""
-    fresh: bool = False
-    """Whether the peer's untrained model takes the place of its own."""
+    anew: bool = False
+    """Whether the model that is kept for step 2 takes the place of the peer's own."""
     place: int = 0
     """In the order of recording."""
     missing: int = 0
@@ -186,9 +186,9 @@ class JobGraph:
         updates: dict[tuple[int, int], Updating] = {}
         for kind, peer, *values in state:
             if kind == "update":
-                time, models, epochs, may_stop, own, out, fresh = values
+                time, models, epochs, may_stop, own, out, anew = values
                 me, refs = PeerId(peer), _refs(models)
-                job = Updating(me, time, refs, epochs, may_stop, ModelRef(me, own), ModelRef(me, out), fresh)
+                job = Updating(me, time, refs, epochs, may_stop, ModelRef(me, own), ModelRef(me, out), anew)
                 updates[peer, out] = job
                 self.add_update(job, known, (peer, out) in compared)
             else:
@@ -202,7 +202,7 @@ def _encode(job: Job) -> list[Any]:
     models = [[ref.owner, ref.version] for ref in job.models]
     if isinstance(job, Updating):
         own, out = job.own.version, job.out.version
-        return ["update", job.peer, job.time, models, job.epochs, job.may_stop, own, out, job.fresh]
+        return ["update", job.peer, job.time, models, job.epochs, job.may_stop, own, out, job.anew]
     merging = job.update.out.version if job.update else None
     return ["scoring", job.peer, job.number, job.round, models, job.top_m, merging, job.judging]
 

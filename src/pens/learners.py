@@ -29,7 +29,7 @@ from torch import Tensor
 
 from pens import rng
 from pens.calls import Evaluate, MomentRows, Train, Work, Workshop, evaluate, train
-from pens.config import StoppingSettings, WireForm
+from pens.config import Step2Model, StoppingSettings, WireForm
 from pens.curves import Curves, UpdateRecord
 from pens.engine.batches import Subset
 from pens.engine.optimizers import Recipe
@@ -61,10 +61,19 @@ class LearningRules:
     """At most so many updates, or comparisons, at once; 0: all that are ready."""
     optimizer_remembers: bool = False
     """Whether a peer's optimizer goes on from update to update where it was; else it begins anew with each."""
-    fresh: bool = False
-    """Whether each peer will begin once more with its untrained model, which is kept until then."""
+    step2_model: Step2Model = "last"
+    """What each peer begins step 2 with; where that is not its last, it is kept until then."""
     wire: WireForm = "fp32"
     """How models travel: received ones are rounded so, a peer's own is not."""
+
+
+@dataclass(frozen=True)
+class ForStep2:
+    """A model that a peer may begin step 2 with."""
+
+    row: int
+    val_loss: float = math.inf
+    """Of the untrained model it is not asked for: any other is better."""
 
 
 class Learners:
@@ -114,8 +123,12 @@ class Learners:
         self._moments = self._no_moments() if rules.optimizer_remembers else {}
         """What each peer's optimizer remembers, where it does."""
         rows = self.models.add(first_models.to(self.models.device))
-        for ref, row in zip(self._latest.values(), rows, strict=True):
-            self._rows[ref], self._uses[ref] = row, 2 if rules.fresh else 1
+        self._for_step2: dict[PeerId, ForStep2] = {}
+        """The model that each peer is to begin step 2 with, as far as is known; none once it has begun."""
+        for (peer, ref), row in zip(self._latest.items(), rows, strict=True):
+            self._rows[ref], self._uses[ref] = row, 1
+            if rules.step2_model != "last":
+                self._for_step2[peer] = ForStep2(self.models.retain(row))
 
     # --- names --------------------------------------------------------------------------------------------------------
 
@@ -165,7 +178,7 @@ class Learners:
         self._versions[peer] += 1
         out = self.retain(ModelRef(peer, self._versions[peer]))
         own = self.retain(own)
-        job = Updating(peer, time, action.models, action.epochs, action.may_stop, own, out, action.fresh)
+        job = Updating(peer, time, action.models, action.epochs, action.may_stop, own, out, action.anew)
         self.jobs.add_update(job, self._rows, compares=action.top_m is not None)
         if action.top_m is not None:
             self._record_scoring(peer, action.models, action.top_m, job)
@@ -309,8 +322,8 @@ class Learners:
 
     def _merge_group(self, job: Updating) -> list[int]:
         """Algorithm 1, MERGE_SAVED_MODELS: the received models and, unless configured otherwise, the peer's own."""
-        if job.fresh:
-            return [self._rows[self.first_model(job.peer)]]
+        if job.anew:
+            return [self._for_step2[job.peer].row]
         received = self._received.rows(job.models, self._rows)
         return [self._rows[job.own], *received] if self.rules.own_in_merge or not received else received
 
@@ -322,11 +335,13 @@ class Learners:
         self.jobs.know(job.out)
         for ref in (job.own, *job.models):
             self.release(ref)
-        if job.fresh:
-            self.release(self.first_model(job.peer))
+        if job.anew:
+            self.models.release(self._for_step2.pop(job.peer).row)
 
     def _observe(self, job: Updating, row: int, val_loss: float, val_accuracy: float) -> None:
         """Early stopping, and the best model. `row`: what was validated."""
+        if self.rules.step2_model == "best" and not job.may_stop and val_loss < self._for_step2[job.peer].val_loss:
+            self._keep_for_step2(job.peer, row, val_loss)
         if self._stopping[job.peer].observe(val_loss, val_accuracy):
             self._keep_as_best(job.peer, row)
         if self.has_stopped(job.peer):
@@ -340,6 +355,10 @@ class Learners:
         older, self._best[peer] = self._best[peer], self.models.retain(row)
         if older is not None:
             self.models.release(older)
+
+    def _keep_for_step2(self, peer: PeerId, row: int, val_loss: float) -> None:
+        older, self._for_step2[peer] = self._for_step2[peer], ForStep2(self.models.retain(row), val_loss)
+        self.models.release(older.row)
 
     def _serve_best(self, peer: PeerId, ref: ModelRef) -> None:
         """The update that stops a peer ends with its best model: from now on it serves that one."""
@@ -387,11 +406,12 @@ class Learners:
         self._received.let_go()
         for row in (*self._rows.values(), *self._nameless_rows()):
             self.models.release(row)
-        self._rows, self._best, self._moments = {}, dict.fromkeys(self._peers), {}
+        self._rows, self._best, self._moments, self._for_step2 = {}, dict.fromkeys(self._peers), {}, {}
 
     def _nameless_rows(self) -> list[int]:
-        """Best models, and what optimizers remember."""
+        """Best models, those to begin step 2 with, and what optimizers remember."""
         best = [row for row in self._best.values() if row is not None]
+        best += [kept.row for kept in self._for_step2.values()]
         return best + [row for moments in self._moments.values() for row in moments.rows]
 
     # --- state on disk ------------------------------------------------------------------------------------------------
@@ -407,6 +427,7 @@ class Learners:
             "versions": list(self._versions.values()),
             "latest": [ref.version for ref in self._latest.values()],
             "best": [None if row is None else place[row] for row in self._best.values()],
+            "for_step2": [[p, place[kept.row], kept.val_loss] for p, kept in self._for_step2.items()],
             "moments": [[p, [place[row] for row in one.rows], one.steps] for p, one in self._moments.items()],
             "stopping": [asdict(s) for s in self._stopping.values()],
             "may_stop": list(self._may_stop.values()),
@@ -436,6 +457,9 @@ class Learners:
                 self._rows[ref] = self.models.retain(rows[place])
         best = self._each(data["best"])
         self._best = {p: None if place is None else self.models.retain(rows[place]) for p, place in best.items()}
+        self._for_step2 = {
+            PeerId(p): ForStep2(self.models.retain(rows[place]), val_loss) for p, place, val_loss in data["for_step2"]
+        }
         self._moments = {
             PeerId(p): MomentRows([self.models.retain(rows[place]) for place in places], steps)
             for p, places, steps in data["moments"]

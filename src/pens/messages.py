@@ -116,14 +116,14 @@ class Update:
 
     `top_m`: merge only the m that score best on the peer's own training data, and count them as selected; None: all.
     `may_stop`: whether early stopping applies.
-    `fresh`: begin again with the peer's untrained model in place of its own.
+    `anew`: begin with the model that is kept for step 2, in place of the peer's own.
     """
 
     models: tuple[ModelRef, ...]
     top_m: int | None
     epochs: int
     may_stop: bool
-    fresh: bool = False
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

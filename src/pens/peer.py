@@ -71,8 +71,8 @@ class Search:
     rounds: int
     samplings_per_round: int
     epochs: int
-    fresh: bool = False
-    """Not in the paper: step 2 begins with the untrained model, as if step 1 had served to find neighbours alone."""
+    anew: bool = False
+    """Not in the paper: step 2 begins with another model than step 1 ended with."""
 
 
 @dataclass(frozen=True)
@@ -286,11 +286,11 @@ class Peer:
         return [*entering, *self._begin_again()] if neighbours else entering
 
     def _begin_again(self) -> list[Action]:
-        """As at the start, where the plan wants step 2 to begin with a fresh model."""
-        if not (self.plan.search and self.plan.search.fresh):
+        """As at the start, where the plan wants step 2 to begin with another model."""
+        if not (self.plan.search and self.plan.search.anew):
             return []
         self._busy = True
-        return [Update((), None, self.plan.epochs, may_stop=True, fresh=True)]
+        return [Update((), None, self.plan.epochs, may_stop=True, anew=True)]
 
     def _after_first_training(self) -> list[Action]:
         if not self._reachable:

@@ -38,8 +38,8 @@ from pens.metrics import Agreement
 from pens.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 
 FORMAT = 1
-CHECKPOINT_FORMAT = 2
-RULES = 3
+CHECKPOINT_FORMAT = 3
+RULES = 4
 """Raised when the same settings come to mean something else: runs of other rules are not mixed with ours."""
 _STATE = "state as JSON"
 

@@ -330,7 +330,7 @@ def test_a_method_that_tests_otherwise_is_said_to(whole: Path, tmp_path: Path) -
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
     assert "pens+ tests the average of the models it received, oracle and random what a peer trained from it" in text
-    assert "pens+ has neighbours_by = groups and validated = merged, whatever is said below" in text
+    assert "pens+ has neighbours_by = groups, step2_model = best and validated = merged, whatever is said below" in text
     made_study(tmp_path / "merged", SETTINGS.replace({"validated": "merged"}), accuracies)  # type: ignore[arg-type]
     write_report([tmp_path / "merged"], tmp_path / "report.html")
     assert "Not all of that comes from whom it talks to" not in read_page(tmp_path / "report.html").text

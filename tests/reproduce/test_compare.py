@@ -362,7 +362,7 @@ def test_what_is_kept_need_not_be_run(tmp_path: Path) -> None:
 
 def test_kept_files_say_what_auto_meant(tmp_path: Path) -> None:
     found = compare(EXHIBITS["table3"], RunStore(tmp_path / "none"), range(2), {})
-    assert [column.settings["step1_epochs"] for column in found.columns] == [13, 3]
+    assert [column.settings["step1_epochs"] for column in found.columns] == [7, 3]
     assert {column.settings["expected"] for column in found.columns} == {"uniform"}
 
 

@@ -142,8 +142,8 @@ def encode_job(job: Job) -> list[Any]:
             return ["score", _plain(models), m]
         case Judge(strangers, against):
             return ["judge", _plain(strangers), _plain(against)]
-        case Update(models, top_m, epochs, may_stop, fresh):
-            return ["update", _plain(models), top_m, epochs, may_stop, fresh]
+        case Update(models, top_m, epochs, may_stop, anew):
+            return ["update", _plain(models), top_m, epochs, may_stop, anew]
         case Select():
             return ["select"]
 

@@ -14,7 +14,8 @@ _METHODS: dict[Method, str] = {
     "training data, merges the best and counts whose they were; in step 2 it gossips with those it chose often",
     "pens+": "pens with changes that are not the paper's: the counts are parted into two groups, of which the upper "
     "are the neighbours; what a peer validates, keeps and tests is the average of the models it received, before it "
-    "trains it further; and where all peers began with the same model, step 2 begins with it again",
+    "trains it further; and step 2 begins with the model that was best on its validation data in step 1, or, where all "
+    "peers began with the same model, with that one again",
     "random": "gossip with random others",
     "local": "every peer alone",
 }

@@ -107,7 +107,7 @@ def departures(settings: Settings) -> tuple[str, ...]:
         ("validated", settings.stopping.validated, "trained"),
         ("tested", settings.stopping.tested, "best"),
         ("neighbours_by", pens.neighbours_by, "expected"),
-        ("fresh", pens.fresh, False),
+        ("step2_model", pens.step2_model, "last"),
     )
     return tuple(f"{name} = {value} (paper: {paper})" for name, value, paper in fixed if value != paper)
 
