@@ -25,7 +25,7 @@ from pens.presets import preset as find_preset
 from pens.report.paper import PAPER_SEEDS
 from pens.report.tables import print_results, size
 from pens.reproduce.compare import Comparison
-from pens.reproduce.keep import Kept, check_place, load, load_all, together, write
+from pens.reproduce.keep import Kept, check_place, load, load_all, outdated, together, write
 from pens.reproduce.pictures import write_files, write_pictures
 from pens.reproduce.plan import EXHIBITS, exhibits
 from pens.reproduce.run import Reproduction, Request
@@ -177,7 +177,12 @@ def reproduce_command(
                 "--from shows what was kept: leave out --dry-run, --keep, --fill, --methods, --set and --budget"
             )
         for exhibit in chosen:
-            _print_comparison(console, load(kept, exhibit.name))
+            found = load(kept, exhibit.name)
+            _print_comparison(console, found)
+            if old := outdated(found):
+                same = " with the same --set" if found.changed else ""
+                remedy = f"pens reproduce {exhibit.name} --keep {kept} --fill{same} runs it again"
+                console.print("\n".join(["outdated:", *old, remedy]), style="yellow", markup=False, soft_wrap=True)
         return
     if budget is not None and not budget > 0:
         raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")

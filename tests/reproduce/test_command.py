@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pens.cli import main
+from pens.runlog import RULES
 from tests.reproduce.trial import SMALL
 from tests.test_cli import PENS, wait_for
 
@@ -51,7 +52,21 @@ def test_a_table_ends_beside_the_papers_and_is_shown_again(tmp_path: Path, capsy
     assert json.loads((kept / "table1.json").read_text())["changed"]["peers"] == 4
     again = reproduce(capsys, "table1", "figure1b", "--from", kept)
     assert rows(again) == rows(printed)
+    assert "outdated" not in again
     assert rows(reproduce(capsys, *arguments)) == rows(printed)
+    file = kept / "table1.json"
+    data = json.loads(file.read_text())
+    data["settings"]["step1_epochs"] = 9
+    file.write_text(json.dumps(data))
+    lines = reproduce(capsys, "table1", "--from", kept).splitlines()
+    assert lines[-4:] == [
+        "outdated:",
+        "pens (independent init) was run with step1_epochs = 9, today 1",
+        "pens (common init) was run with step1_epochs = 9, today 1",
+        f"pens reproduce table1 --keep {kept} --fill with the same --set runs it again",
+    ]
+    file.write_text(json.dumps({**data, "rules": 0}))
+    assert f"kept by rules 0, today's are {RULES}" in reproduce(capsys, "table1", "--from", kept)
 
 
 def test_only_what_is_not_kept_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

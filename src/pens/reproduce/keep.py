@@ -87,6 +87,23 @@ def load_all(folder: Path, changed: Mapping[str, Any]) -> list[Comparison]:
     return [each for each in found if each.rules == RULES and each.changed == json.loads(json.dumps(dict(changed)))]
 
 
+def outdated(kept: Comparison) -> list[str]:
+    """What would come out otherwise today, and why, a line each."""
+    if kept.rules != RULES:
+        return [f"kept by rules {kept.rules}, today's are {RULES}"]
+    found = []
+    for column, planned in zip(kept.columns, EXHIBITS[kept.name].columns, strict=False):
+        today = flat_values(planned.settings(kept.changed).resolved)
+        for f in (f for f in column.findings if f.values):
+            unlike = [
+                f"{key} = {column.settings.get(key)}, today {today[key]}"
+                for key in sorted(_unlike(f.method, column.settings, today))
+            ]
+            if unlike:
+                found.append(f"{f.method} ({column.label}) was run with {'; '.join(unlike)}")
+    return list(dict.fromkeys(found))
+
+
 def kept_seeds(kept: Sequence[Comparison], settings: Mapping[str, Any], method: Method, quantity: Quantity) -> set[int]:
     """The seeds of which there is a number for these settings, whichever table it is of."""
     return {seed for each in kept for f in _alike(each, settings, method, quantity) for seed in f.seeds}
