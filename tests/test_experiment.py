@@ -355,6 +355,20 @@ def test_a_batch_may_be_larger_than_the_data() -> None:
     same_result(small, large)
 
 
+def test_an_experiment_from_before_a_setting_had_its_name_is_shown(tmp_path: Path) -> None:
+    """Rules 3 had `fresh`, and step 1's epochs did not count validation samples."""
+    tiny_run(out=tmp_path / "run", methods="pens", overrides={"step1_epochs": "auto", "step1_samplings": 2})
+    file = tmp_path / "run" / "experiment.json"
+    record = {**json.loads(file.read_text()), "rules": 3}
+    del record["settings"]["pens"]["step2_model"]
+    for fresh, step2_model in ((True, "first"), (False, "last")):
+        record["settings"]["pens"]["fresh"] = fresh
+        file.write_text(json.dumps(record))
+        settings = ExperimentDir(tmp_path / "run").read().settings
+        assert settings.pens.step2_model == step2_model
+        assert settings.pens.step1_epochs == 1250 // settings.scenario.train_per_peer + 1
+
+
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with pytest.raises(Interrupted):

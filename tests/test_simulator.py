@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Generator
 from dataclasses import replace
 from itertools import combinations
 
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pens import rng
+from pens.calls import Answer, Call, NewModels, Train, train
 from pens.config import Method, Settings
 from pens.data.scenarios import Federation, PeerData, rotated_federation
 from pens.engine.batches import SampleStack
@@ -509,3 +511,31 @@ def test_step_two_begins_with_the_untrained_model_or_with_step_ones_best(
     data = SampleStack([holder.train for holder in holders_], first.device)
     trained = engine.train(first, data, range(len(first)), keys, settings_.training.epochs, rules.recipe)
     assert torch.equal(trained.rows, final_models(simulator))
+
+
+def test_where_the_first_training_of_step_two_fails_it_begins_with_its_model_untrained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings_ = tiny(patience=50, step2_model="first", tested="last", rounds=1, step1_rounds=2)
+    simulator = simulation(settings_, "pens")
+    keys = {rng.key(simulator.learners.rules.seed, "update", peer.me, 4) for peer in simulator.peers}
+
+    def failing(call: Train) -> Generator[Call, Answer, NewModels]:
+        answer = yield from train(call)
+        if keys & set(call.keys):
+            answer.loss[:] = np.nan
+        return answer
+
+    monkeypatch.setattr("pens.learners.train", failing)
+    run(simulator)
+    assert set(simulator.learners.setbacks) == set(range(6))
+    first = first_models(simulator.learners.workshop.engine, settings_, simulator.learners.rules.seed, 6)
+    assert torch.equal(final_models(simulator), first)
+
+
+@pytest.mark.parametrize(("written", "read"), [("last", "best"), ("first", "last")])
+def test_a_state_of_another_beginning_of_step_two_is_refused(written: str, read: str) -> None:
+    simulator = run(simulation(tiny(step2_model=written), "pens"), batches=2)
+    other = simulation(tiny(step2_model=read), "pens")
+    with pytest.raises(ValueError, match="another step2_model"):
+        other.learners.restore(*simulator.learners.state())

@@ -180,9 +180,8 @@ def reproduce_command(
             found = load(kept, exhibit.name)
             _print_comparison(console, found)
             if old := outdated(found):
-                same = " with the same --set" if found.changed else ""
-                remedy = f"pens reproduce {exhibit.name} --keep {kept} --fill{same} runs it again"
-                console.print("\n".join(["outdated:", *old, remedy]), style="yellow", markup=False, soft_wrap=True)
+                console.print("\n".join(["outdated:", *old]), style="yellow", markup=False, soft_wrap=True)
+                console.print(_again(found, kept), style="yellow", markup=False, soft_wrap=True)
         return
     if budget is not None and not budget > 0:
         raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")
@@ -219,6 +218,14 @@ def reproduce_command(
             command = shlex.join(["pens", *sys.argv[1:]])
             raise Interrupted(f"stopped; what is done is kept. Continue with the same command: {command}") from None
     _print_comparisons(console, plan, keep)
+
+
+def _again(kept: Comparison, folder: Path) -> str:
+    """The command that runs what is outdated."""
+    methods = dict.fromkeys(f.method for _, f in kept.findings if f.values)
+    seeds = f" --seeds {len(kept.planned_seeds)}" if len(kept.planned_seeds) != 4 else ""
+    same = " with the same --set" if kept.changed else ""
+    return f"pens reproduce {kept.name} --methods {','.join(methods)}{seeds} --keep {folder} --fill{same} runs it again"
 
 
 def _keep(plan: Reproduction, comparisons: Sequence[Comparison], folder: Path) -> list[Kept]:

@@ -363,6 +363,8 @@ def _locate(name: str) -> tuple[str, str]:
     name = str(name)
     section, dot, key = name.rpartition(".")
     if key not in _SECTION_OF or (dot and _SECTION_OF[key] != section):
+        if key == "fresh":
+            raise SettingsError(f"{name} is now step2_model: first in place of true, last in place of false")
         known = [*_SECTION_OF, *(f"{s}.{k}" for k, s in _SECTION_OF.items())] if dot else list(_SECTION_OF)
         raise SettingsError(
             f"unknown setting {name!r}{suggest(name, known)} (`pens presets digits` shows all settings)"

@@ -293,10 +293,11 @@ class Learners:
     def _undo(
         self, jobs: list[Updating], bad: list[int], rows: list[int], validated: list[int], validation: Evaluation
     ) -> Work:
-        """Where the loss is no finite number, the peer's own model from before stays, and is validated once more."""
+        """Where the loss is no finite number, the model from before stays, and is validated once more."""
         for i in bad:
             self.models.release(rows[i])
-            rows[i] = validated[i] = self.models.retain(self._rows[jobs[i].own])
+            before = self._for_step2[jobs[i].peer].row if jobs[i].anew else self._rows[jobs[i].own]
+            rows[i] = validated[i] = self.models.retain(before)
             self.setbacks[jobs[i].peer] += 1
         again = yield from evaluate(Evaluate("val", [rows[i] for i in bad], self._slots([jobs[i].peer for i in bad])))
         validation.loss[bad], validation.accuracy[bad] = again.loss, again.accuracy
@@ -447,6 +448,10 @@ class Learners:
 
     def restore(self, data: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become what `state` described."""
+        kept = {p for p, _, _ in data["for_step2"]}
+        missing = {p for p, may_stop in self._each(data["may_stop"]).items() if not may_stop} - kept
+        if kept if self.rules.step2_model == "last" else missing:
+            raise ValueError(f"it was written with another step2_model than {self.rules.step2_model}")
         self.let_go()
         rows = self.models.add(tensors["models"].to(self.models.device))
         self._rows, self._uses = {}, Counter()

@@ -75,15 +75,27 @@ class ExperimentRecord:
     def from_json(data: Mapping[str, Any]) -> ExperimentRecord:
         if data["format"] != FORMAT:
             raise RunDirError(f"its format is {data['format']}, not {FORMAT}")
+        rules = data.get("rules", 1)
         return ExperimentRecord(
-            parse_settings(data["settings"]),
+            parse_settings(data["settings"] if rules >= 4 else _in_todays_words(data["settings"])),
             parse_methods(data["methods"]),
             tuple(data["seeds"]),
             tuple(data["own_parts"]),
             data["data_dir"],
-            data.get("rules", 1),
+            rules,
             data.get("real_peers", False),
         )
+
+
+def _in_todays_words(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings from before rules 4: `fresh` has become `step2_model`, and step 1's epochs did not count validation
+    samples (docs/decisions/0024)."""
+    pens = dict(settings["pens"])
+    if "fresh" in pens:
+        pens["step2_model"] = "first" if pens.pop("fresh") else "last"
+    if pens["step1_epochs"] == "auto" and pens["step1_samplings"] > 1:
+        pens["step1_epochs"] = 1250 // settings["scenario"]["train_per_peer"] + 1
+    return {**settings, "pens": pens}
 
 
 class ExperimentDir:

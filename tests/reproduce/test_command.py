@@ -63,7 +63,7 @@ def test_a_table_ends_beside_the_papers_and_is_shown_again(tmp_path: Path, capsy
         "outdated:",
         "pens (independent init) was run with step1_epochs = 9, today 1",
         "pens (common init) was run with step1_epochs = 9, today 1",
-        f"pens reproduce table1 --keep {kept} --fill with the same --set runs it again",
+        f"pens reproduce table1 --methods pens,local --seeds 2 --keep {kept} --fill with the same --set runs it again",
     ]
     file.write_text(json.dumps({**data, "rules": 0}))
     assert f"kept by rules 0, today's are {RULES}" in reproduce(capsys, "table1", "--from", kept)

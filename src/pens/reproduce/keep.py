@@ -92,11 +92,12 @@ def outdated(kept: Comparison) -> list[str]:
     if kept.rules != RULES:
         return [f"kept by rules {kept.rules}, today's are {RULES}"]
     found = []
-    for column, planned in zip(kept.columns, EXHIBITS[kept.name].columns, strict=False):
-        today = flat_values(planned.settings(kept.changed).resolved)
+    planned = {column.label: column for column in EXHIBITS[kept.name].columns}
+    for column in (column for column in kept.columns if column.label in planned):
+        today = flat_values(planned[column.label].settings(kept.changed).resolved)
         for f in (f for f in column.findings if f.values):
             unlike = [
-                f"{key} = {column.settings.get(key)}, today {today[key]}"
+                f"{key} = {column.settings.get(key, _DEFAULTS[key])}, today {today[key]}"
                 for key in sorted(_unlike(f.method, column.settings, today))
             ]
             if unlike:
