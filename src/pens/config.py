@@ -225,7 +225,7 @@ class Settings(Section):
 
     @property
     def step1_epochs(self) -> int:
-        """E during step 1, where the authors' code trains less often and so for longer (docs/decisions/0024)."""
+        """E during step 1, by the authors' rule (docs/decisions/0024)."""
         if self.pens.step1_epochs != "auto":
             return self.pens.step1_epochs
         if self.pens.step1_samplings == 1:
