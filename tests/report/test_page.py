@@ -174,8 +174,12 @@ def test_the_paper_stands_beside_its_own_settings(tmp_path: Path) -> None:
     made_study(tmp_path / "run", settings, accuracies)  # type: ignore[arg-type]
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
-    assert "Our intervals and the paper's overlap for pens; not for random (the intervals do not overlap" in text
+    assert "Our intervals and the paper's overlap for pens; not for random (5.5 points higher)." in text
     assert "Unlike in the paper, random is above pens." in text
+    made_study(tmp_path / "one", settings, {"random": accuracies["random"]})
+    write_report([tmp_path / "one"], tmp_path / "one.html")
+    one = read_page(tmp_path / "one.html").text
+    assert "Our intervals and the paper's do not overlap for random (5.5 points higher)." in one
     assert "57.8 ± 0.4" in text
     assert "rounds = 100 (paper: 333)" in text
     assert "The paper's table 5: precision 99.7 ± 0.1 %" in text

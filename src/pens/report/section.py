@@ -90,9 +90,14 @@ def overlaps(ours: Interval, paper: Interval) -> bool:
     return abs(ours.mean - paper.mean) <= (ours.half_width or 0) + (paper.half_width or 0) + 1e-9
 
 
+def points_apart(ours: Interval, paper: Interval) -> str:
+    """How far our mean is from the paper's."""
+    return f"{100 * abs(ours.mean - paper.mean):.1f} points {'higher' if ours.mean > paper.mean else 'lower'}"
+
+
 def agreement_words(ours: Interval, paper: Interval) -> str:
-    """The same in words."""
-    off = f"{100 * abs(ours.mean - paper.mean):.1f} points {'higher' if ours.mean > paper.mean else 'lower'}"
+    """Whether they overlap, in words."""
+    off = points_apart(ours, paper)
     if ours.half_width is None:
         return f"one seed, {'inside' if overlaps(ours, paper) else f'{off}, outside'} the paper's interval"
     return "the intervals overlap" if overlaps(ours, paper) else f"the intervals do not overlap, {off}"

@@ -9,7 +9,7 @@ from pens.metrics import Interval
 from pens.report.analysis import paper_cells
 from pens.report.charts.accuracy import accuracy_chart
 from pens.report.paper import Cell, departures, less_paper
-from pens.report.section import Section, Table, agreement_words, listed, overlaps
+from pens.report.section import Section, Table, agreement_words, listed, overlaps, points_apart
 from pens.report.study import Study
 from pens.results import Summary, summarise
 
@@ -52,10 +52,12 @@ def _paper_answer(table: Sequence[Summary], cells: dict[Method, Cell]) -> str:
         return ""
     judged = [(row.method, row.accuracy, cells[row.method].value) for row in table if row.method in cells]
     agree = [method for method, ours, paper in judged if overlaps(ours, paper)]
-    differ = [f"{m} ({agreement_words(ours, paper)})" for m, ours, paper in judged if m not in agree]
-    parts = [f"overlap for {listed(agree) if agree else 'none'}"]
-    parts += [f"not for {', '.join(differ)}"] if differ else []
-    return f" Our intervals and the paper's {'; '.join(parts)}.{_order_words(judged) if len(judged) > 1 else ''}"
+    differ = listed([f"{m} ({points_apart(ours, paper)})" for m, ours, paper in judged if m not in agree])
+    if agree:
+        verdict = f"overlap for {listed(agree)}{f'; not for {differ}' if differ else ''}"
+    else:
+        verdict = f"do not overlap for {differ}"
+    return f" Our intervals and the paper's {verdict}.{_order_words(judged) if len(judged) > 1 else ''}"
 
 
 def _order_words(judged: Sequence[tuple[Method, Interval, Interval]]) -> str:
