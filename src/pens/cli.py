@@ -25,11 +25,18 @@ from pens.presets import preset as find_preset
 from pens.report.paper import PAPER_SEEDS
 from pens.report.tables import print_results, size
 from pens.reproduce.compare import Comparison
-from pens.reproduce.keep import Kept, check_place, load, load_all, outdated, together, write
+from pens.reproduce.keep import Kept, check_place, load, load_all, together, write
 from pens.reproduce.pictures import write_files, write_pictures
 from pens.reproduce.plan import EXHIBITS, exhibits
 from pens.reproduce.run import Reproduction, Request
-from pens.reproduce.show import comparison_notes, comparison_table, not_run_lines, plan_tables, plan_words
+from pens.reproduce.show import (
+    comparison_notes,
+    comparison_table,
+    not_run_lines,
+    outdated_lines,
+    plan_tables,
+    plan_words,
+)
 from pens.reproduce.store import RunStore
 from pens.results import ExperimentResult
 from pens.runlog import ExperimentDir
@@ -179,9 +186,8 @@ def reproduce_command(
         for exhibit in chosen:
             found = load(kept, exhibit.name)
             _print_comparison(console, found)
-            if old := outdated(found):
-                console.print("\n".join(["outdated:", *old]), style="yellow", markup=False, soft_wrap=True)
-                console.print(_again(found, kept), style="yellow", markup=False, soft_wrap=True)
+            for line in outdated_lines(found, kept):
+                console.print(line, style="yellow", markup=False, soft_wrap=True)
         return
     if budget is not None and not budget > 0:
         raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")
@@ -218,14 +224,6 @@ def reproduce_command(
             command = shlex.join(["pens", *sys.argv[1:]])
             raise Interrupted(f"stopped; what is done is kept. Continue with the same command: {command}") from None
     _print_comparisons(console, plan, keep)
-
-
-def _again(kept: Comparison, folder: Path) -> str:
-    """The command that runs what is outdated."""
-    methods = dict.fromkeys(f.method for _, f in kept.findings if f.values)
-    seeds = f" --seeds {len(kept.planned_seeds)}" if len(kept.planned_seeds) != 4 else ""
-    same = " with the same --set" if kept.changed else ""
-    return f"pens reproduce {kept.name} --methods {','.join(methods)}{seeds} --keep {folder} --fill{same} runs it again"
 
 
 def _keep(plan: Reproduction, comparisons: Sequence[Comparison], folder: Path) -> list[Kept]:

@@ -254,6 +254,18 @@ def parse_settings(tree: Mapping[str, Any]) -> Settings:
     return Settings().replace(dict(flatten(tree)))
 
 
+def stored_settings(tree: Mapping[str, Any]) -> Settings:
+    """Settings as a record of any version holds them: before there was `step2_model` there was `fresh`, and step 1's
+    epochs did not count validation samples (docs/decisions/0024)."""
+    pens = dict(tree.get("pens", {}))
+    if not pens or "step2_model" in pens:
+        return parse_settings(tree)
+    pens["step2_model"] = "first" if pens.pop("fresh", False) else "last"
+    if pens["step1_epochs"] == "auto" and pens["step1_samplings"] > 1:
+        pens["step1_epochs"] = 1250 // tree["scenario"]["train_per_peer"] + 1
+    return parse_settings({**tree, "pens": pens})
+
+
 def flat_keys(path: Path) -> dict[str, Any]:
     """The keys that a TOML file sets."""
     try:

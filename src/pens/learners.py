@@ -296,8 +296,7 @@ class Learners:
         """Where the loss is no finite number, the model from before stays, and is validated once more."""
         for i in bad:
             self.models.release(rows[i])
-            before = self._for_step2[jobs[i].peer].row if jobs[i].anew else self._rows[jobs[i].own]
-            rows[i] = validated[i] = self.models.retain(before)
+            rows[i] = validated[i] = self.models.retain(self._own_row(jobs[i]))
             self.setbacks[jobs[i].peer] += 1
         again = yield from evaluate(Evaluate("val", [rows[i] for i in bad], self._slots([jobs[i].peer for i in bad])))
         validation.loss[bad], validation.accuracy[bad] = again.loss, again.accuracy
@@ -323,10 +322,12 @@ class Learners:
 
     def _merge_group(self, job: Updating) -> list[int]:
         """Algorithm 1, MERGE_SAVED_MODELS: the received models and, unless configured otherwise, the peer's own."""
-        if job.anew:
-            return [self._for_step2[job.peer].row]
         received = self._received.rows(job.models, self._rows)
-        return [self._rows[job.own], *received] if self.rules.own_in_merge or not received else received
+        return [self._own_row(job), *received] if self.rules.own_in_merge or not received else received
+
+    def _own_row(self, job: Updating) -> int:
+        """The peer's own model before, or the one that it begins step 2 with in its place."""
+        return self._for_step2[job.peer].row if job.anew else self._rows[job.own]
 
     def _finish(self, job: Updating, row: int) -> None:
         """Give the job's model its values."""
@@ -449,8 +450,8 @@ class Learners:
     def restore(self, data: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become what `state` described."""
         kept = {p for p, _, _ in data["for_step2"]}
-        missing = {p for p, may_stop in self._each(data["may_stop"]).items() if not may_stop} - kept
-        if kept if self.rules.step2_model == "last" else missing:
+        waiting = {p for p, may_stop in self._each(data["may_stop"]).items() if not may_stop}
+        if (kept and self.rules.step2_model == "last") or (waiting - kept and self.rules.step2_model != "last"):
             raise ValueError(f"it was written with another step2_model than {self.rules.step2_model}")
         self.let_go()
         rows = self.models.add(tensors["models"].to(self.models.device))

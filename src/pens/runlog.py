@@ -31,7 +31,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pens.config import METHODS, Method, Settings, parse_methods, parse_settings
+from pens.config import METHODS, Method, Settings, parse_methods, stored_settings
 from pens.errors import PensError, RunDirError
 from pens.files import read_json, replace_file, write_json
 from pens.metrics import Agreement
@@ -75,27 +75,15 @@ class ExperimentRecord:
     def from_json(data: Mapping[str, Any]) -> ExperimentRecord:
         if data["format"] != FORMAT:
             raise RunDirError(f"its format is {data['format']}, not {FORMAT}")
-        rules = data.get("rules", 1)
         return ExperimentRecord(
-            parse_settings(data["settings"] if rules >= 4 else _in_todays_words(data["settings"])),
+            stored_settings(data["settings"]),
             parse_methods(data["methods"]),
             tuple(data["seeds"]),
             tuple(data["own_parts"]),
             data["data_dir"],
-            rules,
+            data.get("rules", 1),
             data.get("real_peers", False),
         )
-
-
-def _in_todays_words(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings from before rules 4: `fresh` has become `step2_model`, and step 1's epochs did not count validation
-    samples (docs/decisions/0024)."""
-    pens = dict(settings["pens"])
-    if "fresh" in pens:
-        pens["step2_model"] = "first" if pens.pop("fresh") else "last"
-    if pens["step1_epochs"] == "auto" and pens["step1_samplings"] > 1:
-        pens["step1_epochs"] = 1250 // settings["scenario"]["train_per_peer"] + 1
-    return {**settings, "pens": pens}
 
 
 class ExperimentDir:

@@ -187,6 +187,16 @@ def test_settings_that_differ_are_told(simulated: RunResult, tmp_path: Path) -> 
     assert any("peer-03: its settings differ" in text for text in compose(folders, tmp_path / "run").warnings)
 
 
+def test_records_of_before_a_setting_had_its_name_are_read(simulated: RunResult, tmp_path: Path) -> None:
+    folders = take_apart(simulated, tmp_path / "peers")
+    older = SETTINGS.model_dump(mode="json")
+    older["pens"]["fresh"] = older["pens"].pop("step2_model") == "first"
+    for folder in folders:
+        change(folder / "peer.json", settings=older)
+    compose(folders, tmp_path / "run")
+    assert ExperimentDir(tmp_path / "run").read().settings.pens == SETTINGS.pens
+
+
 def test_own_parts_are_told(simulated: RunResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = take_apart(simulated, tmp_path / "peers")
     change(folders[0] / "peer.json", own_parts=["data"])

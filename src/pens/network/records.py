@@ -32,7 +32,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from pens.config import Method, Settings, parse_methods, parse_settings
+from pens.config import Method, Settings, parse_methods, stored_settings
 from pens.data.samples import Array
 from pens.errors import PensError, RunDirError
 from pens.messages import PeerId
@@ -183,7 +183,7 @@ def _record(
     sizes = card.get("data_sizes") or {"train": 0, "val": 0}
     return PeerRecord(
         name=str(card["name"]),
-        settings=parse_settings(card["settings"]),
+        settings=stored_settings(card["settings"]),
         method=parse_methods([card.get("method", "pens")])[0],
         seed=int(card["seed"]),
         kind=str(card.get("kind") or UNKNOWN_KIND),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich import box
 from rich.table import Table
 
 from pens.config import EngineSettings, Method
+from pens.report.paper import PAPER_SEEDS
 from pens.report.section import count
 from pens.report.tables import duration
 from pens.reproduce.compare import Comparison, Finding
+from pens.reproduce.keep import outdated
 from pens.reproduce.plan import PAPER_ORDER, Column, Exhibit
 from pens.reproduce.run import Reproduction, Work
 
@@ -89,12 +92,20 @@ def not_run_lines(plan: Reproduction) -> list[str]:
     return lines + [f"  {work.exhibit}, {work.label}: {_missing_words(plan, work)}" for work in works]
 
 
+def outdated_lines(kept: Comparison, folder: Path) -> list[str]:
+    """What of a kept file would come out otherwise today, and the command that runs it; nothing where nothing would."""
+    if not (found := outdated(kept)):
+        return []
+    methods = ",".join(dict.fromkeys(f.method for _, f in kept.findings if f.values))
+    seeds = f" --seeds {len(kept.planned_seeds)}" if len(kept.planned_seeds) != PAPER_SEEDS else ""
+    same = " with the same --set" if kept.changed else ""
+    again = f"pens reproduce {kept.name} --methods {methods}{seeds} --keep {folder} --fill{same} runs it again"
+    return ["outdated:", *found, again]
+
+
 def _missing_words(plan: Reproduction, work: Work) -> str:
     """pens, local: seed 0 1 2 3; random: seed 3; begun and saved: pens seed 0"""
-    groups: dict[tuple[int, ...], list[str]] = {}
-    for method in work.methods:
-        groups.setdefault(tuple(seed for m, seed in work.missing if m == method), []).append(method)
-    words = [f"{', '.join(methods)}: seed {' '.join(map(str, seeds))}" for seeds, methods in groups.items()]
+    words = [f"{', '.join(methods)}: seed {' '.join(map(str, seeds))}" for methods, seeds in work.stacks]
     place = plan.store.find(work.settings)
     begun = [f"{m} seed {seed}" for m, seed in work.missing if place and place.run(m, seed).seconds_spent()]
     return "; ".join(words + ([f"begun and saved: {', '.join(begun)}"] if begun else []))
