@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pens
-from pens.config import PENS_PLUS, Method, Settings, parse_assignments
+from pens.config import PLUS, Method, Settings, parse_assignments
 from pens.experiment import resolve_settings
 from pens.metrics import interval
 from pens.report.analysis import paired
@@ -30,11 +30,12 @@ def variants(settings: Settings) -> Mapping[str, tuple[Method, dict[str, Any]]]:
         "pens": ("pens", {}),
         "+ groups": ("pens", {"neighbours_by": "groups"}),
         "+ merged": ("pens", {"validated": "merged"}),
-        "+ both": ("pens", {**PENS_PLUS}),
-        "+ both + first": ("pens", {**PENS_PLUS, "step2_model": "first"}),
-        "+ both + best": ("pens", {**PENS_PLUS, "step2_model": "best"}),
+        "+ both": ("pens", {**PLUS["pens+"]}),
+        "+ both + first": ("pens", {**PLUS["pens+"], "step2_model": "first"}),
+        "+ both + best": ("pens", {**PLUS["pens+"], "step2_model": "best"}),
         "pens+": ("pens+", {}),
-        "oracle + merged": ("oracle", {"validated": "merged"}),
+        "oracle+": ("oracle+", {}),
+        "random+": ("random+", {}),
         "+ short step 1": ("pens", {"step1_rounds": short, "step1_samplings": -(-rounds * samplings // short)}),
         "+ scored on validation": ("pens", {"score_on": "val"}),
     }

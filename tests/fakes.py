@@ -82,10 +82,12 @@ def fake_simulation(settings: Settings, method: Method, seed: int = 0) -> tuple[
     return simulator, engine
 
 
-def fake_simulations(settings: Settings, method: Method, seeds: Sequence[int]) -> tuple[list[Simulator], FakeEngine]:
+def fake_simulations(
+    settings: Settings, method: Method, seeds: Sequence[int], of: type[FakeEngine] = FakeEngine
+) -> tuple[list[Simulator], FakeEngine]:
     """Several that share an engine, and its workshop."""
     federation = fake_federation(settings.scenario.peers)
-    engine = FakeEngine(federation.kinds)
+    engine = of(federation.kinds)
     workshop = new_workshop(engine, federation.peers, CPU, len(seeds))
     simulators = []
     for seed in seeds:

@@ -6,7 +6,7 @@ import pytest
 
 from pens.config import (
     METHODS,
-    PENS_PLUS,
+    PLUS,
     Settings,
     check_methods,
     check_scenario,
@@ -112,11 +112,17 @@ def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> No
         check(peers=4, rotations=[0, 90, 180, 270], n_sampled=3)
 
 
-def test_step_one_epochs_follow_the_authors_rule() -> None:
-    for train, epochs in ((100, 7), (150, 6), (200, 5), (300, 4), (400, 3), (500, 3)):
-        settings = Settings().replace({"train_per_peer": train, "val_per_peer": 100, "step1_samplings": 10})
-        assert settings.step1_epochs == epochs
-    assert settings.replace({"step1_samplings": 1, "epochs": 3}).step1_epochs == 3
+@pytest.mark.parametrize(
+    ("train", "authors", "ours"), [(100, 13, 7), (150, 9, 6), (200, 7, 5), (300, 5, 4), (400, 4, 3), (500, 3, 3)]
+)
+def test_step_one_epochs_by_the_authors_code_and_by_our_choice(train: int, authors: int, ours: int) -> None:
+    """1250 // n + 1: the authors' n counts training samples, ours 100 validation samples, too (docs/decisions/0024)."""
+    settings = Settings().replace({"train_per_peer": train, "val_per_peer": 100, "step1_samplings": 10})
+    assert settings.step1_epochs == ours
+    assert settings.replace({"step1_epochs": "authors"}).step1_epochs == authors
+    assert settings.replace({"step1_epochs": "authors"}).resolved.pens.step1_epochs == authors
+    for rule in ("auto", "authors"):
+        assert settings.replace({"step1_epochs": rule, "step1_samplings": 1, "epochs": 3}).step1_epochs == 3
     assert settings.replace({"step1_epochs": 7}).step1_epochs == 7
 
 
@@ -124,8 +130,10 @@ def test_pens_plus_changes_settings_and_the_papers_methods_do_not() -> None:
     settings = Settings().replace({"m": 3})
     for init, step2_model in (("common", "first"), ("independent", "best")):
         changed = settings.replace({"init": init}).for_method("pens+")
-        assert changed == settings.replace({"init": init, **PENS_PLUS, "step2_model": step2_model})
-    assert all(settings.for_method(method) == settings for method in METHODS if method != "pens+")
+        assert changed == settings.replace({"init": init, **PLUS["pens+"], "step2_model": step2_model})
+    for method in ("random+", "oracle+"):
+        assert settings.for_method(method) == settings.replace({"validated": "merged"})
+    assert all(settings.for_method(method) == settings for method in METHODS if not method.endswith("+"))
 
 
 def test_settings_do_not_change() -> None:

@@ -389,7 +389,7 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("method", "values"), [("pens+", {}), ("random", {"validated": "merged"})])
 def test_the_last_average_cannot_be_tested(method: str, values: dict[str, object]) -> None:
-    with pytest.raises(SettingsError, match="tests the best average: set tested = best"):
+    with pytest.raises(SettingsError, match="tests the best merged model: set tested = best"):
         tiny_run(methods=method, overrides={**values, "tested": "last"})
 
 

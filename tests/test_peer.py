@@ -73,6 +73,22 @@ SEARCH = Search(n_sampled=2, m=1, rounds=2, samplings_per_round=1, epochs=5)
 # --- Algorithm 1 ------------------------------------------------------------------------------------------------------
 
 
+def test_by_the_authors_code_a_peer_exchanges_its_untrained_model_first() -> None:
+    """Where a peer does not train first, its first update merges what it pulled, or, alone, is its first training."""
+    it = peer(plan("pull", train_first=False))
+    assert it.handle(Start()) == []
+    (request,) = it.handle(Wake())
+    assert isinstance(request, Request)
+    answer = pulled(request, version=0)
+    assert it.handle(answer) == [Update(answer.models, None, 3, may_stop=True)]
+    searching = peer(plan("pull", SEARCH, train_first=False))
+    assert searching.handle(Start()) == []
+    assert searching.phase == "searching"
+    alone = Peer(PeerId(0), 1, plan("pull", train_first=False), ())
+    assert alone.handle(Start()) == []
+    assert alone.handle(Wake()) == [Update((), None, 3, may_stop=True)]
+
+
 def test_a_peer_first_trains_then_waits_a_random_time() -> None:
     it = peer(plan())
     assert it.handle(Start()) == [Update((), None, 3, may_stop=False)]

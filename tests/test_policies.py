@@ -42,7 +42,8 @@ def test_the_top_m_are_the_lowest_losses(values: list[float], m: int) -> None:
 
 
 def test_ties_and_bad_losses_have_an_order() -> None:
-    assert select_top_m(peers(5, 3, 4), [1.0, 1.0, 1.0], 2) == [1, 2]
+    assert select_top_m(peers(5, 3, 4), [1.0, 1.0, 1.0], 2) == [0, 1]  # as they were received
+    assert select_top_m(peers(5, 3, 4), [1.0, 0.5, 1.0], 2) == [1, 0]
     assert select_top_m(peers(1, 2, 3), [math.nan, math.inf, 2.0], 1) == [2]
 
 
@@ -52,6 +53,38 @@ def tally(selected: dict[int, int], sampled: dict[int, int], samplings: int) -> 
         Counter({PeerId(p): c for p, c in sampled.items()}),
         samplings,
     )
+
+
+@pytest.mark.parametrize(
+    ("offset", "neighbours"),
+    [
+        (0.0, (5, 6)),  # 4.04 expected: five selections make a neighbour
+        (-1.0, (4, 5, 6)),  # the authors' code, count > m·T / (k − 1) − 1: four do
+        (1.0, (6,)),
+    ],
+)
+def test_the_expected_count_of_the_papers_setting_and_its_offset(offset: float, neighbours: tuple[int, ...]) -> None:
+    """m = 2, T = 200 samplings, k = 100 peers: 2 · 200 / 99 = 4.04. Each peer has as many selections as its number."""
+    rule = SelectionRule(m=2, n_sampled=10, num_others=99, expected="uniform", offset=offset)
+    counts = {number: number for number in range(1, 7)}
+    assert choose_neighbours(tally(counts, dict.fromkeys(counts, 20), 200), rule).neighbours == neighbours
+
+
+def test_the_offset_counts_for_received_models_too() -> None:
+    """20 comparisons with m / n_sampled = 2 / 10: 4 expected. Five are more and four are not; with −1 four are, too."""
+    counts, compared = {3: 3, 4: 4, 5: 5}, dict.fromkeys((3, 4, 5), 20)
+    for offset, neighbours in ((0.0, (5,)), (-1.0, (4, 5))):
+        rule = SelectionRule(m=2, n_sampled=10, num_others=99, expected="received", offset=offset)
+        assert choose_neighbours(tally(counts, compared, 200), rule).neighbours == neighbours
+
+
+def test_a_peer_that_finds_nobody_takes_the_most_selected_or_trains_alone() -> None:
+    """Three others, two samplings of m = 1: 2/3 expected, and with an offset of 2 nobody has that many."""
+    counts = tally({1: 1, 2: 2}, {1: 2, 2: 2, 3: 2}, 2)
+    most = choose_neighbours(counts, SelectionRule(1, 2, 3, "uniform", offset=2.0))
+    assert (most.neighbours, most.fallback) == ((2,), True)
+    alone = choose_neighbours(counts, SelectionRule(1, 2, 3, "uniform", offset=2.0, nobody_found="alone"))
+    assert (alone.neighbours, alone.fallback) == ((), True)
 
 
 def test_neighbours_are_selected_strictly_more_often_than_uniform_sampling_would() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,21 +17,23 @@ from hypothesis import strategies as st
 
 from pens import rng
 from pens.calls import Answer, Call, NewModels, Train, train
-from pens.config import Method, Settings
+from pens.config import METHODS, TOLD_CLUSTERS, Method, Settings
 from pens.data.scenarios import Federation, PeerData, rotated_federation
 from pens.engine.batches import SampleStack
 from pens.engine.rounding import round_rows
+from pens.engine.stack import ModelStack
+from pens.engine.training import Evaluation
 from pens.experiment import first_models
 from pens.jobs import Updating
 from pens.learners import Learners
 from pens.messages import ModelRef, PeerId, Pulled, Request, Score, Update
 from pens.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset
-from tests.fakes import fake_simulation, fake_simulations
+from tests.fakes import FakeEngine, fake_simulation, fake_simulations
 from tests.simulations import Log, decisions, final_models, run, simulation, simulations
 
-GOSSIP: tuple[Method, ...] = ("pens", "pens+", "random", "oracle")
-ALL: tuple[Method, ...] = ("pens", "pens+", "random", "oracle", "local", "central")
+GOSSIP: tuple[Method, ...] = ("pens", "pens+", "random", "random+", "oracle", "oracle+")
+ALL: tuple[Method, ...] = METHODS
 
 scenarios = st.fixed_dictionaries(
     {
@@ -52,6 +55,11 @@ scenarios = st.fixed_dictionaries(
         "validated": st.sampled_from(["trained", "merged"]),
         "tested": st.sampled_from(["best", "last"]),
         "admit": st.booleans(),
+        "pull_from": st.sampled_from(["snapshot", "latest"]),
+        "train_first": st.booleans(),
+        "score_by": st.sampled_from(["loss", "accuracy"]),
+        "expected_offset": st.sampled_from([0.0, -1.0, 2.0]),
+        "nobody_found": st.sampled_from(["most-selected", "alone"]),
         "step2_model": st.sampled_from(["last", "first", "best"]),
         "admission_trials": st.integers(1, 2),
         "wire": st.sampled_from(["fp32", "fp32", "fp16", "int8"]),
@@ -62,6 +70,41 @@ methods = st.sampled_from(GOSSIP)
 
 def tiny(**values: object) -> Settings:
     return Settings().replace({**TINY, **values})
+
+
+# --- rounds: from a snapshot, or in turn ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pull_from", ["snapshot", "latest"])
+def test_a_round_pulls_the_models_of_its_beginning_or_those_of_peers_whose_turn_was_before(pull_from: str) -> None:
+    """Four peers that pull from all others. After the first training all models have version 1. In the first round peer
+    p pulls version 1 of all; or, in turn, version 2 of the p peers before it."""
+    log = Log()
+    settings_ = tiny(peers=4, n_peers=3, rounds=2, patience=50, pull_from=pull_from)
+    simulator, _ = fake_simulation(settings_, "random")
+    simulator._trace = log
+    run(simulator)
+    pulls = {peer: event for time, peer, event, _ in log.entries if isinstance(event, Pulled) and 1 <= time < 2}
+    for me in range(4):
+        newer = sorted(ref.owner for ref in pulls[PeerId(me)].models if ref.version == 2)
+        assert newer == (list(range(me)) if pull_from == "latest" else [])
+
+
+@pytest.mark.parametrize(("score_by", "best"), [("loss", 0), ("accuracy", 1)])
+def test_step_one_takes_the_lowest_losses_or_the_highest_accuracies(score_by: str, best: int) -> None:
+    """Models of cluster 0 have loss 0 and accuracy 0 for everybody, those of cluster 1 have loss 1 and accuracy 1. Four
+    others are compared at a time, of eight peers, so that each cluster has at least the one that is wanted."""
+
+    class Told(FakeEngine):
+        def evaluate(self, models: ModelStack, rows: Sequence[int], *rest: Any) -> Evaluation:
+            kind = models.read(rows)[:, 0].double().numpy()
+            return Evaluation(kind.copy(), kind.copy())
+
+    settings_ = tiny(peers=8, n_sampled=4, m=1, step1_rounds=3, step1_samplings=2, rounds=1, score_by=score_by)
+    (simulator,), _ = fake_simulations(settings_, "pens", [0], Told)
+    run(simulator)
+    chosen = {sender for tally in simulator.learners.tallies.values() for sender in tally.selected}
+    assert {int(sender) // 4 for sender in chosen} == {best}
 
 
 # --- law 2 ------------------------------------------------------------------------------------------------------------
@@ -281,13 +324,13 @@ def test_local_training_depends_on_own_data_alone() -> None:
 
 
 def test_no_one_but_the_oracle_is_told_the_kinds() -> None:
-    """Relabel the kinds: no method but oracle may change."""
+    """Relabel the clusters: nothing may change for methods that are not told them."""
     settings_ = tiny()
     federation = rotated_federation(tiny_dataset(), settings_.scenario, 0)
     relabelled = replace(federation, kinds=(0, 1, 0, 1, 0, 1))
     for method in ALL:
         one, two = (final_models(run(simulation(settings_, method, federation=f))) for f in (federation, relabelled))
-        assert torch.equal(one, two) == (method != "oracle")
+        assert torch.equal(one, two) == (method not in TOLD_CLUSTERS)
 
 
 # --- schedules and bookkeeping ---------------------------------------------------------------------------------------

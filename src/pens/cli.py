@@ -27,7 +27,7 @@ from pens.report.tables import print_results, size
 from pens.reproduce.compare import Comparison
 from pens.reproduce.keep import Kept, check_place, load, load_all, together, write
 from pens.reproduce.pictures import write_files, write_pictures
-from pens.reproduce.plan import EXHIBITS, exhibits
+from pens.reproduce.plan import EXHIBITS, exhibits, methods_of, rules_of
 from pens.reproduce.run import Reproduction, Request
 from pens.reproduce.show import (
     comparison_notes,
@@ -154,6 +154,10 @@ def reproduce_command(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"{', '.join(sorted(EXHIBITS))}, or all.")],
     seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, …; the paper has 4.")] = PAPER_SEEDS,
     methods: Annotated[str | None, typer.Option(help="Comma-separated; default: all that the paper reports.")] = None,
+    as_: Annotated[
+        str,
+        typer.Option("--as", help="ours: calibrated to the paper's numbers; authors: their published code's rules."),
+    ] = "ours",
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change settings, for trials, e.g. --set dataset=digits."),
@@ -193,13 +197,13 @@ def reproduce_command(
         raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")
     if fill and not keep:
         raise SettingsError("--fill runs what the files in --keep do not have yet: name their folder with --keep DIR")
-    changed = parse_assignments(assignments or [])
+    changed = {**rules_of(as_), **parse_assignments(assignments or [])}
     if keep:
         check_place(keep, [exhibit.name for exhibit in chosen], changed)
     request = Request(
         chosen,
         experiment.parse_seeds(seeds),
-        None if methods is None else parse_methods(methods),
+        methods_of(as_) if methods is None else parse_methods(methods),
         changed,
         device,
         data_dir,

@@ -20,14 +20,21 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from pens.errors import SettingsError
 
-Method = Literal["pens", "pens+", "random", "local", "oracle", "central"]
+Method = Literal["pens", "pens+", "random", "random+", "local", "oracle", "oracle+", "central"]
 METHODS: tuple[Method, ...] = get_args(Method)
 SELECTING: tuple[Method, ...] = ("pens", "pens+")
 """Those whose peers select their neighbours."""
 UNCONNECTED: tuple[Method, ...] = ("local", "central")
 """Those that merge nothing."""
-PENS_PLUS: Mapping[str, Any] = {"neighbours_by": "groups", "validated": "merged"}
-"""What `pens+` changes of `pens`, beside `step2_model` (docs/decisions/0019)."""
+TOLD_CLUSTERS: tuple[Method, ...] = ("oracle", "oracle+")
+"""Those that are told the true clusters: upper bounds, which no real peer can reach."""
+PLUS: Mapping[Method, Mapping[str, Any]] = {
+    "pens+": {"neighbours_by": "groups", "validated": "merged"},
+    "random+": {"validated": "merged"},
+    "oracle+": {"validated": "merged"},
+}
+"""What a method with a plus changes of the one without: it validates and tests the merged model. `pens+` also selects
+neighbours otherwise and begins step 2 with another model (docs/decisions/0019)."""
 Step2Model = Literal["last", "first", "best"]
 WireForm = Literal["fp32", "fp16", "int8"]
 
@@ -88,6 +95,8 @@ class TrainingSettings(Section):
     weight_decay: NotNegative = 0.0
     batch_size: Count = 8
     epochs: Count = 3
+    train_first: bool = True
+    """Whether a peer trains before its first exchange (paper). The authors' code merges untrained models."""
 
 
 class GossipSettings(Section):
@@ -96,6 +105,9 @@ class GossipSettings(Section):
     schedule: Literal["rounds", "async"] = "rounds"
     rounds: Count = 333
     """T: at most so many updates per peer (paper: 333)."""
+    pull_from: Literal["snapshot", "latest"] = "snapshot"
+    """rounds only. snapshot: all peers pull the models that there are when the round begins. latest: peers take turns,
+    so that later ones pull the new models of earlier ones, as in the authors' code; much slower on a GPU."""
     n_peers: Count = 20
     """Models that a peer waits for before it merges (paper: 20)."""
     own_in_merge: bool = True
@@ -118,11 +130,19 @@ class PensSettings(Section):
     """Models are compared on so many random samples of the receiver, drawn anew each time; None: on all."""
     score_on: Literal["train", "val"] = "train"
     """Which of the receiver's samples: its training data (paper), or those that its own model was not fitted to."""
-    step1_epochs: Count | Literal["auto"] = "auto"
-    """auto: 1250 // n + 1 where a round has several samplings (the authors' rule; n counts a peer's training and
-    validation samples: docs/decisions/0024), else `epochs`."""
+    score_by: Literal["loss", "accuracy"] = "loss"
+    """How models are compared: by the lowest loss (paper), or by the highest accuracy (the authors' code)."""
+    step1_epochs: Count | Literal["auto", "authors"] = "auto"
+    """authors: 1250 // n + 1 epochs, where n is a peer's number of training samples, as in the authors' code. auto: our
+    choice, which adds its validation samples to n (docs/decisions/0024). With one sampling per round: `epochs`."""
     expected: Literal["auto", "uniform", "received"] = "auto"
     """What "more than expected" compares with. auto: uniform in rounds, received in async."""
+    expected_offset: Annotated[float, Field(ge=-100, le=100)] = 0.0
+    """Added to the expected count before a peer's own is compared with it. The authors' code has -1: a peer that is
+    selected once less than our rule asks for becomes a neighbour, too."""
+    nobody_found: Literal["most-selected", "alone"] = "most-selected"
+    """What a peer does that finds no neighbour. most-selected: it takes the m selected most often; alone: it trains
+    without others, as in the authors' code."""
     neighbours_by: Literal["expected", "groups"] = "expected"
     """expected: who was selected more often than expected (paper). groups: the counts tell two groups of peers apart,
     those whose models are selected often and those whose are not, and the first are the neighbours."""
@@ -219,18 +239,20 @@ class Settings(Section):
 
     def for_method(self, method: Method) -> Settings:
         """What a method makes of them."""
-        if method != "pens+":
+        if method not in PLUS:
             return self
-        return self.replace({**PENS_PLUS, "step2_model": "first" if self.model.init == "common" else "best"})
+        begin = {"step2_model": "first" if self.model.init == "common" else "best"} if method == "pens+" else {}
+        return self.replace({**PLUS[method], **begin})
 
     @property
     def step1_epochs(self) -> int:
-        """E during step 1, by the authors' rule (docs/decisions/0024)."""
-        if self.pens.step1_epochs != "auto":
-            return self.pens.step1_epochs
+        """E during step 1 (docs/decisions/0024)."""
+        rule, scenario = self.pens.step1_epochs, self.scenario
+        if rule not in ("auto", "authors"):
+            return int(rule)
         if self.pens.step1_samplings == 1:
             return self.training.epochs
-        return 1250 // (self.scenario.train_per_peer + self.scenario.val_per_peer) + 1
+        return 1250 // (scenario.train_per_peer + (scenario.val_per_peer if rule == "auto" else 0)) + 1
 
     @property
     def resolved(self) -> Settings:
@@ -327,14 +349,14 @@ def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int,
         stopping = settings.for_method(method).stopping
         if stopping.validated == "merged" and stopping.tested == "last":
             raise SettingsError(
-                f"tested = last, but {'pens+' if method == 'pens+' else 'validated = merged'} tests the best average: "
+                f"tested = last, but {method if method in PLUS else 'validated = merged'} tests the best merged model: "
                 "set tested = best"
             )
-        if method == "random" and settings.gossip.n_peers > others:
+        if method in ("random", "random+") and settings.gossip.n_peers > others:
             raise SettingsError(f"n_peers = {settings.gossip.n_peers}, {can_hear}")
-        if method == "oracle" and smallest_kind < 2:
+        if method in TOLD_CLUSTERS and smallest_kind < 2:
             raise SettingsError(
-                f"oracle with {num_peers} peers leaves some without another of their kind: add peers or omit oracle"
+                f"{method} with {num_peers} peers leaves some alone in their cluster: add peers or omit {method}"
             )
         if method in SELECTING and others < 2:
             raise SettingsError(

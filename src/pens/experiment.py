@@ -25,6 +25,7 @@ from pens import rng
 from pens.calls import Workshop
 from pens.config import (
     SELECTING,
+    TOLD_CLUSTERS,
     UNCONNECTED,
     Method,
     Settings,
@@ -432,6 +433,7 @@ def learning_rules(settings: Settings, method: Method, seed: int) -> LearningRul
         own_in_merge=settings.gossip.own_in_merge,
         seed=seed,
         score_on=settings.pens.score_on,
+        score_by=settings.pens.score_by,
         score_samples=settings.pens.score_samples,
         max_batch=settings.engine.max_batch,
         wire=settings.gossip.wire,
@@ -459,6 +461,7 @@ def build_plan(settings: Settings, method: Method) -> Plan:
         jitter=settings.timing.jitter,
         give_up=settings.timing.give_up,
         admit=method in SELECTING and pens.admit,
+        train_first=settings.training.train_first,
     )
 
 
@@ -480,7 +483,7 @@ def _reachable(
 ) -> Sequence[PeerId]:
     if method in UNCONNECTED:
         return ()
-    if method == "oracle":
+    if method in TOLD_CLUSTERS:
         return Others(members[federation.kinds[me]], me)
     return Others(range(len(federation.peers)), me)
 
@@ -501,13 +504,22 @@ def _stopping(settings: Settings, method: Method) -> StoppingSettings:
 def _schedule(settings: Settings, plan: Plan) -> Schedule:
     timing = settings.timing
     links = Links(timing.latency, timing.training_time, plan.epochs)
-    return Schedule(metronome=settings.gossip.schedule == "rounds", links=links)
+    metronome = settings.gossip.schedule == "rounds"
+    return Schedule(metronome, links, in_turn=metronome and settings.gossip.pull_from == "latest")
 
 
 def selection_rule(settings: Settings, num_peers: int) -> SelectionRule:
     """What makes a neighbour at the end of step 1."""
     pens = settings.pens
-    return SelectionRule(pens.m, pens.n_sampled, num_peers - 1, settings.expected, pens.neighbours_by)
+    return SelectionRule(
+        pens.m,
+        pens.n_sampled,
+        num_peers - 1,
+        settings.expected,
+        pens.neighbours_by,
+        pens.expected_offset,
+        pens.nobody_found,
+    )
 
 
 def _per_kind(settings: Settings) -> int:

@@ -55,6 +55,8 @@ class LearningRules:
     own_in_merge: bool
     seed: int
     score_on: Literal["train", "val"] = "train"
+    score_by: Literal["loss", "accuracy"] = "loss"
+    """How the models of step 1 are compared. Strangers are always judged by their loss."""
     score_samples: int | None = None
     """Models are compared on so many of the receiver's training samples; None: all."""
     max_batch: int = 0
@@ -226,7 +228,8 @@ class Learners:
         size = self.rules.score_samples
         subset = None if size is None else Subset(size, [draw for _, _, draw in pairs])
         found = yield from evaluate(Evaluate(on, rows, slots, subset))
-        losses = dict(zip(pairs, found.loss.tolist(), strict=True))
+        scores = -found.accuracy if self.rules.score_by == "accuracy" and not jobs[0].judging else found.loss
+        losses = dict(zip(pairs, scores.tolist(), strict=True))
         for job, draw in drawn:
             found_here = [losses[ref, job.peer, draw] for ref in job.models]
             chosen = self._judged(job, job.judging, found_here) if job.judging else self._top_m(job, found_here)

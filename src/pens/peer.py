@@ -94,6 +94,8 @@ class Plan:
     """How much longer than the usual number of waits a peer holds out for models that do not come."""
     admit: bool = False
     """Whether strangers may become neighbours in step 2."""
+    train_first: bool = True
+    """Whether a peer trains before its first exchange."""
 
 
 class Peer:
@@ -120,7 +122,7 @@ class Peer:
         """What the peer wants done, now that this has happened to it."""
         match event:
             case Start():
-                return self._update((), top_m=None)
+                return self._update((), top_m=None) if self.plan.train_first else self._after_first_training()
             case Wake():
                 return self._main()
             case Received(model, answer):

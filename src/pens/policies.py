@@ -28,11 +28,12 @@ _TRIALS_KEPT = 64
 def select_top_m(senders: Sequence[PeerId], losses: Sequence[float], m: int) -> list[int]:
     """Algorithm 2, SELECT_TOP_M: positions of the m models with the lowest loss on the receiver's training data.
 
-    A loss that is not a number is the worst of all; ties go to the lower peer number.
+    A loss that is not a number is the worst of all. Of equal ones the model that was received first goes first: the
+    order of receipt is random, that of peer numbers is not.
     """
 
-    def rank(i: int) -> tuple[float, int]:
-        return (math.inf if math.isnan(losses[i]) else losses[i], senders[i])
+    def rank(i: int) -> float:
+        return math.inf if math.isnan(losses[i]) else losses[i]
 
     return sorted(range(len(senders)), key=rank)[:m]
 
@@ -94,6 +95,10 @@ class SelectionRule:
     expected: Literal["uniform", "received"]
     by: Literal["expected", "groups"] = "expected"
     """Whether "more than expected" decides, or the upper of two groups."""
+    offset: float = 0.0
+    """Added to the expected count."""
+    nobody_found: Literal["most-selected", "alone"] = "most-selected"
+    """What becomes of a peer that finds nobody."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +113,14 @@ class Selection:
 def choose_neighbours(tally: Tally, rule: SelectionRule) -> Selection:
     """Algorithm 2, SELECTNEIGHBORS: those selected more often than expected; or by another rule, where there is one.
 
-    Whoever finds nobody takes the m selected most often, rather than train alone.
+    Whoever finds nobody takes the m selected most often, or trains alone.
     """
-    found = _upper_group(tally) if rule.by == "groups" else [p for p in tally.selected if _is_found(tally, p, rule)]
+    heard = tally.sampled | tally.selected
+    found = _upper_group(tally) if rule.by == "groups" else [p for p in heard if _is_found(tally, p, rule)]
     if found:
         return Selection(tuple(sorted(found)), fallback=False)
+    if rule.nobody_found == "alone":
+        return Selection((), fallback=True)
     by_count = sorted(tally.selected.items(), key=lambda item: (-item[1], item[0]))
     return Selection(tuple(sorted(p for p, _ in by_count[: rule.m])), fallback=True)
 
@@ -122,7 +130,7 @@ def _is_found(tally: Tally, peer: PeerId, rule: SelectionRule) -> bool:
     selected, compared = tally.selected[peer], tally.sampled[peer]
     if rule.expected == "uniform" or (not tally.apart and tally.size in (0, rule.n_sampled)):
         return bool(more_than_expected(selected, compared, tally.samplings, rule))
-    return selected > tally.expected(peer, rule.m) + 1e-9
+    return selected > tally.expected(peer, rule.m) + rule.offset + 1e-9
 
 
 def _upper_group(tally: Tally) -> list[PeerId]:
@@ -211,8 +219,8 @@ def more_than_expected(selected: Any, compared: Any, samplings: Any, rule: Selec
               are heard more often than others.
     """
     if rule.expected == "uniform":
-        return selected * rule.num_others > rule.m * samplings
-    return selected * rule.n_sampled > rule.m * compared
+        return (selected - rule.offset) * rule.num_others > rule.m * samplings
+    return (selected - rule.offset) * rule.n_sampled > rule.m * compared
 
 
 @dataclass

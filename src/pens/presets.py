@@ -93,6 +93,22 @@ PRESETS: dict[str, Preset] = {
     )
 }
 
+AUTHORS_CODE: dict[str, Any] = {
+    "half_turn": "flip",
+    "test": "full",
+    "weight_decay": 0.0,
+    "train_first": False,
+    "step1_rounds": 20,
+    "step1_samplings": 10,
+    "step1_epochs": "authors",
+    "score_by": "accuracy",
+    "expected_offset": -1.0,
+    "nobody_found": "alone",
+    "patience": 51,  # they stop when the best round lies more than 50 rounds back
+}
+"""What the authors' published code does otherwise than the paper's presets of ours: `pens reproduce --as authors`. Only
+rules that a real peer could follow (docs/decisions/0025)."""
+
 
 def preset(name: str) -> Preset:
     """A preset by name."""

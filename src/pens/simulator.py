@@ -4,7 +4,8 @@ Theory of operation. There is one event loop for both schedules.
 
 `async`: peers wake themselves (WAIT(Δ)), messages take the links' latency, updates the links' training time.
 `rounds`: a metronome wakes every active peer at times 1, 2, 3, …; requests are answered at once, from the models as
-they are at that moment; updates complete half a unit later. All peers of a round thus pull from one snapshot.
+they are at that moment; updates complete half a unit later. All peers of a round thus pull from one snapshot. Where
+they take turns instead, each one wakes when the update of the one before it is complete.
 
 Events run ahead of the numbers: updates are only recorded. In `rounds` they run to the end of the round; in `async`
 until a few updates per peer are recorded, since the more are known, the more of them can be computed together. Then
@@ -68,6 +69,8 @@ class Schedule:
     links: Links
     updates_ahead: int = 2
     """`async`: how many updates per peer are recorded before some are computed."""
+    in_turn: bool = False
+    """`rounds`: one peer after the other, in the order of their numbers."""
 
 
 def advance_together(simulators: Sequence[Simulator]) -> None:
@@ -134,7 +137,7 @@ class Simulator:
 
     def advance(self) -> Work:
         """Let events run ahead, and compute one batch of updates."""
-        if self._schedule.metronome and not self.learners.jobs.num_updates:
+        if self._schedule.metronome and not self.learners.jobs.num_updates and self._selecting is None:
             self._begin_round()
         self._num_going = sum(self._is_going(peer.me) for peer in self.peers)
         end = self._rounds if self._schedule.metronome else math.nextafter(self._end(), math.inf)
@@ -150,9 +153,10 @@ class Simulator:
 
     def _begin_round(self) -> None:
         if self._rounds:
-            for peer in self.peers:
+            turn = 0.5 / len(self.peers) if self._schedule.in_turn else 0.0
+            for place, peer in enumerate(self.peers):
                 if self._done_time(peer) > self.now:
-                    self._queue.put(0.0, peer.me, Wake())
+                    self._queue.put(place * turn, peer.me, Wake())
         self._rounds += 1
 
     def _run_ahead(self, end: float) -> None:
@@ -249,7 +253,9 @@ class Simulator:
         return self.learners.retain(self.current[sender])
 
     def _training_delay(self, epochs: int) -> float:
-        return 0.5 if self._schedule.metronome else self._schedule.links.training_delay(epochs)
+        if not self._schedule.metronome:
+            return self._schedule.links.training_delay(epochs)
+        return 0.25 / len(self.peers) if self._schedule.in_turn else 0.5
 
     def _exchange_model(self, me: PeerId) -> None:
         coming = self._coming[me]

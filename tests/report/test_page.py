@@ -111,7 +111,7 @@ def test_the_page_stands_alone_and_answers_every_question(whole: Path) -> None:
         assert page.text.count(question) == 2  # in the list of sections, and above its own
     assert f"pens {pens.__version__}" in page.text
     assert "6 peers (3 of 0°, 3 of 180°)" in page.text
-    assert page.tags.count("svg") == 15
+    assert page.tags.count("svg") == 17
 
 
 def test_every_picture_is_a_file_with_its_numbers(whole: Path) -> None:
@@ -121,7 +121,16 @@ def test_every_picture_is_a_file_with_its_numbers(whole: Path) -> None:
     names = {p.stem.removeprefix("run-") for p in pictures}
     assert names == {
         *("accuracy", "curves-rounds", "curves-bytes", "curves-forwards", "peers", "gains", "bytes"),
-        *("work", "differences", "merges-pens", "merges-pens+", "merges-random", "merges-oracle"),
+        *(
+            "work",
+            "differences",
+            "merges-pens",
+            "merges-pens+",
+            "merges-random",
+            "merges-random+",
+            "merges-oracle",
+            "merges-oracle+",
+        ),
         *("neighbours-pens", "neighbours-pens+"),
     }
     for path in pictures:
@@ -286,7 +295,7 @@ def test_the_command_line_writes_a_report(whole: Path, tmp_path: Path, capsys: p
     with pytest.raises(SystemExit) as exit_:
         main(["report", str(whole / "run"), "--out", str(tmp_path / "deep" / "er.html")])
     assert exit_.value.code == 0
-    assert "er.html; 30 pictures and tables in" in capsys.readouterr().out
+    assert "er.html; 34 pictures and tables in" in capsys.readouterr().out
     read_page(tmp_path / "deep" / "er.html")
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pens.config import METHODS
+from pens.config import METHODS, PLUS
 from pens.errors import SettingsError
 from pens.report.paper import departures, paper_accuracy, paper_agreement
-from pens.reproduce.plan import EXHIBITS, PAPER_ORDER, exhibits
+from pens.reproduce.plan import EXHIBITS, PAPER_ORDER, exhibits, methods_of, rules_of
 
 HALF, QUARTER = (0, 180), (0, 90, 180, 270)
 SCENES: dict[str, list[tuple[str, str, tuple[int, ...], int, int, str]]] = {
@@ -56,12 +56,29 @@ def test_table_4_varies_n_sampled_and_m_with_150_samples() -> None:
     assert pairs[0] == (20, 6)
 
 
+def test_the_authors_rules_are_those_of_their_published_code() -> None:
+    """Read in their code, and written down by hand: what it does otherwise than the presets."""
+    settings = EXHIBITS["table1"].columns[0].settings(rules_of("authors"))
+    scenario, training, pens, stopping = settings.scenario, settings.training, settings.pens, settings.stopping
+    assert (scenario.half_turn, scenario.test) == ("flip", "full")  # RandomVerticalFlip(p=1); the whole test set
+    assert (training.optimizer, training.lr, training.weight_decay, training.batch_size) == ("adam", 1e-3, 0.0, 8)
+    assert (training.epochs, training.train_first) == (3, False)  # untrained models are merged
+    assert (pens.step1_rounds, pens.step1_samplings, settings.step1_epochs) == (20, 10, 4)  # 1250 // 400 + 1
+    assert (pens.score_by, pens.expected_offset, pens.nobody_found) == ("accuracy", -1.0, "alone")
+    assert (stopping.stop_on, stopping.window, stopping.patience) == ("accuracy", 5, 51)  # more than 50 rounds back
+    assert (settings.gossip.rounds, settings.gossip.n_peers, pens.step2_model) == (333, 20, "last")
+    assert "central" not in (methods_of("authors") or ())
+    assert rules_of("ours") == {}
+    with pytest.raises(SettingsError, match="--as paper: choose from ours, authors"):
+        rules_of("paper")
+
+
 def test_methods_are_those_the_paper_reports() -> None:
     for name in ("table1", "table2", "table3", "figure1a", "figure1b"):
         assert EXHIBITS[name].methods == PAPER_ORDER
     assert EXHIBITS["table5"].methods == ("pens",)
     assert EXHIBITS["figure2"].methods == ("oracle", "pens", "random")
-    assert sorted((*PAPER_ORDER, "pens+")) == sorted(METHODS)
+    assert sorted((*PAPER_ORDER, *PLUS)) == sorted(METHODS)
 
 
 @pytest.mark.parametrize("name", ["table1", "table2", "table3", "table4"])

@@ -34,7 +34,7 @@ from pens.network.peer_config import read_peer_config
 from pens.peer import waits_for
 from pens.presets import PRESETS
 
-NETWORKED: tuple[Method, ...] = ("pens", "pens+", "random")
+NETWORKED: tuple[Method, ...] = ("pens", "pens+", "random", "random+")
 USUAL_MINUTES = 3.0
 PORTS = range(20_000, 32_000)
 _COMPARED = 0.7  # of the others, at most, before a sampling is complete

@@ -52,7 +52,7 @@ class PeerSection(Section):
     bootstrap: tuple[str, ...] = ()
     certificates: Path = Path("certs")
     state: Path = Path("state")
-    method: Literal["pens", "pens+", "random"] = "pens"
+    method: Literal["pens", "pens+", "random", "random+"] = "pens"
     seed: Annotated[int, Field(ge=0)] = 0
     """The same for all peers of a federation; each draws from streams of its own name."""
     model: str | None = None

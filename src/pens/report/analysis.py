@@ -19,7 +19,7 @@ FORWARDS_PER_TRAINING_PASS = 3
 """A backward pass costs about two forward passes, so that a sample trained on counts as three samples looked at."""
 FEWEST_FOR_WILCOXON = 6
 """With n seeds the signed-rank test cannot give less than 2 / 2ⁿ: below six seeds never less than 0.05."""
-REAL_METHODS: tuple[Method, ...] = ("pens", "pens+", "random", "local")
+REAL_METHODS: tuple[Method, ...] = ("pens", "pens+", "random", "random+", "local")
 """Those that need neither knowledge of the kinds nor all data in one place."""
 
 

@@ -10,6 +10,7 @@ from pens.report.study import Study
 _METHODS: dict[Method, str] = {
     "central": "one model, trained on everybody's data in one place, which a federation wants to avoid",
     "oracle": "gossip within the peer's own kind: what could be had if somebody told, which nobody does",
+    "oracle+": "oracle that validates and tests merged models",
     "pens": "performance-based neighbour selection: in step 1 a peer scores the models of random others on its own "
     "training data, merges the best and counts whose they were; in step 2 it gossips with those it chose often",
     "pens+": "pens with changes that are not the paper's: the counts are parted into two groups, of which the upper "
@@ -17,6 +18,7 @@ _METHODS: dict[Method, str] = {
     "trains it further; and step 2 begins with the model that was best on its validation data in step 1, or, where all "
     "peers began with the same model, with that one again",
     "random": "gossip with random others",
+    "random+": "random that validates and tests merged models",
     "local": "every peer alone",
 }
 

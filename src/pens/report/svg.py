@@ -24,9 +24,11 @@ LIGHT = {
     "rule": "#ffffff",
     "local": "#6f6f6f",
     "random": "#c05000",
+    "random-plus": "#8f6a00",
     "pens": "#0067b0",
     "pens-plus": "#6b3fa0",
     "oracle": "#00805c",
+    "oracle-plus": "#3d7a1f",
     "central": "#a0447f",
 }
 DARK = {
@@ -37,9 +39,11 @@ DARK = {
     "rule": "#ffffff",
     "local": "#a9a9a9",
     "random": "#ee8a3c",
+    "random-plus": "#e0c341",
     "pens": "#56b4e9",
     "pens-plus": "#b89af0",
     "oracle": "#2fc495",
+    "oracle-plus": "#9ccc5f",
     "central": "#de8fbe",
 }
 """Okabe and Ito's colours for all kinds of eyes, darkened or lightened until text in them is legible."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from pens.config import EngineSettings, Method
+from pens.config import PLUS, EngineSettings, Method
 from pens.report.paper import PAPER_SEEDS
 from pens.report.section import count
 from pens.report.tables import duration
@@ -23,7 +23,7 @@ def plan_tables(plan: Reproduction) -> Iterator[tuple[str, Table]]:
     works = {(work.exhibit, work.label): work for work in plan.works()}
     for exhibit in plan.request.exhibits:
         asked = {m for c in exhibit.columns for m in plan.request.methods_of(c)}
-        methods = [m for m in (*PAPER_ORDER, "pens+") if m in asked]
+        methods = [m for m in (*PAPER_ORDER, *PLUS) if m in asked]
         if not methods:
             continue
         table = _plain_table()
