@@ -12,8 +12,9 @@ from pens.data.scenarios import Federation, PeerData
 from pens.errors import PensError
 from pens.experiment import resume, run
 from pens.results import ExperimentResult, RunResult, Summary
+from pens.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Dataset",

@@ -29,6 +29,7 @@ from pens.network.reachable import Reachable
 from pens.network.state import PeerFolder
 from pens.network.transport import MemberRecord, Transport
 from pens.peer import Peer
+from pens.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,6 @@ def _engine(config: PeerConfig, holding: Holding, device: torch.device) -> Engin
 
 def _card(config: PeerConfig, holding: Holding, me: PeerId, device: torch.device) -> dict[str, Any]:
     """What goes into peer.json."""
-    from pens import __version__  # here: the package imports much of this first
-
     return {
         "name": config.peer.name,
         "peer_id": me,
@@ -152,5 +151,5 @@ def _card(config: PeerConfig, holding: Holding, me: PeerId, device: torch.device
         },
         "device": device_name(device),
         "started": time.time(),
-        "version": __version__,
+        "version": VERSION,
     }
