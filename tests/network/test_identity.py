@@ -254,4 +254,4 @@ def test_without_the_extra_one_line_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "pip install 'pens[network]'" in done.stderr
+    assert "pip install 'pens-fl[network]'" in done.stderr

@@ -46,7 +46,7 @@ def needs_network_extra() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in _EXTRA:
             raise
-        raise SettingsError(f"{error.name} is not installed; real peers need: pip install 'pens[network]'") from None
+        raise SettingsError(f"{error.name} is not installed; real peers need: pip install 'pens-fl[network]'") from None
 
 
 @certs.command("init")
