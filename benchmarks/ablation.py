@@ -13,8 +13,8 @@ from typing import Any
 
 import pens
 from pens.config import PENS_PLUS, Method, Settings, parse_assignments
-from pens.experiment import resolve_settings
 from pens.metrics import interval
+from pens.presets import resolve_settings
 from pens.report.analysis import paired
 from pens.results import RunResult
 

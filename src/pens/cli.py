@@ -16,7 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from pens import experiment
-from pens.config import EngineSettings, Settings, parse_assignments, parse_methods
+from pens.config import (
+    DEFAULT_METHODS,
+    EngineSettings,
+    Settings,
+    parse_assignments,
+    parse_methods,
+    parse_seeds,
+)
 from pens.data.sources import survey
 from pens.errors import Interrupted, PensError, SettingsError
 from pens.network.commands import certs, collect_command, peer_command, up_command
@@ -93,7 +100,7 @@ def run_command(
             else:
                 result = experiment.run(
                     settings or "digits",
-                    methods=experiment.DEFAULT_METHODS if methods is None else methods,
+                    methods=DEFAULT_METHODS if methods is None else methods,
                     seeds=1 if seeds is None else seeds,
                     overrides=parse_assignments(assignments or []),
                     device=device,
@@ -198,7 +205,7 @@ def reproduce_command(
         check_place(keep, [exhibit.name for exhibit in chosen], changed)
     request = Request(
         chosen,
-        experiment.parse_seeds(seeds),
+        parse_seeds(seeds),
         None if methods is None else parse_methods(methods),
         changed,
         device,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from pens.config import Settings
+from pens.config import Settings, flat_keys, parse_settings
 from pens.errors import SettingsError
 
 
@@ -99,3 +101,16 @@ def preset(name: str) -> Preset:
     if name not in PRESETS:
         raise SettingsError(f"unknown preset {name!r}: choose from {', '.join(PRESETS)}, or name a .toml file")
     return PRESETS[name]
+
+
+def resolve_settings(settings: Settings | str | Path | Mapping[str, Any]) -> Settings:
+    """A preset's name, a .toml file (which may name a preset to start from), a mapping, or Settings → Settings."""
+    if isinstance(settings, Settings):
+        return settings
+    if isinstance(settings, Mapping):
+        return parse_settings(settings)
+    if str(settings).lower().endswith(".toml"):
+        values = flat_keys(Path(settings))
+        base = values.pop("preset", None)
+        return (preset(str(base)).settings if base else Settings()).replace(values)
+    return preset(str(settings)).settings

@@ -28,11 +28,10 @@ from typing import Any
 
 from pens.config import SELECTING, Method, Settings, check_methods, check_scenario
 from pens.errors import RunDirError, SettingsError
-from pens.experiment import resolve_settings
 from pens.network.identity import Authority
 from pens.network.peer_config import read_peer_config
 from pens.peer import waits_for
-from pens.presets import PRESETS
+from pens.presets import PRESETS, resolve_settings
 
 NETWORKED: tuple[Method, ...] = ("pens", "pens+", "random")
 USUAL_MINUTES = 3.0
