@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,8 @@ LAYERS = [
     "runlog",
     "running",
     "presets",
+    "catalogue",
+    "completion",
     "experiment",
     "report.tables",
     "report.svg",
@@ -210,3 +214,25 @@ def test_peers_decide_without_tensors_clocks_sockets_files_or_logs() -> None:
 def test_public_names_are_there() -> None:
     assert sorted(pens.__all__) == pens.__all__
     assert all(hasattr(pens, name) for name in pens.__all__)
+    assert set(pens.__all__) <= set(dir(pens))
+    assert not hasattr(pens, "no_such_name")
+
+
+def test_type_checkers_see_the_public_names_where_they_are_imported_from() -> None:
+    source = (SOURCE / "__init__.py").read_text(encoding="utf-8")
+    (checked,) = (
+        node for node in ast.parse(source).body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    )
+    seen = {
+        alias.name: node.module for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert seen == pens._MODULE_OF
+    assert {*seen, "__version__"} == set(pens.__all__)
+
+
+def test_importing_the_package_imports_nothing_large() -> None:
+    code = "import sys, pens; dir(pens); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    roots = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "pens" in roots
+    assert not roots & {"torch", "numpy", "sklearn", "matplotlib", "scipy", "grpc", "pyarrow", "pydantic", "rich"}

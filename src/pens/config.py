@@ -55,15 +55,15 @@ class ScenarioSettings(Section):
     dataset: str = "digits"
     """Which data set: digits, fashion-mnist or cifar-10 (`pens data` shows where they are)."""
     rotations: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 180)
-    """Degrees, each a multiple of 90; peers are divided evenly among them."""
+    """By how many degrees images are turned, a multiple of 90 for each cluster; clusters have equally many peers."""
     peers: Annotated[int, Field(ge=2)] = 20
     """How many peers there are, the same number for each rotation (paper: 100)."""
     train_per_peer: Count = 40
     """Training samples of each peer (paper: 400 on CIFAR-10, 500 on Fashion-MNIST)."""
     val_per_peer: Count = 20
-    """Held back from training; early stopping and the best model are decided on it (paper: 100)."""
+    """Validation samples of each peer, on which early stopping and the best model are decided (paper: 100)."""
     test: Literal["partitioned", "full"] = "partitioned"
-    """partitioned: each rotation tests on its own part of the test set; full: on all of it, rotated."""
+    """Test data. partitioned: each rotation has its own part of the test set; full: all of it, rotated."""
     test_samples: Count | None = None
     """At most so many test samples per rotation; none: all."""
     half_turn: Literal["rotation", "flip"] = "rotation"
@@ -84,7 +84,7 @@ class ModelSettings(Section):
     """The network and how its weights start."""
 
     net: str = "auto"
-    """auto: the data set's own; or digits-cnn, paper-cnn."""
+    """The network: digits-cnn, paper-cnn, or auto, the one for the data set."""
     init: Literal["independent", "common"] = "independent"
     """Whether each peer begins with random weights of its own, or all with the same ones (paper: both)."""
 
@@ -97,7 +97,7 @@ class TrainingSettings(Section):
     lr: Positive = 1e-3
     """Learning rate (paper: 0.001)."""
     momentum: Fraction = 0.0
-    """Of sgd; adam does not use it."""
+    """Momentum of sgd; adam does not use it."""
     weight_decay: NotNegative = 0.0
     """How strongly weights are pulled towards zero; 0: not at all (docs/decisions/0022)."""
     batch_size: Count = 8
@@ -129,7 +129,7 @@ class PensSettings(Section):
     n_sampled: Count = 10
     """Models that a peer compares at once in step 1 (paper: 10)."""
     m: Count = 2
-    """How many of them, those with the lowest loss, it selects and merges (paper: 2)."""
+    """How many of the n_sampled models, those with the lowest loss, a peer selects and merges (paper: 2)."""
     step1_rounds: Count = 20
     """Rounds of step 1, in which peers look for neighbours."""
     step1_samplings: Count = 10
@@ -138,7 +138,8 @@ class PensSettings(Section):
     score_samples: Count | None = None
     """Models are compared on so many random samples of the receiver, drawn anew each time; none: on all."""
     score_on: Literal["train", "val"] = "train"
-    """Which of the receiver's samples: its training data (paper), or those that its own model was not fitted to."""
+    """On which of the receiver's samples models are compared: its training data (paper), or its validation data, to
+    which its own model was not fitted."""
     step1_epochs: Count | Literal["auto"] = "auto"
     """auto: 1250 // n + 1 where a round has several samplings (the authors' rule; n counts a peer's training and
     validation samples: docs/decisions/0024), else `epochs`."""
@@ -153,7 +154,7 @@ class PensSettings(Section):
     admit: bool = False
     """async only: whether peers that join late can become neighbours in step 2, if their models do well."""
     admission_trials: Annotated[int, Field(ge=1, le=32)] = 6
-    """Before that, at least so many of its models are compared."""
+    """With admit: how many models of a late joiner are compared before it can become a neighbour."""
 
 
 class StoppingSettings(Section):
@@ -176,9 +177,9 @@ class TimingSettings(Section):
     """Virtual time of the async schedule. The unit is arbitrary; only ratios matter."""
 
     interval: Positive = 1.0
-    """Δ of WAIT(Δ)."""
+    """Δ of WAIT(Δ): the time between two models that a peer sends."""
     jitter: Fraction = 0.1
-    """Each wait is Δ × (1 ± jitter)."""
+    """How much waits vary: each is Δ × (1 ± jitter)."""
     latency: NotNegative = 0.1
     """Time a message is on its way."""
     training_time: Positive = 1.0
@@ -192,15 +193,15 @@ class CentralSettings(Section):
     """The `central` baseline: one model on everybody's data. One round is `central_epochs` epochs."""
 
     central_rounds: Count = 60
-    """At most so many rounds, in place of `rounds`."""
+    """What `rounds` is for the other methods: at most so many rounds."""
     central_epochs: Count = 1
-    """Epochs per round, in place of `epochs`."""
+    """What `epochs` is for the other methods: epochs per round."""
     central_batch_size: Count = 32
-    """Samples per step, in place of `batch_size`."""
+    """What `batch_size` is for the other methods: samples per step."""
     central_window: Count = 1
-    """In place of `window`: its validation data are everybody's, so that one result of them can be trusted."""
+    """What `window` is for the other methods. Validation data are everybody's, so that one result can be trusted."""
     central_patience: Count = 15
-    """In place of `patience`."""
+    """What `patience` is for the other methods."""
     central_val_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """The share of all data that is used for validation; the rest is trained on. none: the peers' validation data."""
 
@@ -209,15 +210,15 @@ class EngineSettings(Section):
     """How numbers are computed. Nothing here changes what is computed, beyond rounding."""
 
     backend: Literal["stack", "loop"] = "stack"
-    """stack: all ready peers at once; loop: one after the other, to check against."""
+    """stack: trains all ready peers at once; loop: one after the other, slower, to check against."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
-    """Of matrix products on a GPU; weights are always fp32, and a CPU always computes in fp32."""
+    """Precision of matrix products on a GPU; weights are always fp32, and a CPU always computes in fp32."""
     max_batch: Annotated[int, Field(ge=0)] = 0
     """At most so many updates at once; 0: all that are ready."""
     compile: Literal["auto", "always", "never"] = "auto"
-    """Kernels for a CPU, by its C compiler. auto: where a run is long enough to repay a few seconds."""
+    """Whether the C compiler makes kernels for this CPU. auto: where a run is long enough to repay a few seconds."""
     memory_mb: Annotated[int, Field(ge=0)] = 0
-    """Bound on a chunk's activations; 0: chosen for the device."""
+    """Bound on the memory for activations of a chunk of models, in MB; 0: chosen for the device."""
     seeds_at_once: Annotated[int, Field(ge=0)] = 0
     """So many seeds of a method are computed as one stack; 0: on a GPU all, up to some 2,000 peers; on a CPU one."""
     checkpoint_every_s: NotNegative = 30.0
