@@ -126,6 +126,7 @@ REFUSALS = {
     "run digits --set training.peers=3": "peers belongs to [scenario], not to [training]",
     "run digits --set rotations=0,91": "rotations = [0, 91]: 91 is not a multiple of 90",
     "up --method fedavg": "--method fedavg: choose from",
+    "up --peers 100000": "--peers 100000: each peer takes two of the 12,000 ports",
     "up --preset digit": "unknown preset 'digit'",
     "up --set n_sampeld=3": "did you mean 'n_sampled'?",
     "settings n_sampeld": "unknown setting or section 'n_sampeld', did you mean 'n_sampled'?",

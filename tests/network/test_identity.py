@@ -193,7 +193,10 @@ def test_a_list_of_the_revoked_is_followed_but_only_forward_and_only_if_the_auth
         (lambda files, others: files.key.write_bytes(b"?"), "not a key"),
         (lambda files, others: files.certificate.write_bytes(b"?"), "not a certificate"),
         (lambda files, others: files.key.chmod(0o640), "chmod 600"),
-        (lambda files, others: files.key.unlink(), "No such file"),
+        (
+            lambda files, others: files.key.unlink(),
+            "no such file. A member needs the four files",
+        ),
     ],
 )
 def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, break_it: object, message: str) -> None:
