@@ -17,8 +17,8 @@ import numpy as np
 
 import pens
 from pens.config import PLUS, Method, Settings, parse_assignments
-from pens.experiment import resolve_settings
 from pens.metrics import Interval, interval
+from pens.presets import resolve_settings
 from pens.results import RunResult
 
 _WIDTHS = (12, 12, 12, 13, 13)

@@ -14,7 +14,8 @@ import time
 
 import pens
 from pens.config import Method, parse_assignments
-from pens.experiment import Observer, resolve_settings
+from pens.experiment import Observer
+from pens.presets import resolve_settings
 
 
 class Clock(Observer):

@@ -11,15 +11,22 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
-from pens.cli import _spread_assignments, main, settings_as_toml
-from pens.config import parse_settings
+from pens import completion
+from pens.catalogue import as_toml
+from pens.cli import _spread_assignments, app, main
+from pens.config import DEFAULT_METHODS, METHODS, Settings, parse_settings
 from pens.presets import PRESETS
+from pens.report.paper import PAPER_SEEDS
+from pens.reproduce.plan import EXHIBITS
 from pens.runlog import ExperimentDir
+from pens.version import VERSION
 from tests.test_experiment import same_result
 
 PENS = [sys.executable, "-m", "pens"]
@@ -112,6 +119,17 @@ REFUSALS = {
     "run digits --set lr": "expected key=value",
     "run digits --methods pens,fedavg": "unknown method 'fedavg'",
     "run digits --seeds 0": "seeds = 0",
+    "run digits --seeds 99999999999999999999": "at most 10,000 seeds are run at once",
+    "run digits --seeds 1000000000": "at most 10,000 seeds are run at once",
+    "run digits --seeds 1,x": "--seeds 1,x: give a number of seeds (4 means 0, 1, 2 and 3), seeds (1,2,3), or a range",
+    "reproduce table1 --seeds 1000000000": "at most 10,000 seeds are run at once",
+    "run digits --set training.peers=3": "peers belongs to [scenario], not to [training]",
+    "run digits --set rotations=0,91": "rotations = [0, 91]: 91 is not a multiple of 90",
+    "up --method fedavg": "--method fedavg: choose from",
+    "up --peers 100000": "--peers 100000: each peer takes two of the 12,000 ports",
+    "up --preset digit": "unknown preset 'digit'",
+    "up --set n_sampeld=3": "did you mean 'n_sampled'?",
+    "settings n_sampeld": "unknown setting or section 'n_sampeld', did you mean 'n_sampled'?",
     "run digits --device cuda:77": "device cuda:77",
     "run digits --device gpu": "unknown device 'gpu': use auto, cpu, cuda or cuda:N",
     "run digit": "unknown preset 'digit'",
@@ -141,6 +159,160 @@ def test_bad_input_is_refused_in_words(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("command", [["run", ""], ["up", "--preset", ""], ["presets", ""]])
+def test_an_empty_name_is_not_the_default(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(command)
+    assert exit_.value.code == 2
+    assert "unknown preset ''" in capsys.readouterr().err
+
+
+def test_seeds_and_lists_may_be_written_with_commas(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    pens("run", "--methods", "local", "--seeds", "7,3-4", "--set", "rotations=0,90", "rounds=1", "--out", out)
+    record = ExperimentDir(out).read()
+    assert record.seeds == (7, 3, 4)
+    assert record.settings.scenario.rotations == (0, 90)
+
+
+# --- first contact ----------------------------------------------------------------------------------------------------
+
+HEAVY = {"torch", "sklearn", "matplotlib", "scipy", "grpc", "pyarrow"}
+
+
+def commands_of(group: Any, *path: str) -> Iterator[list[str]]:
+    yield list(path)
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands_of(command, *path, name)
+
+
+COMMAND: Any = typer.main.get_command(app)
+COMMANDS = list(commands_of(COMMAND))
+
+
+def imported_by(*arguments: str) -> tuple[int, str, set[str]]:
+    """Exit status, output, and the large packages that a command has imported at its end."""
+    code = (
+        "import atexit, sys; from pens_fl import main\n"
+        "atexit.register(lambda: print('IMPORTED', *{name.partition('.')[0] for name in sys.modules}))\n"
+        "sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    printed, _, names = done.stdout.rpartition("IMPORTED")
+    assert "typer" in names.split()
+    return done.returncode, printed + done.stderr, HEAVY & set(names.split())
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_is_printed_without_what_takes_time(command: list[str]) -> None:
+    status, printed, heavy = imported_by(*command, "-h")
+    assert status == 0
+    assert "Usage: pens" in printed
+    assert not heavy
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "words"),
+    [
+        ("--version", 0, f"pens {VERSION}"),
+        ("presets", 0, "fashion-mnist-small"),
+        ("presets digits", 0, "[scenario]"),
+        ("settings", 0, "n_sampled"),
+        ("run nosuch", 2, "unknown preset 'nosuch'"),
+        ("run nosuch.toml", 2, "nosuch.toml: no such file"),
+        ("run digits --methods nosuch", 2, "unknown method 'nosuch'"),
+        ("run digits --set nosuch=1", 2, "unknown setting 'nosuch'"),
+        ("run digits --set lr=0", 2, "lr = 0"),
+        ("run digits --set peers=6", 2, "n_peers = 9, but each peer can hear at most 5 others"),
+        ("run digits --seeds nosuch", 2, "--seeds nosuch"),
+        ("reproduce table1 --methods nosuch", 2, "unknown method 'nosuch'"),
+        ("bench --precision nosuch", 2, "--precision nosuch"),
+        ("up --preset nosuch", 2, "unknown preset 'nosuch'"),
+    ],
+)
+def test_lookups_and_wrong_arguments_are_answered_without_what_takes_time(
+    command: str, status: int, words: str
+) -> None:
+    answered, printed, heavy = imported_by(*command.split())
+    assert answered == status
+    assert words in printed
+    assert not heavy
+
+
+def test_the_help_names_the_methods_defaults_and_tables_that_there_are() -> None:
+    parameters = {p.name: p for p in COMMAND.commands["run"].params}
+    assert parameters["methods"].help.endswith(f": {', '.join(METHODS)}.")
+    assert parameters["methods"].show_default == ",".join(DEFAULT_METHODS)
+    assert sorted(completion.EXHIBITS) == sorted(EXHIBITS)
+    parameters = {p.name: p for p in COMMAND.commands["reproduce"].params}
+    assert parameters["seeds"].default == str(PAPER_SEEDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_and_option_is_explained(command: list[str]) -> None:
+    found = COMMAND
+    for name in command:
+        found = found.commands[name]
+    assert found.help
+    for parameter in found.params:
+        assert parameter.help, f"{' '.join(command)}: {parameter.name}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("pens ru", "run"),
+        ("pens run fash", "fashion-mnist\nfashion-mnist-small"),
+        ("pens run --methods pens,ran", "pens,random"),
+        ("pens run --set n_sam", "n_sampled="),
+        ("pens run --set schedule=a", "schedule=async"),
+        ("pens settings step1_s", "step1_samplings"),
+        ("pens reproduce figure1", "figure1a\nfigure1b"),
+        ("pens up --preset digi", "digits"),
+    ],
+)
+def test_a_shell_completes_commands_presets_methods_and_settings(typed: str, offered: str) -> None:
+    environment = {"_PENS_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    done = subprocess.run(PENS, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == offered, done.stderr
+
+
+def test_completion_can_be_installed(tmp_path: Path) -> None:
+    printed = pens("--help")
+    assert "--install-completion" in printed
+    script = subprocess.run(
+        [*PENS, "--show-completion", "bash"],
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "_PENS_COMPLETE=complete_bash" in script.stdout, script.stderr
+
+
+def test_settings_are_explained_one_by_one_by_section_and_all(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(*names: str) -> str:
+        with pytest.raises(SystemExit) as exit_:
+            main(["settings", *names])
+        assert exit_.value.code == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    for name in ("n_sampled", "pens.n_sampled"):
+        assert "pens.n_sampled Models that a peer compares at once in step 1 (paper: 10)." in shown(name)
+    assert "allowed: a whole number of at least 1 default: 10 in the preset digits: 8" in shown("n_sampled")
+    assert "allowed: a number of at least 0 and below 1" in shown("jitter")
+    assert "allowed: a whole number of at least 1 or none default: none" in shown("score_samples")
+    assert "allowed: fp32, fp16 or int8" in shown("wire")
+    section, everything = shown("gossip"), shown()
+    assert "own_in_merge" in section
+    assert "n_sampled" not in section
+    for part in Settings().model_dump().values():
+        for key in part:
+            assert key in everything
+
+
 def test_an_output_folder_with_another_run_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "run"
     pens("run", "digits", "--methods", "local", "--set", "rounds=1", "--out", out)
@@ -152,7 +324,7 @@ def test_presets_print_as_files_that_run(tmp_path: Path) -> None:
     listed = pens("presets")
     for preset in PRESETS.values():
         assert preset.name in listed
-        assert parse_settings(tomllib.loads(settings_as_toml(preset.settings))) == preset.settings
+        assert parse_settings(tomllib.loads(as_toml(preset.settings))) == preset.settings
     (tmp_path / "my.toml").write_text(pens("presets", "digits"))
     pens("run", tmp_path / "my.toml", "--methods", "local", "--set", "rounds=1", "--out", tmp_path / "run")
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pens.config import (
     METHODS,
@@ -13,7 +15,9 @@ from pens.config import (
     flat_keys,
     parse_assignments,
     parse_methods,
+    parse_seeds,
     parse_settings,
+    read_seeds,
 )
 from pens.errors import SettingsError
 from pens.presets import PRESETS
@@ -160,3 +164,67 @@ def test_a_setting_given_twice_or_with_a_comment_is_refused() -> None:
         Settings().replace(parse_assignments(["peers=4#8"]))
     with pytest.raises(SettingsError, match="use at least 3 peers"):
         check_methods(Settings().replace({"n_sampled": 1, "m": 1}), ["pens"], 2, 1)
+
+
+def test_every_setting_is_explained() -> None:
+    for section in Settings.model_fields.values():
+        for key, setting in type(section.default).model_fields.items():
+            assert setting.description, f"{key}: write what it means below it"
+
+
+def test_a_setting_in_the_wrong_section_is_told_where_it_belongs() -> None:
+    with pytest.raises(SettingsError, match=r"peers belongs to \[scenario\], not to \[training\]: write"):
+        parse_settings({"training": {"peers": 3}})
+
+
+def test_a_list_may_be_written_with_commas() -> None:
+    for text in ("rotations=0,90", "scenario.rotations=0, 90", "rotations=[0, 90]", "rotations=[0,90]"):
+        settings = Settings().replace(parse_assignments([text]))
+        assert settings.scenario.rotations == (0, 90)
+    assert Settings().replace(parse_assignments(["rotations=180"])).scenario.rotations == (180,)
+    with pytest.raises(SettingsError, match="rotations = '0,x'"):
+        Settings().replace(parse_assignments(["rotations=0,x"]))
+
+
+@given(st.lists(st.integers(0, 2**63 - 1), min_size=2, max_size=20, unique=True))
+def test_seeds_are_read_as_they_are_written(seeds: list[int]) -> None:
+    assert read_seeds(",".join(map(str, seeds))) == tuple(seeds)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 50))
+def test_a_range_of_seeds_includes_both_ends(first: int, more: int) -> None:
+    assert read_seeds(f"{first}-{first + more}") == tuple(range(first, first + more + 1))
+
+
+def test_a_number_of_seeds_counts_from_zero_and_parts_combine() -> None:
+    assert read_seeds("4") == read_seeds("0-3") == parse_seeds(4) == (0, 1, 2, 3)
+    assert read_seeds(" 7, 0-2 ,5-5") == (7, 0, 1, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("99999999999999999999", "at most 10,000 seeds are run at once"),
+        ("1000000000", "at most 10,000 seeds"),
+        ("0-1000000000", "at most 10,000 seeds"),
+        ("1,99999999999999999999", "seed 99999999999999999999: give seeds of at most 9223372036854775807"),
+        ("9" * 5000, "give a number of seeds"),
+        ("3-1", "3-1 is empty, write the smaller seed first"),
+        ("1,1", "different seeds"),
+        ("0", "number of at least 1"),
+        ("", "give a number of seeds"),
+        ("-3", "give a number of seeds"),
+        ("1,,2", "give a number of seeds"),
+        ("1.5", "give a number of seeds"),
+        ("٣", "give a number of seeds"),
+    ],
+)
+def test_seeds_out_of_bounds_are_refused_in_words(text: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        read_seeds(text)
+
+
+def test_too_many_seeds_are_refused_from_python_as_well() -> None:
+    for seeds in (10**9, 10**20, range(10**5)):
+        with pytest.raises(SettingsError, match="at most 10,000"):
+            parse_seeds(seeds)

@@ -19,7 +19,8 @@ from pens.config import METHODS, SELECTING, Method
 from pens.data.scenarios import PeerData, rotated_federation
 from pens.engine.training import Engine, Evaluation
 from pens.errors import Interrupted, NetworkError, NotEnoughData, RunDirError, SettingsError
-from pens.experiment import Observer, resolve_settings
+from pens.experiment import Observer
+from pens.presets import resolve_settings
 from pens.results import RunResult
 from pens.runlog import ExperimentDir
 from tests.conftest import TINY, TinyNet, tiny_dataset

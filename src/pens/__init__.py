@@ -1,19 +1,30 @@
-"""pens: decentralised federated learning in which peers find their own kind.
+"""pens: decentralised federated learning in which peers discover which others have similar data.
 
 import pens
 result = pens.run("digits", methods=["random", "pens", "oracle"], seeds=3)
 for row in result.table:
     print(row.method, row.accuracy)
+
+Names are imported on first use: `import pens` alone loads neither PyTorch nor anything else that takes time.
 """
 
-from pens.config import Settings
-from pens.data.samples import Dataset, Samples
-from pens.data.scenarios import Federation, PeerData
-from pens.errors import PensError
-from pens.experiment import resume, run
-from pens.results import ExperimentResult, RunResult, Summary
+from __future__ import annotations
 
-__version__ = "0.1.0"
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pens.version import VERSION
+from pens_fl import warn_if_shared as _warn_if_shared
+
+if TYPE_CHECKING:
+    from pens.config import Settings
+    from pens.data.samples import Dataset, Samples
+    from pens.data.scenarios import Federation, PeerData
+    from pens.errors import PensError
+    from pens.experiment import resume, run
+    from pens.results import ExperimentResult, RunResult, Summary
+
+__version__ = VERSION
 
 __all__ = [
     "Dataset",
@@ -29,3 +40,31 @@ __all__ = [
     "resume",
     "run",
 ]
+
+_MODULE_OF = {
+    "Dataset": "pens.data.samples",
+    "ExperimentResult": "pens.results",
+    "Federation": "pens.data.scenarios",
+    "PeerData": "pens.data.scenarios",
+    "PensError": "pens.errors",
+    "RunResult": "pens.results",
+    "Samples": "pens.data.samples",
+    "Settings": "pens.config",
+    "Summary": "pens.results",
+    "resume": "pens.experiment",
+    "run": "pens.experiment",
+}
+
+_warn_if_shared(__file__)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'pens' has no attribute {name!r}")
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value  # so that this is asked once
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

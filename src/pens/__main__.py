@@ -1,5 +1,5 @@
 """`python -m pens`."""
 
-from pens.cli import main
+from pens_fl import main
 
 main()

@@ -1,101 +1,140 @@
-"""The command line: parsing and printing only."""
+"""The command line: parsing and printing only.
+
+Commands check their arguments first, and import what computes or draws only then: `pens --help` and a mistyped setting
+are answered without PyTorch.
+"""
 
 from __future__ import annotations
 
 import io
-import json
 import shlex
 import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from pens import experiment
-from pens.config import EngineSettings, Settings, parse_assignments, parse_methods
-from pens.data.sources import survey
+from pens import completion
 from pens.errors import Interrupted, PensError, SettingsError
 from pens.network.commands import certs, collect_command, peer_command, up_command
-from pens.presets import PRESETS
-from pens.presets import preset as find_preset
-from pens.report.paper import PAPER_SEEDS
-from pens.report.tables import print_results, size
-from pens.reproduce.compare import Comparison
-from pens.reproduce.keep import Kept, check_place, load, load_all, together, write
-from pens.reproduce.pictures import write_files, write_pictures
-from pens.reproduce.plan import EXHIBITS, exhibits, methods_of, rules_of
-from pens.reproduce.run import Reproduction, Request
-from pens.reproduce.show import (
-    comparison_notes,
-    comparison_table,
-    not_run_lines,
-    outdated_lines,
-    plan_tables,
-    plan_words,
-)
-from pens.reproduce.store import RunStore
-from pens.results import ExperimentResult
-from pens.runlog import ExperimentDir
-from pens.watch import PlanWatcher, Watcher, watching
+from pens.version import VERSION
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-app.add_typer(certs)
-app.command("up")(up_command)
-app.command("peer")(peer_command)
-app.command("collect")(collect_command)
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pens.catalogue import Entry
+    from pens.reproduce.compare import Comparison
+    from pens.reproduce.keep import Kept
+    from pens.reproduce.run import Reproduction
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="First steps: `pens run digits` compares four methods in less than a minute; `pens presets` and "
+    "`pens settings` show what else can be run.",
+)
+
+_SIMULATE, _RESULTS, _REAL, _LOOK_UP = "Simulate", "Results", "Real peers", "Look up"
 
 DataDir = Annotated[Path | None, typer.Option(help="Folder to look for data sets in, before all others.")]
+Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"pens {VERSION}")
+        raise typer.Exit
 
 
 @app.callback()
-def about() -> None:
-    """Decentralised federated learning in which peers find their own kind (PENS)."""
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Decentralised federated learning in which peers discover which others have similar data (PENS)."""
 
 
-@app.command("run")
+@app.command("run", rich_help_panel=_SIMULATE)
 def run_command(
-    settings: Annotated[str | None, typer.Argument(help="A preset (see `pens presets`) or a .toml file.")] = None,
+    settings: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PRESET|FILE.toml",
+            help="What to run: a preset (`pens presets` lists them) or a .toml file of settings.",
+            show_default="digits",
+            autocompletion=completion.presets,
+        ),
+    ] = None,
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated: pens, pens+, random, local, oracle, central; default: local, random, pens, oracle."
+            help="Which methods to compare, with commas: pens, pens+, random, local, oracle, central.",
+            show_default="local,random,pens,oracle",
+            autocompletion=completion.methods,
         ),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds: 0, 1, …; default: 1.")] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            help="How many seeds (4: those from 0 to 3), or which: 1,2,3 or 0-3. Each method runs once per seed.",
+            show_default="1",
+        ),
+    ] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change settings, e.g. --set peers=8 m=1."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change settings, e.g. --set peers=8 m=1 rotations=0,90 (`pens settings` explains them all).",
+            autocompletion=completion.assignments,
+        ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="New or empty folder for the run; default: runs/NAME-TIME.")] = None,
+    device: Device = "auto",
+    out: Annotated[
+        Path | None, typer.Option(help="New or empty folder for the results.", show_default="runs/NAME-TIME")
+    ] = None,
     data_dir: DataDir = None,
-    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Continue the run in this folder.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Continue the run in this folder, with its settings.")
+    ] = None,
 ) -> None:
-    """Run methods with several seeds, and end with a table."""
-    console = _console()
+    """Simulate a federation: run methods with several seeds, and print a table of what they reached."""
+    from pens.config import DEFAULT_METHODS, check_methods, check_scenario, parse_assignments, parse_methods, read_seeds
+    from pens.presets import resolve_settings
+
     if resume:
-        if settings or assignments or out or methods is not None or seeds is not None:
+        if settings is not None or assignments or out or methods is not None or seeds is not None:
             raise SettingsError(
                 "--resume takes all settings from the folder: leave out the preset, --set, --methods, --seeds and --out"
             )
         folder = resume
     else:
-        name = Path(settings or "digits").stem
-        folder = out or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+        source = "digits" if settings is None else settings
+        wanted = resolve_settings(source).replace(parse_assignments(assignments or []))
+        chosen = DEFAULT_METHODS if methods is None else parse_methods(methods)
+        numbers = read_seeds("1" if seeds is None else seeds)
+        check_scenario(wanted)
+        check_methods(wanted, chosen, wanted.scenario.peers, wanted.scenario.peers // len(wanted.scenario.rotations))
+        folder = out or Path("runs") / f"{Path(source).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+
+    from pens import experiment
+    from pens.report.tables import print_results
+    from pens.watch import Watcher, watching
+
+    console = _console()
     with watching(Watcher(console)) as watcher:
         try:
             if resume:
                 result = experiment.resume(resume, device=device, data_dir=data_dir, observer=watcher)
             else:
                 result = experiment.run(
-                    settings or "digits",
-                    methods=experiment.DEFAULT_METHODS if methods is None else methods,
-                    seeds=1 if seeds is None else seeds,
-                    overrides=parse_assignments(assignments or []),
+                    wanted,
+                    methods=chosen,
+                    seeds=numbers,
                     device=device,
                     out=folder,
                     data_dir=data_dir,
@@ -109,10 +148,15 @@ def run_command(
     console.print(f"run directory: {place}; {ways}", style="dim", markup=False, soft_wrap=True)
 
 
-@app.command("show")
-def show_command(folder: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
-    """Print a run's table again, and draw its heatmap and curves as PNG."""
+@app.command("show", rich_help_panel=_RESULTS)
+def show_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, as `pens run` names it at its end.")],
+) -> None:
+    """Print a run's table again, and draw its learning curves and merge counts as PNG files in its folder."""
     from pens.report.figures import write_curves, write_heatmaps
+    from pens.report.tables import print_results
+    from pens.results import ExperimentResult
+    from pens.runlog import ExperimentDir
 
     console = _console()
     directory = ExperimentDir(folder)
@@ -134,14 +178,14 @@ def show_command(folder: Annotated[Path, typer.Argument(help="A run directory.")
     console.print(f"pictures: {', '.join(map(str, pictures))}", style="dim", markup=False, soft_wrap=True)
 
 
-@app.command("report")
+@app.command("report", rich_help_panel=_RESULTS)
 def report_command(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or folders of them.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR", help="Run directories, or folders of them.")],
     out: Annotated[Path, typer.Option(help="The page; pictures and their numbers go into a folder beside it.")] = Path(
         "report.html"
     ),
 ) -> None:
-    """Write one page about runs: accuracy, curves, neighbours, who gained, costs, tests, how to repeat."""
+    """Write one HTML page about runs: accuracy, learning curves, neighbours, costs, tests, and how to repeat them."""
     from pens.report.page import write_report
 
     page, *files = write_report(folders, out)
@@ -149,20 +193,41 @@ def report_command(
     _console().print(f"report: {place}", style="dim", markup=False, soft_wrap=True)
 
 
-@app.command("reproduce")
+@app.command("reproduce", rich_help_panel=_SIMULATE)
 def reproduce_command(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"{', '.join(sorted(EXHIBITS))}, or all.")],
-    seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, …; the paper has 4.")] = PAPER_SEEDS,
-    methods: Annotated[str | None, typer.Option(help="Comma-separated; default: all that the paper reports.")] = None,
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME",
+            help=f"Tables and figures of the paper: {', '.join(completion.EXHIBITS)}, or all.",
+            autocompletion=completion.exhibits,
+        ),
+    ],
+    seeds: Annotated[
+        str, typer.Option(help="How many seeds, or which: 1,2,3 or 0-3. The paper has 4.", show_default=True)
+    ] = "4",
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Which methods, with commas.",
+            show_default="all that the paper reports",
+            autocompletion=completion.methods,
+        ),
+    ] = None,
     as_: Annotated[
         str,
         typer.Option("--as", help="ours: calibrated to the paper's numbers; authors: their published code's rules."),
     ] = "ours",
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change settings, for trials, e.g. --set dataset=digits."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change settings, for trials, e.g. --set dataset=digits.",
+            autocompletion=completion.assignments,
+        ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Device = "auto",
     budget: Annotated[
         float | None, typer.Option(metavar="MINUTES", help="Begin nothing that takes longer than is left of this.")
     ] = None,
@@ -179,13 +244,27 @@ def reproduce_command(
     fill: Annotated[bool, typer.Option("--fill", help="Run only what the files in --keep do not have yet.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is and what is missing.")] = False,
 ) -> None:
-    """Run the paper's tables and figures again, and set the results beside the paper's."""
+    """Run the experiments behind the paper's tables and figures again, and print the results beside the paper's."""
+    from pens.config import parse_assignments, parse_methods, read_seeds
+    from pens.presets import AUTHORS_METHODS, rules_of
+
+    numbers, changed = read_seeds(seeds), {**rules_of(as_), **parse_assignments(assignments or [])}
+    default_methods = AUTHORS_METHODS if as_ == "authors" else None
+    chosen_methods = default_methods if methods is None else parse_methods(methods)
+
+    from pens.reproduce.keep import check_place, load, load_all
+    from pens.reproduce.plan import exhibits
+    from pens.reproduce.run import Reproduction, Request
+    from pens.reproduce.show import outdated_lines, plan_tables, plan_words
+    from pens.reproduce.store import RunStore
+    from pens.watch import PlanWatcher, watching
+
     console = _console()
     chosen = exhibits(names)
     if kept:
-        if dry_run or keep or fill or methods or assignments or budget is not None:
+        if dry_run or keep or fill or methods or assignments or budget is not None or as_ != "ours":
             raise SettingsError(
-                "--from shows what was kept: leave out --dry-run, --keep, --fill, --methods, --set and --budget"
+                "--from shows what was kept: leave out --dry-run, --keep, --fill, --methods, --as, --set and --budget"
             )
         for exhibit in chosen:
             found = load(kept, exhibit.name)
@@ -197,13 +276,12 @@ def reproduce_command(
         raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")
     if fill and not keep:
         raise SettingsError("--fill runs what the files in --keep do not have yet: name their folder with --keep DIR")
-    changed = {**rules_of(as_), **parse_assignments(assignments or [])}
     if keep:
         check_place(keep, [exhibit.name for exhibit in chosen], changed)
     request = Request(
         chosen,
-        experiment.parse_seeds(seeds),
-        methods_of(as_) if methods is None else parse_methods(methods),
+        numbers,
+        chosen_methods,
         changed,
         device,
         data_dir,
@@ -232,6 +310,9 @@ def reproduce_command(
 
 def _keep(plan: Reproduction, comparisons: Sequence[Comparison], folder: Path) -> list[Kept]:
     """What is known of each table and figure, with its pictures, written if that is anything."""
+    from pens.reproduce.keep import together, write
+    from pens.reproduce.pictures import write_pictures
+
     found = [together(folder, comparison) for comparison in comparisons]
     for kept in (each for each in found if not each.comparison.is_empty):
         write(kept)
@@ -241,6 +322,9 @@ def _keep(plan: Reproduction, comparisons: Sequence[Comparison], folder: Path) -
 
 def _print_comparisons(console: Console, plan: Reproduction, keep: Path | None) -> None:
     """What was run; with --fill, what is kept besides."""
+    from pens.reproduce.pictures import write_files
+    from pens.reproduce.show import not_run_lines
+
     comparisons = plan.comparisons()
     all_kept = _keep(plan, comparisons, keep) if keep else [None] * len(comparisons)
     for comparison, kept in zip(comparisons, all_kept, strict=True):
@@ -258,37 +342,45 @@ def _print_comparisons(console: Console, plan: Reproduction, keep: Path | None) 
 
 
 def _print_comparison(console: Console, comparison: Comparison) -> None:
+    from pens.reproduce.show import comparison_notes, comparison_table
+
     console.print(comparison.title, style="bold", markup=False, soft_wrap=True)
     console.print(comparison_table(comparison))
     for note in comparison_notes(comparison):
         console.print(note, style="dim", markup=False)
 
 
-@app.command("bench")
+@app.command("bench", rich_help_panel=_SIMULATE)
 def bench_command(
     network: Annotated[
-        str, typer.Argument(help="digits, fashion-mnist or cifar-10: the paper's networks.")
+        str,
+        typer.Argument(
+            metavar="NETWORK", help="The network of digits, fashion-mnist or cifar-10; or an own one with --model."
+        ),
     ] = "cifar-10",
     model: Annotated[
-        str | None, typer.Option(metavar="FILE:NAME", help="An own nn.Module class in a Python file.")
+        str | None, typer.Option(metavar="FILE:NAME", help="An nn.Module class of your own, in a Python file.")
     ] = None,
-    shape: Annotated[str | None, typer.Option(help="Of one input of an own model; default: 3,32,32.")] = None,
+    shape: Annotated[
+        str | None, typer.Option(help="Shape of one input of your own network.", show_default="3,32,32")
+    ] = None,
     tokens: Annotated[
-        int | None, typer.Option(metavar="COUNT", help="Inputs of an own model are whole numbers below this.")
+        int | None,
+        typer.Option(metavar="COUNT", help="Inputs of your own network are tokens: numbers below this."),
     ] = None,
-    peers: Annotated[int, typer.Option(help="Models in the stack.")] = 20,
+    peers: Annotated[int, typer.Option(help="Models that are trained at once.")] = 20,
     samples: Annotated[int, typer.Option(help="Samples per peer.")] = 80,
     batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 8,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16, on a GPU.")] = "tf32",
+    device: Device = "auto",
+    precision: Annotated[str, typer.Option(help="Of matrix products on a GPU: fp32, tf32 or bf16.")] = "tf32",
     compile_: Annotated[
-        str, typer.Option("--compile", help="auto, always or never: kernels for a CPU; auto as in a long run.")
+        str,
+        typer.Option("--compile", help="Compile C kernels for a CPU: auto (as in a long run), always, never."),
     ] = "auto",
-    seconds: Annotated[float, typer.Option(help="For each measurement.")] = 3.0,
+    seconds: Annotated[float, typer.Option(help="How long each measurement takes.")] = 3.0,
 ) -> None:
-    """Measure loop and stack on this device, in one run; and tell which path each layer took."""
-    from pens.bench import SHAPES, BenchSettings, builtin_factory, load_factory, run_bench
-    from pens.report.tables import bench_table, layers_table
+    """Measure how fast this device trains models as a stack and one by one, and what each layer costs."""
+    from pens.config import EngineSettings
 
     engine = {"precision": precision, "compile": compile_}
     for name, value in engine.items():
@@ -296,8 +388,13 @@ def bench_command(
         if value not in choices:
             raise SettingsError(f"--{name} {value}: choose from {', '.join(choices)}")
     how = EngineSettings.model_validate(engine)
+    own_sizes = _parse_shape(shape) if shape else ()
+
+    from pens.bench import SHAPES, BenchSettings, builtin_factory, load_factory, run_bench
+    from pens.report.tables import bench_table, layers_table, size
+
     factory = load_factory(model) if model else builtin_factory(network)
-    sizes = _parse_shape(shape) if shape else SHAPES.get(network, ())
+    sizes = own_sizes or SHAPES.get(network, ())
     result = run_bench(BenchSettings(factory, sizes, peers, samples, batch_size, device, how, seconds, tokens))
     console = _console()
     console.print(layers_table(result))
@@ -319,25 +416,88 @@ def _parse_shape(text: str) -> tuple[int, ...]:
     return sizes
 
 
-@app.command("presets")
+@app.command("presets", rich_help_panel=_LOOK_UP)
 def presets_command(
-    name: Annotated[str | None, typer.Argument(help="Print this preset as a .toml file, with all settings.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Print this preset as a .toml file, with every setting explained.",
+            autocompletion=completion.presets,
+        ),
+    ] = None,
 ) -> None:
-    """List the built-in settings, or print one of them in full."""
-    if name:
-        typer.echo(settings_as_toml(find_preset(name).settings))
+    """List the presets that `pens run` knows, or print one of them as a .toml file to change."""
+    from pens.catalogue import as_toml
+    from pens.presets import PRESETS, preset
+
+    if name is not None:
+        typer.echo(as_toml(preset(name).settings), nl=False)
         return
+    from rich.table import Table
+
     table = Table("preset", "what it is for")
-    for preset in PRESETS.values():
-        table.add_row(preset.name, preset.about)
+    for each in PRESETS.values():
+        table.add_row(each.name, each.about)
     console = _console()
     console.print(table)
     console.print("[dim]All settings of one, as a .toml file to change: pens presets digits > my.toml[/dim]")
 
 
-@app.command("data")
+@app.command("settings", rich_help_panel=_LOOK_UP)
+def settings_command(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KEY|SECTION",
+            help="A setting, or a section of settings.",
+            show_default="all settings",
+            autocompletion=completion.settings,
+        ),
+    ] = None,
+) -> None:
+    """Explain settings: what each means, what it may be, its default. Change them with --set or in a .toml file."""
+    from pens import catalogue
+
+    chosen = catalogue.entries() if name is None else catalogue.find(name)
+    console = _console()
+    if len(chosen) == 1:
+        _print_setting(console, chosen[0])
+        return
+    from rich.table import Table
+
+    for section in dict.fromkeys(entry.section for entry in chosen):
+        console.print(f"[{section}]", style="bold", markup=False, end=" ")
+        console.print(catalogue.section_about(section), markup=False)
+        table = Table("setting", "default", "allowed", "what it means", width=console.width)
+        for entry in (each for each in chosen if each.section == section):
+            table.add_row(entry.key, catalogue.toml_value(entry.default), entry.allowed, entry.about)
+        console.print(table, markup=False)
+    console.print("Change them with `pens run digits --set KEY=VALUE`, or in a .toml file.", style="dim", markup=False)
+
+
+def _print_setting(console: Console, entry: Entry) -> None:
+    """One setting in full, with the presets that change it."""
+    from pens.catalogue import toml_value
+    from pens.presets import PRESETS
+
+    console.print(f"{entry.section}.{entry.key}", style="bold", markup=False)
+    console.print(entry.about, markup=False)
+    console.print(f"allowed: {entry.allowed}", markup=False)
+    console.print(f"default: {toml_value(entry.default)}", markup=False)
+    for preset in PRESETS.values():
+        value = preset.settings.model_dump(mode="json")[entry.section][entry.key]
+        if value != entry.default:
+            console.print(f"in the preset {preset.name}: {toml_value(value)}", markup=False)
+
+
+@app.command("data", rich_help_panel=_LOOK_UP)
 def data_command(data_dir: DataDir = None) -> None:
-    """Show which data sets are here, and where."""
+    """Show which data sets are on this machine, and where."""
+    from rich.table import Table
+
+    from pens.data.sources import survey
+
     table = Table("data set", "where", "what")
     for found in survey(data_dir):
         where = "–" if found.folder is None else "in the package" if found.name == "digits" else str(found.folder)
@@ -345,17 +505,15 @@ def data_command(data_dir: DataDir = None) -> None:
     _console().print(table)
 
 
-def settings_as_toml(settings: Settings) -> str:
-    """Settings as the text of a .toml file."""
-    lines = []
-    for section, values in settings.model_dump(mode="json").items():
-        lines.append(f"[{section}]")
-        lines += [f"# {k} =" if v is None else f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in values.items()]
-        lines.append("")
-    return "\n".join(lines)
+app.command("up", rich_help_panel=_REAL)(up_command)
+app.command("peer", rich_help_panel=_REAL)(peer_command)
+app.command("collect", rich_help_panel=_REAL)(collect_command)
+app.add_typer(certs, rich_help_panel=_REAL)
 
 
 def _console() -> Console:
+    from rich.console import Console
+
     return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)
 
 
@@ -377,16 +535,23 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ± still gets its table
-    errors = Console(stderr=True, highlight=False, emoji=False)
+    # Whatever must be set before PyTorch is imported belongs here: commands import it when they run.
     try:
         app(args=_spread_assignments(sys.argv[1:] if arguments is None else arguments), prog_name="pens")
     except Interrupted as stop:
-        errors.print(str(stop), markup=False, soft_wrap=True)
+        _print_error(str(stop))
         sys.exit(130)
     except PensError as error:
-        errors.print("[red]error[/red]", end=" ")
-        errors.print(str(error), markup=False, soft_wrap=True)
+        _print_error(str(error), "error ")
         sys.exit(2)
     except KeyboardInterrupt:
-        errors.print("stopped at once; a run in progress resumes from its last checkpoint", markup=False)
+        _print_error("stopped at once; a run in progress resumes from its last checkpoint")
         sys.exit(130)
+
+
+def _print_error(message: str, label: str = "") -> None:
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False, emoji=False)
+    console.print(label, style="red", end="", markup=False)
+    console.print(message, markup=False, soft_wrap=True)

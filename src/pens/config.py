@@ -11,10 +11,12 @@ why where we differ.
 from __future__ import annotations
 
 import difflib
+import operator
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -35,6 +37,10 @@ PLUS: Mapping[Method, Mapping[str, Any]] = {
 }
 """What a method with a plus changes of the one without: it validates and tests the merged model. `pens+` also selects
 neighbours otherwise and begins step 2 with another model (docs/decisions/0019)."""
+DEFAULT_METHODS: tuple[Method, ...] = ("local", "random", "pens", "oracle")
+"""Those that `pens run` compares unless told otherwise."""
+MAX_SEEDS = 10_000
+MAX_SEED = 2**63 - 1
 Step2Model = Literal["last", "first", "best"]
 WireForm = Literal["fp32", "fp16", "int8"]
 
@@ -45,25 +51,28 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):
-    """One section of the settings."""
+    """One section of the settings. The text below a setting is its explanation, in `pens settings`, too."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
 
 
 class ScenarioSettings(Section):
     """Which data, and how the peers share it (paper, section 3)."""
 
     dataset: str = "digits"
+    """Which data set: digits, fashion-mnist or cifar-10 (`pens data` shows where they are)."""
     rotations: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 180)
-    """Degrees, each a multiple of 90; peers are divided evenly among them."""
+    """By how many degrees images are turned, a multiple of 90 for each cluster; clusters have equally many peers."""
     peers: Annotated[int, Field(ge=2)] = 20
+    """How many peers there are, the same number for each rotation (paper: 100)."""
     train_per_peer: Count = 40
+    """Training samples of each peer (paper: 400 on CIFAR-10, 500 on Fashion-MNIST)."""
     val_per_peer: Count = 20
-    """Held back from training; early stopping and the best model are decided on it (paper: 100)."""
+    """Validation samples of each peer, on which early stopping and the best model are decided (paper: 100)."""
     test: Literal["partitioned", "full"] = "partitioned"
-    """partitioned: each rotation tests on its own part of the test set; full: on all of it, rotated."""
+    """Test data. partitioned: each rotation has its own part of the test set; full: all of it, rotated."""
     test_samples: Count | None = None
-    """At most so many test samples per rotation; None: all."""
+    """At most so many test samples per rotation; none: all."""
     half_turn: Literal["rotation", "flip"] = "rotation"
     """What 180 degrees mean; the authors' code mirrors the image instead of turning it."""
 
@@ -82,19 +91,26 @@ class ModelSettings(Section):
     """The network and how its weights start."""
 
     net: str = "auto"
-    """auto: the data set's own; or digits-cnn, paper-cnn."""
+    """The network: digits-cnn, paper-cnn, or auto, the one for the data set."""
     init: Literal["independent", "common"] = "independent"
+    """Whether each peer begins with random weights of its own, or all with the same ones (paper: both)."""
 
 
 class TrainingSettings(Section):
     """Local training (paper, section 4.1: E epochs on the peer's own data). An optimizer begins anew after a merge."""
 
     optimizer: Literal["adam", "sgd"] = "adam"
+    """The optimizer of local training (docs/decisions/0001)."""
     lr: Positive = 1e-3
+    """Learning rate (paper: 0.001)."""
     momentum: Fraction = 0.0
+    """Momentum of sgd; adam does not use it."""
     weight_decay: NotNegative = 0.0
+    """How strongly weights are pulled towards zero; 0: not at all (docs/decisions/0022)."""
     batch_size: Count = 8
+    """Samples per step of the optimizer (the authors' code: 8)."""
     epochs: Count = 3
+    """E: passes over a peer's training data in each update (the authors' code: 3)."""
     train_first: bool = True
     """Whether a peer trains before its first exchange (paper). The authors' code merges untrained models."""
 
@@ -103,6 +119,7 @@ class GossipSettings(Section):
     """Algorithm 1, and step 2 of PENS."""
 
     schedule: Literal["rounds", "async"] = "rounds"
+    """rounds: all peers update in step, each pulling models; async: each at its own time, models are pushed."""
     rounds: Count = 333
     """T: at most so many updates per peer (paper: 333)."""
     pull_from: Literal["snapshot", "latest"] = "snapshot"
@@ -122,14 +139,19 @@ class PensSettings(Section):
     """Algorithm 2: step 1 of PENS."""
 
     n_sampled: Count = 10
+    """Models that a peer compares at once in step 1 (paper: 10)."""
     m: Count = 2
+    """How many of the n_sampled models, those with the lowest loss, a peer selects and merges (paper: 2)."""
     step1_rounds: Count = 20
+    """Rounds of step 1, in which peers look for neighbours."""
     step1_samplings: Count = 10
-    """Samplings per round: each one's top m is counted, the last one's is merged. 200 × 1 is the paper's letter."""
+    """Samplings per round: each one's top m is counted, the last one's is merged. As written, the paper uses 200
+    rounds of 1 sampling."""
     score_samples: Count | None = None
-    """Models are compared on so many random samples of the receiver, drawn anew each time; None: on all."""
+    """Models are compared on so many random samples of the receiver, drawn anew each time; none: on all."""
     score_on: Literal["train", "val"] = "train"
-    """Which of the receiver's samples: its training data (paper), or those that its own model was not fitted to."""
+    """On which of the receiver's samples models are compared: its training data (paper), or its validation data, to
+    which its own model was not fitted."""
     score_by: Literal["loss", "accuracy"] = "loss"
     """How models are compared: by the lowest loss (paper), or by the highest accuracy (the authors' code)."""
     step1_epochs: Count | Literal["auto", "authors"] = "auto"
@@ -144,73 +166,83 @@ class PensSettings(Section):
     """What a peer does that finds no neighbour. most-selected: it takes the m selected most often; alone: it trains
     without others, as in the authors' code."""
     neighbours_by: Literal["expected", "groups"] = "expected"
-    """expected: who was selected more often than expected (paper). groups: the counts tell two groups of peers apart,
-    those whose models are selected often and those whose are not, and the first are the neighbours."""
+    """expected: the peers that were selected more often than expected are the neighbours (paper). groups: the counts
+    of selections are split into two groups, and the peers of the group with the higher counts are the neighbours."""
     step2_model: Step2Model = "last"
     """What a peer begins step 2 with. last: what step 1 made of its model (paper); first: its untrained model; best:
     that of step 1's models with the lowest validation loss. `pens+`: first where init = common, else best."""
     admit: bool = False
-    """async only: whether strangers whose models do well become neighbours in step 2, as late joiners must."""
+    """async only: whether peers that join late can become neighbours in step 2, if their models do well."""
     admission_trials: Annotated[int, Field(ge=1, le=32)] = 6
-    """A stranger is judged at least so often before that."""
+    """With admit: how many models of a late joiner are compared before it can become a neighbour."""
 
 
 class StoppingSettings(Section):
     """Early stopping on local validation data (paper, section 5.4), and which model is tested."""
 
     stop_on: Literal["accuracy", "loss"] = "accuracy"
+    """What must improve on validation data for a peer to go on."""
     window: Count = 5
+    """Improvement is judged on the mean of so many updates."""
     patience: Count = 50
+    """A peer stops after so many updates without improvement."""
     validated: Literal["trained", "merged"] = "trained"
-    """Which of its models a peer validates, and so tests at the end: what training on its own data makes of the average
-    (paper), or the average itself, which knows more of the others'. While it trains, it sends the first."""
+    """Which model a peer validates, and so tests at the end: trained, the locally fine-tuned model (paper), or merged,
+    the merged model before fine-tuning. A peer sends its fine-tuned model in both cases."""
     tested: Literal["best", "last"] = "best"
+    """Which of its models a peer tests at the end: the best on its validation data, or the last."""
 
 
 class TimingSettings(Section):
     """Virtual time of the async schedule. The unit is arbitrary; only ratios matter."""
 
     interval: Positive = 1.0
-    """Δ of WAIT(Δ)."""
+    """Δ of WAIT(Δ): the time between two models that a peer sends."""
     jitter: Fraction = 0.1
-    """Each wait is Δ × (1 ± jitter)."""
+    """How much waits vary: each is Δ × (1 ± jitter)."""
     latency: NotNegative = 0.1
     """Time a message is on its way."""
     training_time: Positive = 1.0
     """Time an update of `epochs` epochs takes; other updates in proportion to their epochs."""
     give_up: Positive = 3.0
-    """Who has waited give_up times as long as usual merges what it has, so that no starved peer holds up a run."""
+    """A peer that has waited so many times as long as usual merges the models that it has, so that it does not hold up
+    a run."""
 
 
 class CentralSettings(Section):
     """The `central` baseline: one model on everybody's data. One round is `central_epochs` epochs."""
 
     central_rounds: Count = 60
+    """What `rounds` is for the other methods: at most so many rounds."""
     central_epochs: Count = 1
+    """What `epochs` is for the other methods: epochs per round."""
     central_batch_size: Count = 32
+    """What `batch_size` is for the other methods: samples per step."""
     central_window: Count = 1
-    """Its validation data are everybody's, so that one result of them can be trusted."""
+    """What `window` is for the other methods. Validation data are everybody's, so that one result can be trusted."""
     central_patience: Count = 15
+    """What `patience` is for the other methods."""
     central_val_share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Of everybody's data, to be validated on; the rest is trained on. None: it keeps to the peers' validation data."""
+    """The share of all data that is used for validation; the rest is trained on. none: the peers' validation data."""
 
 
 class EngineSettings(Section):
     """How numbers are computed. Nothing here changes what is computed, beyond rounding."""
 
     backend: Literal["stack", "loop"] = "stack"
-    """stack: all ready peers at once; loop: one after the other, to check against."""
+    """stack: trains all ready peers at once; loop: one after the other, slower, to check against."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
-    """Of matrix products on a GPU; weights are always fp32, and a CPU always computes in fp32."""
+    """Precision of matrix products on a GPU; weights are always fp32, and a CPU always computes in fp32."""
     max_batch: Annotated[int, Field(ge=0)] = 0
     """At most so many updates at once; 0: all that are ready."""
     compile: Literal["auto", "always", "never"] = "auto"
-    """Kernels for a CPU, by its C compiler. auto: where a run is long enough to repay a few seconds."""
+    """Whether the C compiler makes kernels for this CPU. auto: where a run is long enough to repay a few seconds."""
     memory_mb: Annotated[int, Field(ge=0)] = 0
-    """Bound on a chunk's activations; 0: chosen for the device."""
+    """Bound on the memory for activations of a chunk of models, in MB; 0: chosen for the device."""
     seeds_at_once: Annotated[int, Field(ge=0)] = 0
     """So many seeds of a method are computed as one stack; 0: on a GPU all, up to some 2,000 peers; on a CPU one."""
     checkpoint_every_s: NotNegative = 30.0
+    """Seconds between two checkpoints of a run, from which it resumes; 0: after every step."""
 
 
 class Settings(Section):
@@ -302,15 +334,54 @@ def flat_keys(path: Path) -> dict[str, Any]:
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
-    """`["peers=8", "rotations=[0,90]", "init=common"]` → a dict of values, each read as TOML or else as a word."""
+    """`["peers=8", "rotations=0,90", "init=common"]` → a dict of values, each read as TOML or else as a word."""
     values: dict[str, Any] = {}
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals:
             raise SettingsError(f"--set {text}: expected key=value, for instance --set peers=8")
-        _locate(name.strip())
-        values[name.strip()] = _toml_value(value.strip())
+        section, key = _locate(name.strip())
+        values[name.strip()] = _list_value(value.strip()) if _is_list(section, key) else _toml_value(value.strip())
     return values
+
+
+def parse_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """3 → (0, 1, 2); a sequence as it is."""
+    if isinstance(seeds, int) and seeds > MAX_SEEDS:
+        raise SettingsError(f"seeds = {seeds}: at most {MAX_SEEDS:,} seeds are run at once, list those that you want")
+    try:
+        chosen = (
+            tuple(map(operator.index, seeds)) if isinstance(seeds, Iterable) else tuple(range(operator.index(seeds)))
+        )
+    except TypeError:
+        chosen = ()
+    if not chosen or len(set(chosen)) < len(chosen) or any(s < 0 for s in chosen):
+        raise SettingsError(f"seeds = {seeds!r}: give a number of at least 1, or different seeds of at least 0")
+    if len(chosen) > MAX_SEEDS:
+        raise SettingsError(f"{len(chosen):,} seeds: at most {MAX_SEEDS:,} are run at once")
+    if max(chosen) > MAX_SEED:
+        raise SettingsError(f"seed {max(chosen)}: give seeds of at most {MAX_SEED}")
+    return chosen
+
+
+def read_seeds(text: str) -> tuple[int, ...]:
+    """Seeds as typed: `4` is a number of seeds, 0 to 3; `1,2,3`, `0-3` and `5-5` are seeds."""
+    if _DIGITS.fullmatch(text.strip()):
+        return parse_seeds(int(text))
+    chosen: list[int] = []
+    for part in text.split(","):
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        if not _DIGITS.fullmatch(first) or (dash and not _DIGITS.fullmatch(last)):
+            raise SettingsError(
+                f"--seeds {text}: give a number of seeds (4 means 0, 1, 2 and 3), seeds (1,2,3), or a range (0-3)"
+            )
+        begin, end = int(first), int(last or first)
+        if end < begin:
+            raise SettingsError(f"--seeds {text}: {part.strip()} is empty, write the smaller seed first")
+        if len(chosen) + end - begin >= MAX_SEEDS:
+            raise SettingsError(f"--seeds {text}: at most {MAX_SEEDS:,} seeds are run at once")
+        chosen += range(begin, end + 1)
+    return parse_seeds(chosen)
 
 
 def parse_methods(text: str | Iterable[str]) -> tuple[Method, ...]:
@@ -390,6 +461,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     name: tuple(type(field.default).model_fields) for name, field in Settings.model_fields.items()
 }
 _SECTION_OF: dict[str, str] = {key: section for section, keys in _SECTIONS.items() for key in keys}
+_DIGITS = re.compile(r"[0-9]{1,40}")
 
 
 def _locate(name: str) -> tuple[str, str]:
@@ -399,10 +471,11 @@ def _locate(name: str) -> tuple[str, str]:
     if key not in _SECTION_OF or (dot and _SECTION_OF[key] != section):
         if key == "fresh":
             raise SettingsError(f"{name} is now step2_model: first in place of true, last in place of false")
+        if key in _SECTION_OF:
+            right = _SECTION_OF[key]
+            raise SettingsError(f"{key} belongs to [{right}], not to [{section}]: write {right}.{key}, or {key} alone")
         known = [*_SECTION_OF, *(f"{s}.{k}" for k, s in _SECTION_OF.items())] if dot else list(_SECTION_OF)
-        raise SettingsError(
-            f"unknown setting {name!r}{suggest(name, known)} (`pens presets digits` shows all settings)"
-        )
+        raise SettingsError(f"unknown setting {name!r}{suggest(name, known)} (`pens settings` lists all)")
     return _SECTION_OF[key], key
 
 
@@ -419,6 +492,16 @@ def _toml_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return None if text == "none" else text
+
+
+def _is_list(section: str, key: str) -> bool:
+    return get_origin(type(Settings.model_fields[section].default).model_fields[key].annotation) is tuple
+
+
+def _list_value(text: str) -> Any:
+    """`0,90`, `0` and `[0, 90]` are lists."""
+    value = _toml_value(text if text.startswith("[") else f"[{text}]")
+    return value if isinstance(value, list) else text
 
 
 def _validated(tree: Mapping[str, Any]) -> Settings:

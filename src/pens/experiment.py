@@ -7,7 +7,6 @@ who is like them, and to measure. Nothing below is handed it.
 from __future__ import annotations
 
 import gc
-import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 from pens import rng
 from pens.calls import Workshop
 from pens.config import (
+    DEFAULT_METHODS,
     SELECTING,
     TOLD_CLUSTERS,
     UNCONNECTED,
@@ -32,9 +32,8 @@ from pens.config import (
     StoppingSettings,
     check_methods,
     check_scenario,
-    flat_keys,
     parse_methods,
-    parse_settings,
+    parse_seeds,
 )
 from pens.curves import UpdateRecord
 from pens.data.samples import Array, Dataset
@@ -54,14 +53,12 @@ from pens.metrics import Traffic, neighbour_agreement
 from pens.nets import NetFactory, net_factory
 from pens.peer import Peer, Plan, Search
 from pens.policies import SelectionRule
-from pens.presets import preset
+from pens.presets import resolve_settings
 from pens.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
 from pens.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 from pens.running import Running
 from pens.simulator import Schedule, Simulator, Trace, advance_together
 from pens.topology import Others
-
-DEFAULT_METHODS: tuple[Method, ...] = ("local", "random", "pens", "oracle")
 
 _PEERS_AT_ONCE = 2048  # fill a GPU: seeds beyond that would cost memory and save no time
 
@@ -156,32 +153,6 @@ def resume(
     )
     experiment.prepare()
     return experiment.run(directory, observer or Observer())
-
-
-def resolve_settings(settings: Settings | str | Path | Mapping[str, Any]) -> Settings:
-    """A preset's name, a .toml file (which may name a preset to start from), a mapping, or Settings → Settings."""
-    if isinstance(settings, Settings):
-        return settings
-    if isinstance(settings, Mapping):
-        return parse_settings(settings)
-    if str(settings).lower().endswith(".toml"):
-        values = flat_keys(Path(settings))
-        base = values.pop("preset", None)
-        return (preset(str(base)).settings if base else Settings()).replace(values)
-    return preset(str(settings)).settings
-
-
-def parse_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """3 → (0, 1, 2); a sequence as it is."""
-    try:
-        chosen = (
-            tuple(map(operator.index, seeds)) if isinstance(seeds, Iterable) else tuple(range(operator.index(seeds)))
-        )
-    except TypeError:
-        chosen = ()
-    if not chosen or len(set(chosen)) < len(chosen) or any(s < 0 for s in chosen):
-        raise SettingsError(f"seeds = {seeds!r}: give a number of at least 1, or different seeds of at least 0")
-    return chosen
 
 
 @dataclass

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from pens.config import Settings
+from pens.config import Method, Settings, flat_keys, parse_settings
 from pens.errors import SettingsError
 
 
@@ -108,6 +110,17 @@ AUTHORS_CODE: dict[str, Any] = {
 }
 """What the authors' published code does otherwise than the paper's presets of ours: `pens reproduce --as authors`. Only
 rules that a real peer could follow (docs/decisions/0025)."""
+AUTHORS_METHODS: tuple[Method, ...] = ("oracle", "pens", "random", "local")
+"""The methods in the authors' code: it has no `central`."""
+RULES_OF: dict[str, dict[str, Any]] = {"ours": {}, "authors": AUTHORS_CODE}
+"""Whose rules the paper's experiments are run by, and what these change of the presets."""
+
+
+def rules_of(whose: str) -> dict[str, Any]:
+    """What somebody's rules change of the presets."""
+    if whose not in RULES_OF:
+        raise SettingsError(f"--as {whose}: choose from {', '.join(RULES_OF)}")
+    return RULES_OF[whose]
 
 
 def preset(name: str) -> Preset:
@@ -115,3 +128,16 @@ def preset(name: str) -> Preset:
     if name not in PRESETS:
         raise SettingsError(f"unknown preset {name!r}: choose from {', '.join(PRESETS)}, or name a .toml file")
     return PRESETS[name]
+
+
+def resolve_settings(settings: Settings | str | Path | Mapping[str, Any]) -> Settings:
+    """A preset's name, a .toml file (which may name a preset to start from), a mapping, or Settings → Settings."""
+    if isinstance(settings, Settings):
+        return settings
+    if isinstance(settings, Mapping):
+        return parse_settings(settings)
+    if str(settings).lower().endswith(".toml"):
+        values = flat_keys(Path(settings))
+        base = values.pop("preset", None)
+        return (preset(str(base)).settings if base else Settings()).replace(values)
+    return preset(str(settings)).settings

@@ -36,6 +36,7 @@ from pens.errors import PensError, RunDirError
 from pens.files import read_json, replace_file, write_json
 from pens.metrics import Agreement
 from pens.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
+from pens.version import VERSION
 
 FORMAT = 1
 CHECKPOINT_FORMAT = 3
@@ -279,8 +280,6 @@ class StoredTensors(Mapping[str, Tensor]):
 
 
 def _result_json(result: RunResult) -> dict[str, Any]:
-    from pens import __version__  # here: the package imports this module first
-
     communication = asdict(result.communication)
     return {
         "format": FORMAT,
@@ -304,7 +303,7 @@ def _result_json(result: RunResult) -> dict[str, Any]:
         "peak_memory_bytes": result.peak_memory_bytes,
         "data_sizes": {k: v.tolist() for k, v in vars(result.data_sizes).items()} if result.data_sizes else None,
         "versions": {
-            "pens": __version__,
+            "pens": VERSION,
             "python": platform.python_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,

@@ -193,7 +193,10 @@ def test_a_list_of_the_revoked_is_followed_but_only_forward_and_only_if_the_auth
         (lambda files, others: files.key.write_bytes(b"?"), "not a key"),
         (lambda files, others: files.certificate.write_bytes(b"?"), "not a certificate"),
         (lambda files, others: files.key.chmod(0o640), "chmod 600"),
-        (lambda files, others: files.key.unlink(), "No such file"),
+        (
+            lambda files, others: files.key.unlink(),
+            "no such file. A member needs the four files",
+        ),
     ],
 )
 def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, break_it: object, message: str) -> None:
@@ -254,4 +257,4 @@ def test_without_the_extra_one_line_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "pip install 'pens[network]'" in done.stderr
+    assert "pip install 'pens-fl[network]'" in done.stderr

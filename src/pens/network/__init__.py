@@ -1,4 +1,4 @@
 """Real peers: each organisation runs one, and they gossip models over mutual TLS.
 
-Most of it needs what `pip install 'pens[network]'` brings.
+Most of it needs what `pip install 'pens-fl[network]'` brings.
 """

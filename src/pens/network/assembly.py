@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +30,7 @@ from pens.network.reachable import Reachable
 from pens.network.state import PeerFolder
 from pens.network.transport import MemberRecord, Transport
 from pens.peer import Peer
+from pens.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,15 @@ def load_holding(config: PeerConfig) -> Holding:
 
 
 def _own_holding(config: PeerConfig, source: str) -> Holding:
-    found = load_object(source, "data.source", config.folder)()
+    load = load_object(source, "data.source", config.folder)
+    try:
+        found = load()
+    except Exception as error:  # the user's own code
+        *_, last = traceback.extract_tb(error.__traceback__)
+        raise SettingsError(
+            f"data.source = {source!r}: it fails at line {last.lineno} of {last.filename}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
     data, test = _as_data(found, source)
     parts = [data.train, data.val, *([test] if test else [])]
     return Holding(data, test, config.data.num_classes or 1 + max(int(part.y.max()) for part in parts))
@@ -136,8 +146,6 @@ def _engine(config: PeerConfig, holding: Holding, device: torch.device) -> Engin
 
 def _card(config: PeerConfig, holding: Holding, me: PeerId, device: torch.device) -> dict[str, Any]:
     """What goes into peer.json."""
-    from pens import __version__  # here: the package imports much of this first
-
     return {
         "name": config.peer.name,
         "peer_id": me,
@@ -152,5 +160,5 @@ def _card(config: PeerConfig, holding: Holding, me: PeerId, device: torch.device
         },
         "device": device_name(device),
         "started": time.time(),
-        "version": __version__,
+        "version": VERSION,
     }

@@ -16,23 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from pens.config import parse_assignments
+from pens import completion
 from pens.errors import Interrupted, SettingsError
-from pens.report.tables import print_results
-from pens.results import ExperimentResult
-from pens.runlog import ExperimentDir
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from pens.network.loopback import Federation
 
 certs = typer.Typer(
     name="certs", no_args_is_help=True, help="Make and revoke the certificates by which real peers know each other."
 )
 
-Folder = Annotated[Path, typer.Option("--dir", help="The authority's folder; keep it to yourself.")]
+Folder = Annotated[Path, typer.Option("--dir", help="The authority's folder, which holds its secret key.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 CERTS = Path("certs")
 _EXTRA = ("grpc", "google", "cryptography", "prometheus_client")
@@ -46,17 +43,17 @@ def needs_network_extra() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in _EXTRA:
             raise
-        raise SettingsError(f"{error.name} is not installed; real peers need: pip install 'pens[network]'") from None
+        raise SettingsError(f"{error.name} is not installed; real peers need: pip install 'pens-fl[network]'") from None
 
 
 @certs.command("init")
 def init_command(
     folder: Folder = CERTS,
     federation: Annotated[str, typer.Option(help="A name for the federation, shown in certificates.")] = "pens",
-    days: Annotated[int, typer.Option(help="How long the authority lasts.")] = 3650,
+    days: Annotated[int, typer.Option(help="For how many days the authority is valid.")] = 3650,
     force: Force = False,
 ) -> None:
-    """Make a federation's authority."""
+    """Make a federation's authority, which issues and revokes the certificates of its members."""
     with needs_network_extra():
         from pens.network.identity import Authority
     authority = Authority(folder)
@@ -67,13 +64,17 @@ def init_command(
 
 @certs.command("issue")
 def issue_command(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of members.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names of members.")],
     folder: Folder = CERTS,
     hosts: Annotated[
         list[str] | None,
-        typer.Option("--host", help="DNS name or address for other tools; peers do not need it. Default: localhost."),
+        typer.Option(
+            "--host",
+            help="DNS name or address to put into the certificate, for other tools; peers do not need it.",
+            show_default="localhost",
+        ),
     ] = None,
-    days: Annotated[int, typer.Option(help="How long the certificate lasts.")] = 365,
+    days: Annotated[int, typer.Option(help="For how many days the certificate is valid.")] = 365,
     force: Force = False,
 ) -> None:
     """Make a member's certificate and key: four files to carry to its machine."""
@@ -86,7 +87,7 @@ def issue_command(
 
 @certs.command("revoke")
 def revoke_command(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of members.")], folder: Folder = CERTS
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names of members.")], folder: Folder = CERTS
 ) -> None:
     """Revoke all certificates of members, and sign a new list of those revoked."""
     with needs_network_extra():
@@ -103,27 +104,35 @@ def show_command(folder: Folder = CERTS) -> None:
     """List the certificates that were issued."""
     with needs_network_extra():
         from pens.network.identity import Authority
+    from rich.table import Table
+
     authority = Authority(folder)
     now = datetime.now(UTC)
     table = Table("name", "until", "state", "serial number")
     for entry in authority.issued():
         state = "revoked" if entry.revoked else "ended" if entry.identity.not_after <= now else "good"
         table.add_row(entry.identity.name, f"{entry.identity.not_after:%Y-%m-%d}", state, f"{entry.identity.serial:x}")
-    console = Console(highlight=False, emoji=False)
+    console = _console()
     console.print(table)
     console.print(f"authority {authority.federation!r} until {authority.not_after:%Y-%m-%d}", style="dim", markup=False)
 
 
 def peer_command(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Who the peer is and what it holds.")],
+    config: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CONFIG.toml", help="Who the peer is, where its certificates and data are, and its settings."
+        ),
+    ],
     bootstrap: Annotated[
-        list[str] | None, typer.Option(metavar="HOST:PORT", help="A member to begin with; any will do. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="HOST:PORT", help="A member to call first; any will do. May be repeated."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the peer's state and records, instead of that in the file.")
     ] = None,
 ) -> None:
-    """Run one real peer, until it is told to stop. Killed at any moment, it goes on where it was when started again."""
+    """Run one real peer until it is stopped. It saves its state: started again, it continues where it was."""
     from pens.network.native import native_log_settings
 
     os.environ.update(native_log_settings())  # before gRPC is imported
@@ -133,26 +142,49 @@ def peer_command(
 
 
 def up_command(
-    peers: Annotated[int | None, typer.Option(help="How many; default: 8.")] = None,
+    peers: Annotated[int | None, typer.Option(help="How many peers.", show_default="8")] = None,
     settings: Annotated[
-        str | None, typer.Option("--preset", metavar="NAME", help="A preset or a .toml file; default: digits.")
+        str | None,
+        typer.Option(
+            "--preset",
+            metavar="PRESET|FILE.toml",
+            help="A preset (`pens presets` lists them) or a .toml file of settings.",
+            show_default="digits",
+            autocompletion=completion.presets,
+        ),
     ] = None,
-    method: Annotated[str | None, typer.Option(help="pens, pens+ or random; default: pens.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of data and models; default: 0.")] = None,
+    method: Annotated[str | None, typer.Option(help="pens, pens+ or random.", show_default="pens")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Decides who holds which data, and first models.", show_default="0")
+    ] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change settings, e.g. --set rounds=30 m=1."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change settings, e.g. --set rounds=30 m=1 (`pens settings` explains them all).",
+            autocompletion=completion.assignments,
+        ),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="About how long it shall take, which decides the interval; default: 3.")
+        float | None,
+        typer.Option(help="About how long it shall take; the interval follows from it.", show_default="3"),
     ] = None,
     interval: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Between two models that a peer sends.")
+        float | None, typer.Option(metavar="SECONDS", help="Time between two models that a peer sends.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="New or empty folder; default: runs/up-NAME-TIME.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="New or empty folder for certificates and results.", show_default="runs/up-NAME-TIME"),
+    ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Start the peers of this folder again.")] = None,
 ) -> None:
-    """Run a federation of real peers on this machine: a process and a certificate each. Ends with a table."""
+    """Run a federation of real peers on this machine, each a process with a certificate; then print a table."""
+    from pens.config import parse_assignments
+    from pens.presets import resolve_settings
+
+    source, changes = "digits" if settings is None else settings, parse_assignments(assignments or [])
+    resolve_settings(source).replace(changes)
     with needs_network_extra():
         from pens.network.loopback import Wish, make_federation, read_federation
         from pens.network.up import estimate_words, run_federation
@@ -163,10 +195,10 @@ def up_command(
         federation, lowered = read_federation(resume), ""
     else:
         wish = Wish(
-            settings=settings or "digits",
-            changes=parse_assignments(assignments or []),
+            settings=source,
+            changes=changes,
             peers=8 if peers is None else peers,
-            method=method or "pens",
+            method="pens" if method is None else method,
             seed=seed or 0,
             minutes=minutes,
             interval=interval,
@@ -192,10 +224,12 @@ def up_command(
 
 
 def collect_command(
-    folders: Annotated[list[Path], typer.Argument(metavar="PEER_FOLDER...", help="State folders of peers.")],
-    out: Annotated[Path, typer.Option(help="Run directory: a new one, or that of other methods or seeds.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="PEER_FOLDER", help="State folders of peers, or copies of them.")
+    ],
+    out: Annotated[Path, typer.Option(help="Run directory to write: a new one, or that of other methods or seeds.")],
 ) -> None:
-    """Put the records of real peers together, as one run directory for `pens show` and `pens report`."""
+    """Make one run directory of several real peers' records, for `pens show` and `pens report`."""
     from pens.network.records import compose
 
     compose(folders, out)
@@ -215,6 +249,10 @@ def _put_together(federation: Federation) -> bool:
 
 def _show(console: Console, folder: Path) -> None:
     """The table of a run directory, and how to see more of it."""
+    from pens.report.tables import print_results
+    from pens.results import ExperimentResult
+    from pens.runlog import ExperimentDir
+
     directory = ExperimentDir(folder)
     record = directory.read()
     result = ExperimentResult(record.settings, tuple(directory.results()), folder)
@@ -225,4 +263,6 @@ def _show(console: Console, folder: Path) -> None:
 
 
 def _console() -> Console:
+    from rich.console import Console
+
     return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)

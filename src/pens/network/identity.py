@@ -504,6 +504,11 @@ def _read_key(path: Path) -> bytes:
 def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
+    except FileNotFoundError:
+        raise CertificateError(
+            f"{path}: there is no such file. A member needs the four files that `pens certs issue NAME` made for it, "
+            "in the folder that `peer.certificates` names; the authority's folder comes from `pens certs init`"
+        ) from None
     except OSError as error:
         raise CertificateError(f"{path}: {error.strerror}") from None
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 
-from pens import __version__
 from pens.errors import SettingsError
 from pens.network.assembly import build_node, load_holding
 from pens.network.grpc_transport import GrpcTransport, Limits, refusal_in
@@ -26,6 +25,7 @@ from pens.network.peer_config import PeerConfig, parse_address, read_peer_config
 from pens.network.state import held
 from pens.network.status import Status
 from pens.network.transport import Transport
+from pens.version import VERSION
 
 _STUCK_S = 60.0
 _BEFORE_SELECTION = ("starting", "searching", "selecting")
@@ -57,7 +57,7 @@ def _log_and_live(config: PeerConfig, credentials: Credentials) -> None:
         return why
 
     with logging_to(form=config.peer.log, level=config.peer.log_level, native=NativeLines(handshake_refusal)):
-        _log.info("starts", extra={"peer": config.peer.name, "version": __version__})
+        _log.info("starts", extra={"peer": config.peer.name, "version": VERSION})
         asyncio.run(_live(config, transport, credentials))
         _log.info("ends", extra={"peer": config.peer.name})
 
@@ -90,12 +90,12 @@ def vitals(node: Node, credentials: Credentials) -> Vitals:
     """What the monitor tells; asked from its threads."""
     status = node.status
     if status is None:
-        return Vitals(node.membership.me.name, __version__, "joining", 0)
+        return Vitals(node.membership.me.name, VERSION, "joining", 0)
     trouble = trouble_of(status, credentials, time.monotonic(), datetime.now(UTC))
     counts = status.counts
     return Vitals(
         name=status.name,
-        version=__version__,
+        version=VERSION,
         phase=status.phase,
         step=status.version,
         seconds_since_update=None if status.last_update is None else time.monotonic() - status.last_update,

@@ -26,6 +26,7 @@ from pens.report.sections.peers import peers_section
 from pens.report.sections.settings import settings_section
 from pens.report.study import Study, read_studies
 from pens.report.svg import DARK, LIGHT, standalone
+from pens.version import VERSION
 
 _GENERATOR = "pens report"
 _SECTIONS = (
@@ -85,7 +86,7 @@ def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
         overview_file=quote(f"{folder.name}/overview.csv"),
         light=LIGHT,
         dark=DARK,
-        version=_version(),
+        version=VERSION,
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -141,9 +142,3 @@ def _unbroken(text: str) -> str:
     """Numbers that keep their ± and their units beside them at the end of a line."""
     text = text.replace(" ± ", "\u00a0±\u00a0")
     return re.sub(r"(?<=[0-9]) (?=%|[kMG]?B\b)", "\u00a0", text)
-
-
-def _version() -> str:
-    from pens import __version__
-
-    return __version__

@@ -14,29 +14,13 @@ from typing import Any, Literal
 from pens.config import PLUS, Method, Settings
 from pens.errors import SettingsError
 from pens.metrics import Interval
-from pens.presets import AUTHORS_CODE, preset
+from pens.presets import preset
 from pens.report.paper import tables
 
 Quantity = Literal["accuracy", "precision", "recall", "own kind"]
 """`own kind`: the share of merged models that came from a peer of the receiver's kind."""
 
 PAPER_ORDER: tuple[Method, ...] = ("central", "oracle", "pens", "random", "local")
-
-
-RULES_OF: Mapping[str, Mapping[str, Any]] = {"ours": {}, "authors": AUTHORS_CODE}
-"""Whose rules the paper's experiments are run by, and what these change of the presets."""
-
-
-def rules_of(whose: str) -> Mapping[str, Any]:
-    """What somebody's rules change of the presets."""
-    if whose not in RULES_OF:
-        raise SettingsError(f"--as {whose}: choose from {', '.join(RULES_OF)}")
-    return RULES_OF[whose]
-
-
-def methods_of(whose: str) -> tuple[Method, ...] | None:
-    """The methods that somebody's rules speak of; None: all. The authors' code has no `central`."""
-    return tuple(m for m in PAPER_ORDER if m != "central") if whose == "authors" else None
 
 
 @dataclass(frozen=True)
