@@ -20,6 +20,7 @@ LAYERS = [
     "data.scenarios",
     "nets",
     "engine.bits",
+    "engine.attention",
     "engine.homes",
     "engine.seam",
     "engine.patterns",

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from pens.engine.attention import plain_attention
 from pens.engine.homes import Homes
 from pens.engine.layout import Layout
 from pens.engine.lowering import PATHS, Level, Noise, kernel_orders, lower
@@ -31,6 +32,10 @@ _MIXING = (
 )
 
 
+_LOOP = (
+    'backend = "loop" trains one model after the other instead: pens.run(…, overrides={"backend": "loop"}), or in the '
+    'settings file of a run or of a real peer, section [engine]: backend = "loop"'
+)
 _ROUNDING = 0.03  # relative: what bf16 products may cost; a wrong layer is off by its whole size
 
 
@@ -75,11 +80,15 @@ class StackedNetwork:
         """Exchange layers as far as the network still gives the right answer."""
         rows = torch.stack([self.new_row(s) for s in (1, 2)]).to(self.device)
         with torch.no_grad():
-            alone = [self.single(self.tensors(row.clone()), example[:2], key, train=True) for row in rows]
+            alone = {
+                train: torch.stack([self.single(self.tensors(r.clone()), example[:2], key, train) for r in rows])
+                for train in (True, False)
+            }
+        _refuse_nan(self, *alone.values())
         reason = None
         for level in levels:
             self._install(module, level, precision)
-            reason = _why_not_stacked(self, rows, torch.stack(alone), example[:2], key)
+            reason = _why_not_stacked(self, rows, alone, example[:2], key)
             if reason is None:
                 return
         raise NetworkError(reason or "there is no level to run the network at")
@@ -156,7 +165,8 @@ class StackedNetwork:
 
         Buffers that the forward pass changed are written back into `tensors`.
         """
-        outputs, changed = vmap(self._call, in_dims=(0, 0, 0, None))(tensors, x, keys, train)
+        with plain_attention():
+            outputs, changed = vmap(self._call, in_dims=(0, 0, 0, None))(tensors, x, keys, train)
         self._write_back(tensors, changed)
         return outputs
 
@@ -234,6 +244,8 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
             f"{network.name} returns shape {tuple(together.shape)} for a batch of {len(example[:3])}: "
             f"expected one row of at least {num_classes} class scores per sample"
         )
+    with torch.no_grad():
+        _refuse_nan(network, together, network.single(_copies(tensors), example[:3], key, False))
     if mixes:
         raise NetworkError(
             f"{network.name} mixes the samples of a batch, so that peers could not be trained side by side: {_MIXING}"
@@ -248,6 +260,16 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
         raise NetworkError(f"{network.name} has no parameters to train")
     gradients = torch.autograd.grad(together.sum(), list(learned.values()), allow_unused=True)
     return {n for n, g in zip(learned, gradients, strict=True) if g is not None}
+
+
+def _refuse_nan(network: StackedNetwork, *scores: Tensor) -> None:
+    """Inputs were checked where they came from (`pens.data.samples`): what has no value is the network's own."""
+    if any(some.isnan().any() for some in scores):
+        raise NetworkError(
+            f"{network.name} returns NaN for finite inputs before any training, so that no loss can be computed: look "
+            "for 0 / 0, for the logarithm or the root of a negative number, for the softmax of a row that is masked as "
+            "a whole, and for NaN among its first weights"
+        )
 
 
 def _draws_own_noise(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor) -> bool:
@@ -269,25 +291,33 @@ def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
-def _why_not_stacked(network: StackedNetwork, rows: Tensor, alone: Tensor, example: Tensor, key: Tensor) -> str | None:
-    """Run two models side by side and compare with each alone; what stands in the way, if anything does."""
+def _why_not_stacked(
+    network: StackedNetwork, rows: Tensor, alone: dict[bool, Tensor], example: Tensor, key: Tensor
+) -> str | None:
+    """Run two models side by side and compare with each alone, in training and in evaluation; what stands in the way,
+    if anything does.  alone {whether in training: [model, sample, class]}"""
     x, keys = example.unsqueeze(0).repeat(2, *(1 for _ in example.shape)), torch.stack([key, key])
     try:
         with torch.no_grad():
-            stacked = network.logits(network.tensors(rows.clone()), x, keys, True)
+            stacked = {mode: network.logits(network.tensors(rows.clone()), x, keys, mode) for mode in alone}
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         return (
             f"{network.name} cannot run as a stack of models: {_brief(error)}\n"
             "What usually stands in the way: recurrent layers (nn.LSTM, nn.GRU), random numbers of its own (nn.Dropout "
-            "is fine, an attention's dropout is not), in-place writes, decisions on values. `pens run` with "
-            "`--set backend=loop` trains one model after the other instead."
+            f"is fine, an attention's dropout is not), in-place writes, decisions on values. {_LOOP}"
         )
-    if (stacked - alone).norm() <= _ROUNDING * alone.norm() + 1e-6:
+    if all(_agree(stacked[mode], alone[mode]) for mode in alone):
         return None
-    return (
-        f"{network.name} gives other results as a stack of models than alone: `--set backend=loop` trains one model "
-        "after the other instead"
-    )
+    return f"{network.name} gives other results as a stack of models than alone. {_LOOP}"
+
+
+def _agree(scores: Tensor, expected: Tensor) -> bool:
+    """Up to rounding. Infinite scores, by which a network may rule out classes, must be the same."""
+    finite = expected.isfinite()
+    if not torch.equal(scores.masked_fill(finite, 0), expected.masked_fill(finite, 0)):
+        return False
+    off, size = ((t.masked_fill(~finite, 0)).norm() for t in (scores - expected, expected))
+    return bool(off <= _ROUNDING * size + 1e-6)
 
 
 def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor) -> int:
@@ -304,7 +334,7 @@ def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor) -> int:
     for place in network.stored.trained:
         tensors[place.name] = tensors[place.name].detach().requires_grad_()
     weights = 4 * network.size
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+    with plain_attention(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
         network._call(tensors, batch, key, True)
     return max(total - weights, 4 * batch[0].numel()) // len(batch) + 1
 
