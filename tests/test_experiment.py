@@ -18,7 +18,7 @@ from pens.calls import Evaluate, Workshop
 from pens.config import METHODS, SELECTING, Method
 from pens.data.scenarios import PeerData, rotated_federation
 from pens.engine.training import Engine, Evaluation
-from pens.errors import Interrupted, NetworkError, NotEnoughData, RunDirError, SettingsError
+from pens.errors import DataError, Interrupted, NetworkError, NotEnoughData, RunDirError, SettingsError
 from pens.experiment import Observer, resolve_settings
 from pens.results import RunResult
 from pens.runlog import ExperimentDir
@@ -253,6 +253,15 @@ def test_nothing_is_written_when_the_settings_cannot_work(tmp_path: Path) -> Non
         with pytest.raises(error):
             tiny_run(out=out, **arguments)
     assert not out.exists()
+
+
+@pytest.mark.parametrize("backend", ["stack", "loop"])
+def test_inputs_without_a_value_are_refused_before_anything_is_computed(backend: str, tmp_path: Path) -> None:
+    data = tiny_dataset()
+    data.train.x[[7, 12], 0, 1] = np.nan
+    with pytest.raises(DataError, match=r"^the training inputs of tiny: 2 of 160 samples .* sample 7, .* nan"):
+        tiny_run(data=data, overrides={"backend": backend}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_setbacks_are_told_and_kept() -> None:

@@ -38,7 +38,7 @@ from pens.config import (
 )
 from pens.curves import UpdateRecord
 from pens.data.samples import Array, Dataset
-from pens.data.scenarios import Federation, PeerData, pooled, pooled_sizes, rotated_federation
+from pens.data.scenarios import Federation, PeerData, check_own_data, pooled, pooled_sizes, rotated_federation
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, forget_peak_memory, peak_memory_bytes, resolve_device
@@ -213,6 +213,8 @@ class Experiment:
             )
         if self.data is not None and not isinstance(self.data, Dataset | Federation):
             raise SettingsError(f"data is a {type(self.data).__name__}: pass a pens.Dataset or a pens.Federation")
+        if self.data is not None:
+            check_own_data(self.data)
         if isinstance(self.data, Federation):
             sizes = Counter(self.data.kinds)
             check_methods(settings, methods, len(self.data.peers), min(sizes.values()))
