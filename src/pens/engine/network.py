@@ -61,7 +61,9 @@ class StackedNetwork:
         self.device = example.device
         key = self.a_key()
         self._install(module, "plain", precision)
-        self.stored = _layout(module, _try_plain(self, example, key, num_classes))
+        self.num_outputs, used = _try_plain(self, example, key, num_classes)
+        """Scores that it gives for a sample: one for each class, or more."""
+        self.stored = _layout(module, used)
         """How tensors lie in a row."""
         self.size = self.stored.size
         self.bytes_per_sample = _saved_bytes(self, example, key)
@@ -219,8 +221,9 @@ def _layout(module: nn.Module, used: set[str]) -> Layout:
     return Layout.stored(trained, kept | {n: b.shape for n, b in module.named_buffers() if b.is_floating_point()})
 
 
-def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classes: int) -> set[str]:
-    """Run the module as it is, refuse what no stack could do, and return the names of the parameters it trains."""
+def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classes: int) -> tuple[int, set[str]]:
+    """Run the module as it is and refuse what no stack could do. Returns the number of scores that it gives for a
+    sample, and the names of the parameters that it trains."""
     module = network._modules[True]
     tensors = {n: p.detach().clone().requires_grad_(p.requires_grad) for n, p in module.named_parameters()}
     tensors |= {n: b.detach().clone() for n, b in module.named_buffers()}
@@ -259,7 +262,7 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
     if not learned or not together.requires_grad:
         raise NetworkError(f"{network.name} has no parameters to train")
     gradients = torch.autograd.grad(together.sum(), list(learned.values()), allow_unused=True)
-    return {n for n, g in zip(learned, gradients, strict=True) if g is not None}
+    return together.shape[1], {n for n, g in zip(learned, gradients, strict=True) if g is not None}
 
 
 def _refuse_nan(network: StackedNetwork, *scores: Tensor) -> None:
