@@ -12,6 +12,7 @@ SOURCE = Path(pens.__file__).parent
 LAYERS = [
     "errors",
     "rng",
+    "processors",
     "config",
     "data.samples",
     "ledger",

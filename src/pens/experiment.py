@@ -55,6 +55,7 @@ from pens.nets import NetFactory, net_factory
 from pens.peer import Peer, Plan, Search
 from pens.policies import SelectionRule
 from pens.presets import preset
+from pens.processors import CpuShare
 from pens.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
 from pens.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 from pens.running import Running
@@ -201,6 +202,7 @@ class Experiment:
     _workshop: Workshop | None = field(init=False, default=None)
     """For their peers, whatever the method."""
     _untrained: dict[int, Tensor] = field(init=False, default_factory=dict)
+    _cpu_share: CpuShare = field(init=False, default_factory=lambda: CpuShare())
 
     def prepare(self) -> None:
         """Refuse what cannot work, before anything is written or computed."""
@@ -282,13 +284,15 @@ class Experiment:
         results: list[RunResult] = []
         try:
             while runs := self._those_not_over(runs, results, observer):
-                with _collector_paused():
+                with _collector_paused(), self._cpu_share.measured():
                     advance_together([run.simulator for run in runs])
                 last, spent = time.perf_counter(), time.perf_counter() - last
                 for run in runs:
                     run.seconds += spent / len(runs)
                     run.tell_setbacks(partial(observer.warned, method, run.seed))
                     run.save_if_due(self.record.settings.engine.checkpoint_every_s)
+                if self._torch_device.type == "cpu" and (complaint := self._cpu_share.complaint()):
+                    observer.warned(method, runs[0].seed, complaint)
                 for run in runs:
                     observer.progressed(method, run.seed, run.simulator.progress())
         except Interrupted:

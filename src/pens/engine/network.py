@@ -13,6 +13,7 @@ mixes samples, and peers that merge would mix statistics of different data.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -56,11 +57,13 @@ class StackedNetwork:
         `levels`: how far layers may be exchanged for their twins; the first that gives the right answer is taken.
         """
         module = _made(factory)
-        self._factory = factory
+        self._factory, self._never_run, self._precision = factory, module, precision
         self.name = type(module).__name__
         self.device = example.device
         key = self.a_key()
-        self._install(module, "plain", precision)
+        self._install("plain")
+        self.draws = {True: False, False: False}
+        """Whether it draws random numbers of its own, beside the key's, in training and in evaluation."""
         self.num_outputs, used = _try_plain(self, example, key, num_classes)
         """Scores that it gives for a sample: one for each class, or more."""
         self.stored = _layout(module, used)
@@ -68,7 +71,7 @@ class StackedNetwork:
         self.size = self.stored.size
         self.bytes_per_sample = _saved_bytes(self, example, key)
         if stacked:
-            self._choose_level(module, levels, precision, example, key)
+            self._choose_level(levels, example, key)
         if self.level == "sliced":  # slices are kept for the backward pass
             self.bytes_per_sample = _saved_bytes(self, example, key)
         self.in_work = self.stored.in_work(kernel_orders(self._modules[True]))
@@ -76,9 +79,7 @@ class StackedNetwork:
         self._into_work = self.in_work.columns_of(self.stored).to(self.device)
         self._out_of_work = self.stored.columns_of(self.in_work).to(self.device)
 
-    def _choose_level(
-        self, module: nn.Module, levels: Sequence[Level], precision: str, example: Tensor, key: Tensor
-    ) -> None:
+    def _choose_level(self, levels: Sequence[Level], example: Tensor, key: Tensor) -> None:
         """Exchange layers as far as the network still gives the right answer."""
         rows = torch.stack([self.new_row(s) for s in (1, 2)]).to(self.device)
         with torch.no_grad():
@@ -89,20 +90,26 @@ class StackedNetwork:
         _refuse_nan(self, *alone.values())
         reason = None
         for level in levels:
-            self._install(module, level, precision)
+            self._install(level)
             reason = _why_not_stacked(self, rows, alone, example[:2], key)
             if reason is None:
                 return
         raise NetworkError(reason or "there is no level to run the network at")
 
-    def _install(self, module: nn.Module, level: Level, precision: str) -> None:
+    def copied(self) -> StackedNetwork:
+        """For another thread: a call writes tensors into the module, and the user's code may keep some there."""
+        other = copy.copy(self)
+        other._install(self.level)
+        return other
+
+    def _install(self, level: Level) -> None:
         """Two copies of the module, one for training and one for evaluation, with layers exchanged for their twins."""
         self.level = level
         self._noise = {mode: Noise() for mode in (True, False)}
         self.homes = Homes()
         """Where a step wants its gradients."""
         self._modules = {
-            mode: lower(module, noise, self.homes, level, precision).train(mode).to(self.device)
+            mode: lower(self._never_run, noise, self.homes, level, self._precision).train(mode).to(self.device)
             for mode, noise in self._noise.items()
         }
 
@@ -172,11 +179,16 @@ class StackedNetwork:
         self._write_back(tensors, changed)
         return outputs
 
-    def single(self, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> Tensor:
+    def single(self, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool, seeded: bool = True) -> Tensor:
         """The same for one model: tensors {name: shape}, x [batch, ...] → [batch, class]
 
-        Random numbers that the network draws by itself come from the key, too.
+        Random numbers that the network draws by itself come from the key, too. `seeded`: False where it draws none, and
+        several threads run it: PyTorch's generator is one for all of them.
         """
+        if not seeded:
+            outputs, changed = self._call(tensors, x, key, train)
+            self._write_back(tensors, changed)
+            return outputs
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(int(key))
             outputs, changed = self._call(tensors, x, key, train)
@@ -230,10 +242,9 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
     before = {n: b.clone() for n, b in module.named_buffers()}
     try:
         together = network.single(tensors, example[:3], key, True)
-        noisy = _draws_own_noise(network, tensors, example[:3], key)
-        mixes = any(
-            _mixes(network, tensors, example[:3], key, train) for train in ((False,) if noisy else (True, False))
-        )
+        network.draws = {mode: _draws_own_noise(network, tensors, example[:3], key, mode) for mode in (True, False)}
+        compared = (False,) if network.draws[True] else (True, False)
+        mixes = any(_mixes(network, tensors, example[:3], key, mode) for mode in compared)
     except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError) as error:
         hint = f" ({_MIXING})" if "value per channel" in str(error) else ""
         raise NetworkError(
@@ -275,11 +286,13 @@ def _refuse_nan(network: StackedNetwork, *scores: Tensor) -> None:
         )
 
 
-def _draws_own_noise(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor) -> bool:
-    """Whether training draws random numbers beside those of the key: then samples cannot be compared in training."""
+def _draws_own_noise(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> bool:
+    """Whether it draws random numbers beside those of the key: then its results for samples cannot be compared."""
     with torch.random.fork_rng(devices=[network.device] if network.device.type == "cuda" else []):
-        one, two = (network._call(_copies(tensors), x, key, True)[0] for _ in range(2))
-    return isinstance(one, Tensor) and not torch.equal(one.nan_to_num(), two.nan_to_num())
+        before = torch.get_rng_state()
+        one, two = (network._call(_copies(tensors), x, key, train)[0] for _ in range(2))
+        drawn = not torch.equal(before, torch.get_rng_state())
+    return drawn or (isinstance(one, Tensor) and not torch.equal(one.nan_to_num(), two.nan_to_num()))
 
 
 def _mixes(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> bool:
