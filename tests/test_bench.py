@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
-from pens.bench import builtin_factory, count_flops
+from pens.bench import BenchSettings, builtin_factory, count_flops, run_bench
 from pens.cli import main
+from pens.config import EngineSettings
+from pens.data.samples import Samples
+from pens.engine.batches import SampleStack
 
 OWN = """
 from torch import nn
@@ -25,12 +30,32 @@ class Words(nn.Module):
     def forward(self, tokens):
         return self.out(self.table(tokens).mean(1))
 
+def of(outputs):
+    return nn.Sequential(nn.Flatten(), nn.Linear(72, outputs))
+
+def two():
+    return of(2)
+
+def hundred():
+    return of(100)
+
+def one():
+    return of(1)
+
 def precise():
     return nn.Sequential(nn.Flatten(), nn.Linear(72, 10).double())
 
 broken = nn.Linear
 number = 3
 """
+
+
+class Noted(SampleStack):
+    """Writes down the labels it is given."""
+
+    def __init__(self, holders: Sequence[Samples], device: torch.device, labels: list[int]) -> None:
+        super().__init__(holders, device)
+        labels += self.y.flatten().tolist()
 
 
 def bench(*arguments: str) -> None:
@@ -68,6 +93,22 @@ def test_networks_of_words_and_of_double_precision_run_too(arguments: list[str],
     assert exit_.value.code == 0
 
 
+@pytest.mark.parametrize("name", ["two", "hundred"])
+def test_a_network_may_have_any_number_of_outputs(name: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    with pytest.raises(SystemExit) as exit_:
+        bench("--device", "cpu", "--model", f"{tmp_path / 'own.py'}:{name}", "--shape", "2,6,6")
+    assert exit_.value.code == 0
+
+
+def test_labels_are_drawn_from_all_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    monkeypatch.setattr("pens.bench.SampleStack", lambda holders, device: Noted(holders, device, drawn))
+    factory = lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 25))  # noqa: E731
+    run_bench(BenchSettings(factory, (4,), 2, 200, 8, "cpu", EngineSettings(), 0))
+    assert {min(drawn), max(drawn)} == {0, 24}
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -78,6 +119,7 @@ def test_networks_of_words_and_of_double_precision_run_too(arguments: list[str],
         (["--model", "{own}:number", "--shape", "2,6,6"], "has no class or function 'number'"),
         (["--model", "{own}:broken", "--shape", "2,6,6"], "cannot be made"),
         (["--model", "{own}:Net", "--shape", "2,5,5"], "does not run on samples of shape (2, 5, 5)"),
+        (["--model", "{own}:one", "--shape", "2,6,6"], "expected one row of at least 2 class scores"),
         (["--model", "{own}:Net", "--shape", "2,x"], "--shape 2,x: expected sizes"),
         (["digits", "--precision", "fp8"], "--precision fp8: choose from fp32, tf32, bf16"),
         (["digits", "--batch-size", "0"], "--batch-size 0: give at least 1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +19,10 @@ from pens.calls import Evaluate, Workshop
 from pens.config import METHODS, SELECTING, Method
 from pens.data.scenarios import PeerData, rotated_federation
 from pens.engine.training import Engine, Evaluation
-from pens.errors import Interrupted, NetworkError, NotEnoughData, RunDirError, SettingsError
+from pens.errors import DataError, Interrupted, NetworkError, NotEnoughData, RunDirError, SettingsError
 from pens.experiment import Observer
 from pens.presets import resolve_settings
+from pens.processors import CpuShare
 from pens.results import RunResult
 from pens.runlog import ExperimentDir
 from tests.conftest import TINY, TinyNet, tiny_dataset
@@ -254,6 +256,33 @@ def test_nothing_is_written_when_the_settings_cannot_work(tmp_path: Path) -> Non
         with pytest.raises(error):
             tiny_run(out=out, **arguments)
     assert not out.exists()
+
+
+@pytest.mark.parametrize("backend", ["stack", "loop"])
+def test_inputs_without_a_value_are_refused_before_anything_is_computed(backend: str, tmp_path: Path) -> None:
+    data = tiny_dataset()
+    data.train.x[[7, 12], 0, 1] = np.nan
+    with pytest.raises(DataError, match=r"^the training inputs of tiny: 2 of 160 samples .* sample 7, .* nan"):
+        tiny_run(data=data, overrides={"backend": backend}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_gets_little_of_a_core_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count(0, 20)  # passes by 20 at every look
+    monkeypatch.setattr(experiment, "CpuShare", lambda: CpuShare(lambda: next(seconds), lambda: 0.0))
+    told: list[tuple[str, str]] = []
+
+    class Listener(Observer):
+        def warned(self, method: Method, seed: int, message: str) -> None:
+            told.append((method, message))
+
+    hindered = tiny_run(methods="local,random", observer=Listener(), device="cpu")
+    ((method, message),) = told
+    assert method == "local"
+    assert "other processes keep the cores busy" in message
+    monkeypatch.undo()
+    for one, other in zip(hindered.runs, tiny_run(methods="local,random", device="cpu").runs, strict=True):
+        same_result(one, other)
 
 
 def test_setbacks_are_told_and_kept() -> None:

@@ -24,6 +24,7 @@ from pens.data.samples import Array, Samples
 from pens.engine.batches import SampleStack
 from pens.engine.costs import layer_costs
 from pens.engine.devices import device_name, peak_memory_bytes, resolve_device
+from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import new_engine
@@ -31,7 +32,6 @@ from pens.errors import SettingsError
 from pens.nets import NetFactory, net_factory
 
 SHAPES = {"digits": (1, 8, 8), "fashion-mnist": (1, 28, 28), "cifar-10": (3, 32, 32)}
-_CLASSES = 10
 _MERGED = 21  # a peer's own model and n_peers = 20 others
 
 
@@ -85,11 +85,12 @@ def run_bench(settings: BenchSettings) -> BenchResult:
         if value is not None and not value >= least:
             raise SettingsError(f"--{name.replace('_', '-')} {value}: give at least {least}")
     device = resolve_device(settings.device)
-    data = _random_data(settings, settings.peers, device)
-    tests = _random_data(settings, 1, device)
+    classes = _num_outputs(settings, device)
+    data = _random_data(settings, settings.peers, classes, device)
+    tests = _random_data(settings, 1, classes, device)
     example = data.x[0, :3] if settings.samples > 2 else data.x[0, :1].expand(3, *settings.shape)
     stack, loop = (
-        new_engine(settings.factory, example, _CLASSES, settings.engine.model_copy(update={"backend": b}), math.inf)
+        new_engine(settings.factory, example, classes, settings.engine.model_copy(update={"backend": b}), math.inf)
         for b in ("stack", "loop")
     )
     network = stack.network
@@ -157,7 +158,7 @@ def builtin_factory(name: str) -> NetFactory:
     """One of the paper's networks, by its data set."""
     if name not in SHAPES:
         raise SettingsError(f"unknown network {name!r}: choose from {', '.join(SHAPES)}, or give --model FILE:NAME")
-    return net_factory("auto", name, SHAPES[name], _CLASSES)
+    return net_factory("auto", name, SHAPES[name], num_classes=10)
 
 
 def count_flops(factory: NetFactory, example: Tensor) -> tuple[float, float]:
@@ -171,14 +172,21 @@ def count_flops(factory: NetFactory, example: Tensor) -> tuple[float, float]:
     return per_sample, per_sample + backward.get_total_flops() / len(example)
 
 
-def _random_data(settings: BenchSettings, holders: int, device: torch.device) -> SampleStack:
+def _num_outputs(settings: BenchSettings, device: torch.device) -> int:
+    """Class scores that the network gives: at least two, else there is nothing to tell apart."""
+    generator = np.random.default_rng(0)
+    inputs = Samples(_inputs(generator, (3, *settings.shape), settings.tokens), np.zeros(3, np.int64))
+    return StackedNetwork(settings.factory, SampleStack([inputs], device).x[0], 2, stacked=False).num_outputs
+
+
+def _random_data(settings: BenchSettings, holders: int, classes: int, device: torch.device) -> SampleStack:
     generator = np.random.default_rng(0)
     count = settings.samples
     return SampleStack(
         [
             Samples(
                 _inputs(generator, (count, *settings.shape), settings.tokens),
-                generator.integers(0, _CLASSES, count),
+                generator.integers(0, classes, count),
             )
             for _ in range(holders)
         ],

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from pens.data.samples import Array
 from pens.engine.batches import SampleStack, Subset
+from pens.engine.cores import one_thread
 from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Engine, Evaluation, Trained
@@ -116,6 +117,10 @@ class Workshop:
 
     def carry_out(self, works: Sequence[Work], meanwhile: Sequence[Callable[[], None]]) -> None:
         """Do the work of several runs to its end. `meanwhile`: what each may do when the device has begun to train."""
+        with one_thread():  # models are shared out, not operations
+            self._carry_out(works, meanwhile)
+
+    def _carry_out(self, works: Sequence[Work], meanwhile: Sequence[Callable[[], None]]) -> None:
         waiting = {i: call for i, work in enumerate(works) if (call := next(work, None))}
         while waiting:
             kind = min(call.kind for call in waiting.values())

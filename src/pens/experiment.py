@@ -37,7 +37,7 @@ from pens.config import (
 )
 from pens.curves import UpdateRecord
 from pens.data.samples import Array, Dataset
-from pens.data.scenarios import Federation, PeerData, pooled, pooled_sizes, rotated_federation
+from pens.data.scenarios import Federation, PeerData, check_own_data, pooled, pooled_sizes, rotated_federation
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, forget_peak_memory, peak_memory_bytes, resolve_device
@@ -54,6 +54,7 @@ from pens.nets import NetFactory, net_factory
 from pens.peer import Peer, Plan, Search
 from pens.policies import SelectionRule
 from pens.presets import resolve_settings
+from pens.processors import CpuShare
 from pens.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
 from pens.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 from pens.running import Running
@@ -172,6 +173,7 @@ class Experiment:
     _workshop: Workshop | None = field(init=False, default=None)
     """For their peers, whatever the method."""
     _untrained: dict[int, Tensor] = field(init=False, default_factory=dict)
+    _cpu_share: CpuShare = field(init=False, default_factory=lambda: CpuShare())
 
     def prepare(self) -> None:
         """Refuse what cannot work, before anything is written or computed."""
@@ -184,6 +186,8 @@ class Experiment:
             )
         if self.data is not None and not isinstance(self.data, Dataset | Federation):
             raise SettingsError(f"data is a {type(self.data).__name__}: pass a pens.Dataset or a pens.Federation")
+        if self.data is not None:
+            check_own_data(self.data)
         if isinstance(self.data, Federation):
             sizes = Counter(self.data.kinds)
             check_methods(settings, methods, len(self.data.peers), min(sizes.values()))
@@ -251,13 +255,15 @@ class Experiment:
         results: list[RunResult] = []
         try:
             while runs := self._those_not_over(runs, results, observer):
-                with _collector_paused():
+                with _collector_paused(), self._cpu_share.measured():
                     advance_together([run.simulator for run in runs])
                 last, spent = time.perf_counter(), time.perf_counter() - last
                 for run in runs:
                     run.seconds += spent / len(runs)
                     run.tell_setbacks(partial(observer.warned, method, run.seed))
                     run.save_if_due(self.record.settings.engine.checkpoint_every_s)
+                if self._torch_device.type == "cpu" and (complaint := self._cpu_share.complaint()):
+                    observer.warned(method, runs[0].seed, complaint)
                 for run in runs:
                     observer.progressed(method, run.seed, run.simulator.progress())
         except Interrupted:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pens.config import ScenarioSettings
-from pens.data.samples import Dataset, Samples
-from pens.data.scenarios import Federation, PeerData, pooled, pooled_sizes, rotate, rotated_federation
+from pens.data.samples import Dataset, Samples, check_finite
+from pens.data.scenarios import Federation, PeerData, check_own_data, pooled, pooled_sizes, rotate, rotated_federation
 from pens.errors import DataError, NotEnoughData
 
 ANGLES = [(0,), (0, 180), (90, 270), (0, 90, 180, 270), (0, -90, 540)]
@@ -139,3 +139,64 @@ def test_data_that_do_not_fit_together_are_refused() -> None:
         Federation((peer,), (0, 0), (one,), ("a",))
     with pytest.raises(DataError, match="each kind needs a test set"):
         Federation((peer,), (1,), (one,), ("a",))
+
+
+def spoilt(samples: Samples, *where: int, value: float = np.nan) -> Samples:
+    """A copy with a wrong number in each of some samples."""
+    x = samples.x.astype(np.float64)
+    x[list(where), 0, 2, 1] = value
+    return Samples(x, samples.y)
+
+
+def of_three_peers(**changes: Samples) -> Federation:
+    """Peer 2's parts and the second test set may be given."""
+    good = Samples(numbered(6).x.astype(np.float64), numbered(6).y)
+    own = PeerData(changes.get("train", good), changes.get("val", good))
+    return Federation(
+        (PeerData(good, good),) * 2 + (own,), (0, 0, 1), (good, changes.get("test", good)), ("day", "night")
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        ("train", "the training inputs of peer 2"),
+        ("val", "the validation inputs of peer 2"),
+        ("test", "the test inputs of night"),
+    ],
+)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
+def test_inputs_that_are_no_finite_numbers_are_refused_with_their_owner(part: str, name: str, value: float) -> None:
+    check_own_data(of_three_peers())
+    with pytest.raises(DataError) as error:
+        check_own_data(of_three_peers(**{part: spoilt(numbered(6), 5, 3, value=value)}))
+    assert str(error.value).startswith(f"{name}: 2 of 6 samples hold NaN, infinity or numbers beyond 3.4e+38")
+    assert f"the first is sample 3, counted from 0, with {value}" in str(error.value)
+    assert "remove these samples, or replace such values" in str(error.value)
+
+
+@given(st.integers(1, 40), st.data())
+def test_every_sample_is_looked_at_however_an_array_is_cut(count: int, data: st.DataObject) -> None:
+    wrong = data.draw(st.sets(st.integers(0, count - 1)))
+    part = spoilt(numbered(count), *wrong)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pens.data.samples._CHECKED_AT_ONCE", data.draw(st.sampled_from([1, 20, 1000])))
+        if not wrong:
+            check_finite([("mine", part)])
+            return
+        with pytest.raises(DataError, match=rf"^mine: {len(wrong)} of {count} .* sample {min(wrong)}, "):
+            check_finite([("mine", part)])
+
+
+def test_an_array_that_many_peers_share_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr("pens.data.samples._check_finite", lambda name, x: read.append(name))
+    check_finite([("a", part := numbered(4)), ("b", part), ("c", part.take(slice(None))), ("d", numbered(4))])
+    assert read == ["a", "d"]
+    check_finite([("tokens", Samples(np.arange(6).reshape(3, 2), np.arange(3)))])  # whole numbers are always finite
+    assert read == ["a", "d"]
+
+
+def test_a_data_set_is_refused_by_its_name() -> None:
+    with pytest.raises(DataError, match=r"^the test inputs of clocks: 1 of 40 samples"):
+        check_own_data(Dataset("clocks", numbered(120), spoilt(numbered(40), 0)))

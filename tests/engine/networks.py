@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from pens.nets import DigitsCNN, NetFactory
 
@@ -105,3 +108,60 @@ class Words(nn.Module):
         words = words + self.attend(words, words, words, need_weights=False)[0]
         logits: Tensor = self.out(words.mean(1))
         return logits
+
+
+class Tokens(nn.Module):
+    """Rows of an image as tokens behind one that is learned: 17 tokens, heads of width 8, as in small transformers."""
+
+    def __init__(self, layer: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(1, 1, 16))
+        self.into = nn.Linear(4, 16)
+        self.layer = layer()
+        self.out = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        words = self.into(x.reshape(len(x), 16, 4))
+        words = torch.cat([self.first.expand(len(x), -1, -1), words], 1)
+        logits: Tensor = self.out(self.layer(words)[:, 0])
+        return logits
+
+
+class OwnAttention(nn.Module):
+    """Attention by the function, with a causal mask and a skip connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries_keys_values = nn.Linear(16, 48)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.queries_keys_values(x).view(*x.shape[:2], 3, 2, 8).permute(2, 0, 3, 1, 4)
+        q, k, v = parts.flip(-2).unbind()
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + attended.flip(-2).transpose(1, 2).flatten(2)
+
+
+class SelfAttention(nn.Module):
+    """Attention by the layer, of a sequence with itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        attended: Tensor = self.attend(x, x, x, need_weights=False)[0]
+        return x + attended
+
+
+ATTENTION_NETWORKS: dict[str, NetFactory] = {
+    "encoder layer": lambda: Tokens(lambda: nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True)),
+    "encoder layer, norm first": lambda: Tokens(
+        lambda: nn.TransformerEncoderLayer(16, 2, 32, 0.0, "gelu", batch_first=True, norm_first=True)
+    ),
+    "encoder": lambda: Tokens(
+        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True), 2)
+    ),
+    "attention layer": lambda: Tokens(SelfAttention),
+    "attention function": lambda: Tokens(OwnAttention),
+}
+"""On images of 1 × 8 × 8."""

@@ -18,12 +18,12 @@ from pens.engine.stack import ModelStack
 from pens.engine.training import LoopEngine, StackEngine
 from pens.nets import DigitsCNN, NetFactory, PaperCNN
 from tests.conftest import TINY, TinyNet, tiny_dataset
-from tests.engine.networks import IMAGE_NETWORKS
+from tests.engine.networks import ATTENTION_NETWORKS, IMAGE_NETWORKS
 from tests.engine.test_training import assert_same_moments
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 NETWORKS: dict[str, tuple[NetFactory, tuple[int, ...]]] = {
-    **{name: (factory, (1, 8, 8)) for name, factory in IMAGE_NETWORKS.items()},
+    **{name: (factory, (1, 8, 8)) for name, factory in {**IMAGE_NETWORKS, **ATTENTION_NETWORKS}.items()},
     "cifar-10": (lambda: PaperCNN(3, 32), (3, 32, 32)),
     "fashion-mnist": (lambda: PaperCNN(1, 28), (1, 28, 28)),
 }

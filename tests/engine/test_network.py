@@ -49,6 +49,40 @@ class CountsInIntegers(nn.Module):
         return logits
 
 
+class DecidesInEvaluation(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(x.flatten(1))
+        return logits if self.training or self.out.weight.sum() > 0 else -logits
+
+
+class WithoutValue(nn.Module):
+    """0 / 0, in training or in evaluation."""
+
+    def __init__(self, when: bool) -> None:
+        super().__init__()
+        self.out, self.when = nn.Linear(64, 10), when
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(x.flatten(1))
+        return logits * (torch.zeros(1) / 0) if self.training is self.when else logits
+
+
+class RulesOut(nn.Module):
+    """Scores of −∞ for classes that are ruled out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(x.flatten(1))
+        return logits.masked_fill(torch.arange(10) > 6, -torch.inf)
+
+
 class FunctionalDropout(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +116,10 @@ REFUSED: dict[str, tuple[NetFactory, str]] = {
     "nothing to train": (lambda: nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(10)), r"no parameters to train"),
     "own noise": (OwnNoise, r"cannot run as a stack .*"),
     "functional dropout": (FunctionalDropout, r"nn.Dropout is fine"),
-    "decides on values": (DecidesOnValues, r"backend=loop"),
+    "decides on values": (DecidesOnValues, r'overrides=\{"backend": "loop"\}'),
+    "decides on values in evaluation": (DecidesInEvaluation, r"cannot run as a stack .*"),
+    "NaN in training": (lambda: WithoutValue(True), r"returns NaN for finite inputs before any training"),
+    "NaN in evaluation": (lambda: WithoutValue(False), r"returns NaN for finite inputs before any training"),
     "integer counter": (CountsInIntegers, r"integer buffer 'calls'"),
 }
 
@@ -106,6 +143,16 @@ def test_mixing_is_found_behind_a_networks_own_noise_too() -> None:
 @pytest.mark.parametrize("factory", [OwnNoise, DecidesOnValues, FunctionalDropout])
 def test_what_only_a_stack_cannot_do_runs_in_the_loop(factory: NetFactory) -> None:
     StackedNetwork(factory, IMAGES, 10, stacked=False)
+
+
+@pytest.mark.parametrize("when", [True, False], ids=["training", "evaluation"])
+def test_a_network_without_values_is_refused_in_the_loop_too(when: bool) -> None:
+    with pytest.raises(NetworkError, match="returns NaN"):
+        StackedNetwork(lambda: WithoutValue(when), IMAGES, 10, stacked=False)
+
+
+def test_infinite_scores_are_no_reason_to_refuse() -> None:
+    StackedNetwork(RulesOut, IMAGES, 10)
 
 
 @pytest.mark.parametrize("name", list(IMAGE_NETWORKS))

@@ -157,7 +157,6 @@ def test_the_papers_networks_train_as_a_stack(channels: int, side: int) -> None:
     assert_same_training(lambda: PaperCNN(channels, side), data, Recipe("adam", 1e-3, 0.0, 0.0, 4))
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_tokens_embeddings_and_attention_train_as_a_stack() -> None:
     generator = np.random.default_rng(0)
     data = SampleStack([Samples(generator.integers(0, 20, (n, 5)), generator.integers(0, 10, n)) for n in (8, 5)], CPU)

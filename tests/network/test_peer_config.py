@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pens.errors import SettingsError
+from pens.errors import DataError, SettingsError
 from pens.network.assembly import load_holding
 from pens.network.peer_config import load_object, parse_address, read_peer_config
 from pens.network.transport import Address
@@ -98,11 +98,23 @@ from pens import Samples
 def load():
     part = Samples(np.zeros((4, 2), np.float32), np.array([0, 1, 2, 1]))
     return part, part, part
+def spoilt():
+    train, val, _ = load()
+    return train, Samples(np.array([[0.0, 1.0], [np.inf, 0.0]]), np.array([0, 1])), train
 def wrong():
     return 3
 def broken():
     return 1 / 0
 """
+
+
+def test_own_inputs_that_are_no_finite_numbers_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    config = read_peer_config(write(tmp_path, GOOD.replace("share = 3", 'source = "mine.py:spoilt"')))
+    with pytest.raises(
+        DataError, match=r"^the validation inputs of peer hospital-a: 1 of 2 samples .* sample 1, .* inf"
+    ):
+        load_holding(config)
 
 
 def test_data_of_ones_own(tmp_path: Path) -> None:

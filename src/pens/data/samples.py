@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from pens.errors import DataError
 
 Array = NDArray[Any]
+
+_LARGEST = np.finfo(np.float32).max
+_CHECKED_AT_ONCE = 1 << 20  # numbers: a few MB, whatever the size of the array
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,41 @@ def check_alike(parts: list[Samples]) -> None:
     if len(kinds) > 1:
         found = ", ".join(sorted(f"{shape} of {kind} numbers" for shape, kind in kinds))
         raise DataError(f"samples of different shapes or types: {found}; all must be alike")
+
+
+def check_finite(named_parts: Iterable[tuple[str, Samples]]) -> None:
+    """Refuse inputs that are not finite numbers of float32, in which networks compute. Each part comes with the name by
+    which an error calls it. An array that several parts share is read once."""
+    checked: set[object] = set()
+    for name, samples in named_parts:
+        about = samples.x.__array_interface__
+        key = (about["data"], about["shape"], about["strides"], about["typestr"])
+        if samples.x.dtype.kind == "f" and key not in checked:
+            _check_finite(name, samples.x)
+        checked.add(key)
+
+
+def _check_finite(name: str, x: Array) -> None:
+    """x [sample, ...]"""
+    step = max(1, _CHECKED_AT_ONCE // max(1, x[:1].size))
+    starts = range(0, len(x), step)
+    wrong = [start + i for start in starts for i in _not_finite(x[start : start + step])]
+    if not wrong:
+        return
+    values = x[wrong[0]].reshape(-1)
+    value = values[_not_finite(values)[0]]
+    raise DataError(
+        f"{name}: {len(wrong):,} of {len(x):,} samples hold NaN, infinity or numbers beyond {_LARGEST:.1e} (the first "
+        f"is sample {wrong[0]}, counted from 0, with {value}), on which no network can be trained or tested: remove "
+        "these samples, or replace such values, for instance by numpy.nan_to_num or by each feature's mean"
+    )
+
+
+def _not_finite(x: Array) -> list[int]:
+    """Positions along the first axis."""
+    wrong = ~(np.abs(x) <= _LARGEST)  # NaN compares as false
+    found: list[int] = np.flatnonzero(wrong.reshape(len(x), -1).any(1)).tolist() if wrong.any() else []
+    return found
 
 
 def concatenate(parts: list[Samples]) -> Samples:

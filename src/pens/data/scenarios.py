@@ -16,7 +16,7 @@ import numpy as np
 
 from pens import rng
 from pens.config import ScenarioSettings
-from pens.data.samples import Array, Dataset, Samples, check_alike, concatenate
+from pens.data.samples import Array, Dataset, Samples, check_alike, check_finite, concatenate
 from pens.errors import DataError, NotEnoughData
 
 
@@ -75,6 +75,22 @@ class Federation:
     @property
     def sample_shape(self) -> tuple[int, ...]:
         return tuple(self.peers[0].train.x.shape[1:])
+
+
+def check_own_data(data: Dataset | Federation) -> None:
+    """Refuse inputs of an own data set or federation that are not finite numbers, and say whose they are."""
+    if isinstance(data, Dataset):
+        parts = [("training", data.train), ("test", data.test)]
+        check_finite((f"the {part} inputs of {data.name}", samples) for part, samples in parts)
+        return
+    check_finite(part for number, peer in enumerate(data.peers) for part in own_parts(f"peer {number}", peer))
+    check_finite((f"the test inputs of {name}", test) for name, test in zip(data.kind_names, data.tests, strict=True))
+
+
+def own_parts(peer_name: str, data: PeerData, test: Samples | None = None) -> list[tuple[str, Samples]]:
+    """A peer's samples with the names by which errors call them."""
+    parts = [("training", data.train), ("validation", data.val), *([("test", test)] if test else [])]
+    return [(f"the {part} inputs of {peer_name}", samples) for part, samples in parts]
 
 
 def rotated_federation(dataset: Dataset, settings: ScenarioSettings, seed: int) -> Federation:

@@ -13,12 +13,14 @@ mixes samples, and peers that merge would mix statistics of different data.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from pens.engine.attention import plain_attention
 from pens.engine.homes import Homes
 from pens.engine.layout import Layout
 from pens.engine.lowering import PATHS, Level, Noise, kernel_orders, lower
@@ -31,6 +33,10 @@ _MIXING = (
 )
 
 
+_LOOP = (
+    'backend = "loop" trains one model after the other instead: pens.run(…, overrides={"backend": "loop"}), or in the '
+    'settings file of a run or of a real peer, section [engine]: backend = "loop"'
+)
 _ROUNDING = 0.03  # relative: what bf16 products may cost; a wrong layer is off by its whole size
 
 
@@ -51,17 +57,21 @@ class StackedNetwork:
         `levels`: how far layers may be exchanged for their twins; the first that gives the right answer is taken.
         """
         module = _made(factory)
-        self._factory = factory
+        self._factory, self._never_run, self._precision = factory, module, precision
         self.name = type(module).__name__
         self.device = example.device
         key = self.a_key()
-        self._install(module, "plain", precision)
-        self.stored = _layout(module, _try_plain(self, example, key, num_classes))
+        self._install("plain")
+        self.draws = {True: False, False: False}
+        """Whether it draws random numbers of its own, beside the key's, in training and in evaluation."""
+        self.num_outputs, used = _try_plain(self, example, key, num_classes)
+        """Scores that it gives for a sample: one for each class, or more."""
+        self.stored = _layout(module, used)
         """How tensors lie in a row."""
         self.size = self.stored.size
         self.bytes_per_sample = _saved_bytes(self, example, key)
         if stacked:
-            self._choose_level(module, levels, precision, example, key)
+            self._choose_level(levels, example, key)
         if self.level == "sliced":  # slices are kept for the backward pass
             self.bytes_per_sample = _saved_bytes(self, example, key)
         self.in_work = self.stored.in_work(kernel_orders(self._modules[True]))
@@ -69,29 +79,37 @@ class StackedNetwork:
         self._into_work = self.in_work.columns_of(self.stored).to(self.device)
         self._out_of_work = self.stored.columns_of(self.in_work).to(self.device)
 
-    def _choose_level(
-        self, module: nn.Module, levels: Sequence[Level], precision: str, example: Tensor, key: Tensor
-    ) -> None:
+    def _choose_level(self, levels: Sequence[Level], example: Tensor, key: Tensor) -> None:
         """Exchange layers as far as the network still gives the right answer."""
         rows = torch.stack([self.new_row(s) for s in (1, 2)]).to(self.device)
         with torch.no_grad():
-            alone = [self.single(self.tensors(row.clone()), example[:2], key, train=True) for row in rows]
+            alone = {
+                train: torch.stack([self.single(self.tensors(r.clone()), example[:2], key, train) for r in rows])
+                for train in (True, False)
+            }
+        _refuse_nan(self, *alone.values())
         reason = None
         for level in levels:
-            self._install(module, level, precision)
-            reason = _why_not_stacked(self, rows, torch.stack(alone), example[:2], key)
+            self._install(level)
+            reason = _why_not_stacked(self, rows, alone, example[:2], key)
             if reason is None:
                 return
         raise NetworkError(reason or "there is no level to run the network at")
 
-    def _install(self, module: nn.Module, level: Level, precision: str) -> None:
+    def copied(self) -> StackedNetwork:
+        """For another thread: a call writes tensors into the module, and the user's code may keep some there."""
+        other = copy.copy(self)
+        other._install(self.level)
+        return other
+
+    def _install(self, level: Level) -> None:
         """Two copies of the module, one for training and one for evaluation, with layers exchanged for their twins."""
         self.level = level
         self._noise = {mode: Noise() for mode in (True, False)}
         self.homes = Homes()
         """Where a step wants its gradients."""
         self._modules = {
-            mode: lower(module, noise, self.homes, level, precision).train(mode).to(self.device)
+            mode: lower(self._never_run, noise, self.homes, level, self._precision).train(mode).to(self.device)
             for mode, noise in self._noise.items()
         }
 
@@ -156,15 +174,21 @@ class StackedNetwork:
 
         Buffers that the forward pass changed are written back into `tensors`.
         """
-        outputs, changed = vmap(self._call, in_dims=(0, 0, 0, None))(tensors, x, keys, train)
+        with plain_attention():
+            outputs, changed = vmap(self._call, in_dims=(0, 0, 0, None))(tensors, x, keys, train)
         self._write_back(tensors, changed)
         return outputs
 
-    def single(self, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> Tensor:
+    def single(self, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool, seeded: bool = True) -> Tensor:
         """The same for one model: tensors {name: shape}, x [batch, ...] → [batch, class]
 
-        Random numbers that the network draws by itself come from the key, too.
+        Random numbers that the network draws by itself come from the key, too. `seeded`: False where it draws none, and
+        several threads run it: PyTorch's generator is one for all of them.
         """
+        if not seeded:
+            outputs, changed = self._call(tensors, x, key, train)
+            self._write_back(tensors, changed)
+            return outputs
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(int(key))
             outputs, changed = self._call(tensors, x, key, train)
@@ -209,18 +233,18 @@ def _layout(module: nn.Module, used: set[str]) -> Layout:
     return Layout.stored(trained, kept | {n: b.shape for n, b in module.named_buffers() if b.is_floating_point()})
 
 
-def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classes: int) -> set[str]:
-    """Run the module as it is, refuse what no stack could do, and return the names of the parameters it trains."""
+def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classes: int) -> tuple[int, set[str]]:
+    """Run the module as it is and refuse what no stack could do. Returns the number of scores that it gives for a
+    sample, and the names of the parameters that it trains."""
     module = network._modules[True]
     tensors = {n: p.detach().clone().requires_grad_(p.requires_grad) for n, p in module.named_parameters()}
     tensors |= {n: b.detach().clone() for n, b in module.named_buffers()}
     before = {n: b.clone() for n, b in module.named_buffers()}
     try:
         together = network.single(tensors, example[:3], key, True)
-        noisy = _draws_own_noise(network, tensors, example[:3], key)
-        mixes = any(
-            _mixes(network, tensors, example[:3], key, train) for train in ((False,) if noisy else (True, False))
-        )
+        network.draws = {mode: _draws_own_noise(network, tensors, example[:3], key, mode) for mode in (True, False)}
+        compared = (False,) if network.draws[True] else (True, False)
+        mixes = any(_mixes(network, tensors, example[:3], key, mode) for mode in compared)
     except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError) as error:
         hint = f" ({_MIXING})" if "value per channel" in str(error) else ""
         raise NetworkError(
@@ -234,6 +258,8 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
             f"{network.name} returns shape {tuple(together.shape)} for a batch of {len(example[:3])}: "
             f"expected one row of at least {num_classes} class scores per sample"
         )
+    with torch.no_grad():
+        _refuse_nan(network, together, network.single(_copies(tensors), example[:3], key, False))
     if mixes:
         raise NetworkError(
             f"{network.name} mixes the samples of a batch, so that peers could not be trained side by side: {_MIXING}"
@@ -247,14 +273,26 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
     if not learned or not together.requires_grad:
         raise NetworkError(f"{network.name} has no parameters to train")
     gradients = torch.autograd.grad(together.sum(), list(learned.values()), allow_unused=True)
-    return {n for n, g in zip(learned, gradients, strict=True) if g is not None}
+    return together.shape[1], {n for n, g in zip(learned, gradients, strict=True) if g is not None}
 
 
-def _draws_own_noise(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor) -> bool:
-    """Whether training draws random numbers beside those of the key: then samples cannot be compared in training."""
+def _refuse_nan(network: StackedNetwork, *scores: Tensor) -> None:
+    """Inputs were checked where they came from (`pens.data.samples`): what has no value is the network's own."""
+    if any(some.isnan().any() for some in scores):
+        raise NetworkError(
+            f"{network.name} returns NaN for finite inputs before any training, so that no loss can be computed: look "
+            "for 0 / 0, for the logarithm or the root of a negative number, for the softmax of a row that is masked as "
+            "a whole, and for NaN among its first weights"
+        )
+
+
+def _draws_own_noise(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> bool:
+    """Whether it draws random numbers beside those of the key: then its results for samples cannot be compared."""
     with torch.random.fork_rng(devices=[network.device] if network.device.type == "cuda" else []):
-        one, two = (network._call(_copies(tensors), x, key, True)[0] for _ in range(2))
-    return isinstance(one, Tensor) and not torch.equal(one.nan_to_num(), two.nan_to_num())
+        before = torch.get_rng_state()
+        one, two = (network._call(_copies(tensors), x, key, train)[0] for _ in range(2))
+        drawn = not torch.equal(before, torch.get_rng_state())
+    return drawn or (isinstance(one, Tensor) and not torch.equal(one.nan_to_num(), two.nan_to_num()))
 
 
 def _mixes(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> bool:
@@ -269,25 +307,33 @@ def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
-def _why_not_stacked(network: StackedNetwork, rows: Tensor, alone: Tensor, example: Tensor, key: Tensor) -> str | None:
-    """Run two models side by side and compare with each alone; what stands in the way, if anything does."""
+def _why_not_stacked(
+    network: StackedNetwork, rows: Tensor, alone: dict[bool, Tensor], example: Tensor, key: Tensor
+) -> str | None:
+    """Run two models side by side and compare with each alone, in training and in evaluation; what stands in the way,
+    if anything does.  alone {whether in training: [model, sample, class]}"""
     x, keys = example.unsqueeze(0).repeat(2, *(1 for _ in example.shape)), torch.stack([key, key])
     try:
         with torch.no_grad():
-            stacked = network.logits(network.tensors(rows.clone()), x, keys, True)
+            stacked = {mode: network.logits(network.tensors(rows.clone()), x, keys, mode) for mode in alone}
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         return (
             f"{network.name} cannot run as a stack of models: {_brief(error)}\n"
             "What usually stands in the way: recurrent layers (nn.LSTM, nn.GRU), random numbers of its own (nn.Dropout "
-            "is fine, an attention's dropout is not), in-place writes, decisions on values. `pens run` with "
-            "`--set backend=loop` trains one model after the other instead."
+            f"is fine, an attention's dropout is not), in-place writes, decisions on values. {_LOOP}"
         )
-    if (stacked - alone).norm() <= _ROUNDING * alone.norm() + 1e-6:
+    if all(_agree(stacked[mode], alone[mode]) for mode in alone):
         return None
-    return (
-        f"{network.name} gives other results as a stack of models than alone: `--set backend=loop` trains one model "
-        "after the other instead"
-    )
+    return f"{network.name} gives other results as a stack of models than alone. {_LOOP}"
+
+
+def _agree(scores: Tensor, expected: Tensor) -> bool:
+    """Up to rounding. Infinite scores, by which a network may rule out classes, must be the same."""
+    finite = expected.isfinite()
+    if not torch.equal(scores.masked_fill(finite, 0), expected.masked_fill(finite, 0)):
+        return False
+    off, size = ((t.masked_fill(~finite, 0)).norm() for t in (scores - expected, expected))
+    return bool(off <= _ROUNDING * size + 1e-6)
 
 
 def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor) -> int:
@@ -304,7 +350,7 @@ def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor) -> int:
     for place in network.stored.trained:
         tensors[place.name] = tensors[place.name].detach().requires_grad_()
     weights = 4 * network.size
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+    with plain_attention(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
         network._call(tensors, batch, key, True)
     return max(total - weights, 4 * batch[0].numel()) // len(batch) + 1
 

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from pens.config import EngineSettings
 from pens.data.samples import Array
 from pens.engine.batches import SampleStack, Subset, plan_visits
-from pens.engine.cores import Cores
+from pens.engine.cores import Cores, one_thread
 from pens.engine.devices import DOTS, lowering_levels, memory_bytes, prepare_device
 from pens.engine.native import can_compile
 from pens.engine.network import StackedNetwork
@@ -36,6 +36,7 @@ from pens.nets import NetFactory
 _LARGE_SAMPLE_BYTES = 64 << 10  # activations of one sample: the digits network has 17 kB, the paper's over 300
 _RECORDED_BYTES = 1 << 30  # models, gradients and optimizer state of one recorded step; some fifty may be kept
 _SHARE_BYTES = 4 << 20  # a core's share of a step; below, Python's lock takes what a second core would bring
+_SAMPLES_ALONE = 1000  # at once, of one model in an evaluation by the loop
 _SAMPLES_AT_ONCE = {"cpu": 64, "cuda": 512}
 """Per model in an evaluation: on a CPU what fits its caches, on a GPU what a launch is worth. Fixed, so that no bit
 depends on the memory given."""
@@ -206,10 +207,14 @@ class StackEngine:
 
 class LoopEngine:
     """One model after the other, with torch's own optimizers and the network as its author wrote it: slow, and plain
-    enough to be trusted. What every other engine is compared with."""
+    enough to be trusted. What every other engine is compared with.
+
+    Each model is computed by one thread. On a CPU, cores share the models of large networks, unless a network draws
+    random numbers of its own: these come from one generator, which is seeded for each model's step."""
 
     def __init__(self, network: StackedNetwork) -> None:
         self.network = network
+        self._cores = Cores(network)
 
     def train(
         self,
@@ -224,15 +229,20 @@ class LoopEngine:
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         new_moments = moments.values.clone() if moments else torch.zeros(len(rows), 0, self.network.size)
         steps = moments.steps if moments else [0] * len(rows)
-        results = [
-            self._train_one(row.clone(), data, slot, key, epochs, recipe, past, before)
-            for row, slot, key, past, before in zip(rows, slots, keys, new_moments, steps, strict=True)
-        ]
+        share = self._share(True, recipe.batch_size)
+
+        def work(network: StackedNetwork, one: range) -> tuple[Tensor, float]:
+            (i,) = one
+            past = new_moments[i], steps[i]
+            return self._train_one(network, rows[i].clone(), data, slots[i], keys[i], epochs, recipe, *past, not share)
+
+        results = self._cores.map(work, list(_chunks(len(rows), 1)), share)
         later = _later(moments, new_moments, data, slots, epochs, recipe)
         return Trained(torch.stack([r for r, _ in results]), np.array([loss for _, loss in results], np.float32), later)
 
     def _train_one(
         self,
+        network: StackedNetwork,
         row: Tensor,
         data: SampleStack,
         slot: int,
@@ -241,15 +251,16 @@ class LoopEngine:
         recipe: Recipe,
         moments: Tensor,
         steps: int,
+        seeded: bool,
     ) -> tuple[Tensor, float]:
         """moments [moment, size]: what its optimizer remembers of so many steps, brought up to date in place."""
-        tensors = self.network.tensors(row)  # views: what changes them changes the row
-        for place in self.network.stored.trained:
+        tensors = network.tensors(row)  # views: what changes them changes the row
+        for place in network.stored.trained:
             tensors[place.name].requires_grad_()
-        optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in self.network.stored.trained])
+        optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in network.stored.trained])
         for moment, name in zip(moments, _MOMENTS[recipe.optimizer], strict=False):
-            for place in self.network.stored.trained:  # views here, too
-                optimizer.state[tensors[place.name]][name] = self.network.tensors(moment)[place.name]
+            for place in network.stored.trained:  # views here, too
+                optimizer.state[tensors[place.name]][name] = network.tensors(moment)[place.name]
                 optimizer.state[tensors[place.name]]["step"] = torch.tensor(float(steps))
         total = health = 0.0
         visits = plan_visits(data, [slot], torch.tensor([key], device=row.device), epochs, recipe.batch_size)
@@ -257,7 +268,7 @@ class LoopEngine:
             index = visits.index[step, 0][visits.weight[step, 0] > 0]
             if not len(index):
                 continue
-            logits = self.network.single(tensors, data.x[slot, index], visits.keys[step, 0], train=True)
+            logits = network.single(tensors, data.x[slot, index], visits.keys[step, 0], train=True, seeded=seeded)
             loss = F.cross_entropy(logits, data.y[slot, index])
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -266,7 +277,6 @@ class LoopEngine:
             total += loss.item() * visits.share[step, 0].item()
         return row, total if np.isfinite(health) and bool(row.isfinite().all()) else float("nan")
 
-    @torch.no_grad()
     def evaluate(
         self,
         models: ModelStack,
@@ -278,15 +288,25 @@ class LoopEngine:
         counts = _counts(data, slots, subset)
         losses = np.zeros((len(rows), max(counts)), np.float32)
         hits = np.zeros(losses.shape, bool)
-        for i, (row, slot) in enumerate(zip(rows, slots, strict=True)):
-            tensors = self.network.tensors(models.read([row])[0])
+        share = self._share(False, min(max(counts), _SAMPLES_ALONE))
+
+        @torch.no_grad()
+        def work(network: StackedNetwork, one: range) -> None:
+            (i,) = one
+            tensors, slot = network.tensors(models.read([rows[i]])[0]), slots[i]
             positions = subset.positions(data, slots, [i])[0] if subset else torch.arange(counts[i], device=data.device)
-            for c in (slice(c.start, c.stop) for c in _chunks(counts[i], 1000)):
+            for c in (slice(c.start, c.stop) for c in _chunks(counts[i], _SAMPLES_ALONE)):
                 x, y = data.x[slot, positions[: counts[i]][c]], data.y[slot, positions[: counts[i]][c]]
-                logits = self.network.single(tensors, x, torch.zeros_like(y[0]), train=False)
+                logits = network.single(tensors, x, torch.zeros_like(y[0]), train=False, seeded=not share)
                 losses[i, c] = F.cross_entropy(logits, y, reduction="none").cpu().numpy()
                 hits[i, c] = (logits.argmax(-1) == y).cpu().numpy()
+
+        self._cores.map(work, list(_chunks(len(rows), 1)), share)
         return _summed(losses, hits, counts)
+
+    def _share(self, train: bool, samples: int) -> bool:
+        """Whether cores share models, of which each runs over so many samples at once."""
+        return not self.network.draws[train] and self.network.bytes_per_sample * samples >= _SHARE_BYTES
 
 
 def new_engine(
@@ -298,12 +318,14 @@ def new_engine(
     """
     device = example.device
     prepare_device(device, settings.precision)
-    alone = StackedNetwork(factory, example, num_classes, stacked=False)
+    with one_thread():
+        alone = StackedNetwork(factory, example, num_classes, stacked=False)
     if settings.backend == "loop":
         return LoopEngine(alone)
     compiled = device.type == "cpu" and can_compile(settings.compile, num_visits * alone.bytes_per_sample)
     levels = lowering_levels(device, compiled)
-    network = StackedNetwork(factory, example, num_classes, True, levels, DOTS[settings.precision])
+    with one_thread():
+        network = StackedNetwork(factory, example, num_classes, True, levels, DOTS[settings.precision])
     evaluator = None
     if device.type == "cpu" and network.level != "native" and alone.bytes_per_sample > _LARGE_SAMPLE_BYTES:
         evaluator = LoopEngine(alone)  # without a backward pass it is faster alone, by the library's convolutions

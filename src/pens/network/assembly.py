@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from pens.config import SELECTING, check_scenario
-from pens.data.samples import Samples
-from pens.data.scenarios import PeerData, rotated_federation
+from pens.data.samples import Samples, check_finite
+from pens.data.scenarios import PeerData, own_parts, rotated_federation
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, resolve_device
@@ -60,6 +60,7 @@ def load_holding(config: PeerConfig) -> Holding:
 def _own_holding(config: PeerConfig, source: str) -> Holding:
     found = load_object(source, "data.source", config.folder)()
     data, test = _as_data(found, source)
+    check_finite(own_parts(f"peer {config.peer.name}", data, test))
     parts = [data.train, data.val, *([test] if test else [])]
     return Holding(data, test, config.data.num_classes or 1 + max(int(part.y.max()) for part in parts))
 

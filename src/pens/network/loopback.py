@@ -17,7 +17,6 @@ free when it comes back.
 from __future__ import annotations
 
 import json
-import os
 import random
 import shlex
 import socket
@@ -32,6 +31,7 @@ from pens.network.identity import Authority
 from pens.network.peer_config import read_peer_config
 from pens.peer import waits_for
 from pens.presets import PRESETS, resolve_settings
+from pens.processors import usable_cores
 
 NETWORKED: tuple[Method, ...] = ("pens", "pens+", "random", "random+")
 USUAL_MINUTES = 3.0
@@ -107,7 +107,7 @@ def make_federation(folder: Path, wish: Wish) -> tuple[Federation, str]:
 
 def num_cores() -> int:
     """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return usable_cores()
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
