@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -39,6 +40,13 @@ def test_the_top_m_are_the_lowest_losses(values: list[float], m: int) -> None:
     worst_chosen = max((values[i] for i in best if not math.isnan(values[i])), default=-math.inf)
     for i in set(range(len(values))) - set(best):
         assert math.isnan(values[i]) or values[i] >= worst_chosen
+
+
+def test_the_top_two_of_four_by_hand() -> None:
+    """SELECT_TOP_M: positions in the order of the losses, whoever sent them."""
+    assert select_top_m(peers(7, 1, 5, 3), [0.4, 0.9, 0.1, 0.2], 2) == [2, 3]
+    assert select_top_m(peers(7, 1, 5, 3), [0.4, 0.9, 0.1, 0.2], 1) == [2]
+    assert select_top_m(peers(7, 1), [0.4, 0.1], 5) == [1, 0]
 
 
 def test_ties_and_bad_losses_have_an_order() -> None:
@@ -225,6 +233,25 @@ def test_equal_results_never_count_as_progress(count: int) -> None:
     assert rule.stopped
 
 
+def test_early_stopping_round_by_round() -> None:
+    """Section 5.4. A window of 2 and a patience of 2, by accuracy. Means: 0.2, 0.3, 0.5, 0.45, 0.4: the third round is
+    the best, and two rounds later it stops."""
+    rule = stopping(patience=2, window=2)
+    accuracies = (0.2, 0.4, 0.6, 0.3, 0.5)
+    assert [rule.observe(9.0, accuracy) for accuracy in accuracies] == [True, True, True, False, False]
+    assert rule.best == pytest.approx(0.5)
+    assert rule.rounds_since_best == 2
+    assert rule.stopped
+    assert rule.recent == [0.3, 0.5]
+
+
+def test_a_result_that_is_no_number_is_no_progress_and_stays_in_the_window() -> None:
+    rule = stopping(patience=9, window=2, stop_on="loss")
+    assert [rule.observe(loss, 0.5) for loss in (1.0, math.nan, 0.1, 0.1)] == [True, False, False, True]
+    rule = stopping(patience=9, window=1)
+    assert [rule.observe(0.0, accuracy) for accuracy in (math.nan, 0.1)] == [True, True]
+
+
 # --- where samplings are not all of one size --------------------------------------------------------------------------
 
 
@@ -253,6 +280,68 @@ def test_a_small_sampling_proves_little() -> None:
     for _ in range(2):
         found.add(peers(1, 2, 3, 4), peers(2))
     assert choose_neighbours(found, rule).neighbours == (2,)
+
+
+def test_what_is_expected_of_samplings_of_different_sizes_by_hand() -> None:
+    """Two of three, two of three, two of five and both of two. Peer 1 was in all four: 2/3 + 2/3 + 2/5 + 1 = 2.733.
+    Peer 2 was in the first two and the last, peer 4 in the third alone, peer 9 in none."""
+    counted = Tally()
+    counted.add(peers(1, 2, 3), peers(1, 2))
+    counted.add(peers(1, 2, 3), peers(1, 3))
+    counted.add(peers(1, 3, 4, 5, 6), peers(1, 4))
+    counted.add(peers(1, 2), peers(1, 2))
+    assert counted.samplings == 4
+    assert counted.size == 3
+    assert counted.apart == {5: Counter(peers(1, 3, 4, 5, 6)), 2: Counter(peers(1, 2))}
+    assert counted.sampled == {1: 4, 2: 3, 3: 3, 4: 1, 5: 1, 6: 1}
+    assert counted.selected == {1: 4, 2: 2, 3: 1, 4: 1}
+    for peer, expected in ((1, 2 / 3 + 2 / 3 + 2 / 5 + 1), (2, 2 / 3 + 2 / 3 + 1), (4, 2 / 5), (9, 0.0)):
+        assert counted.expected(PeerId(peer), 2) == pytest.approx(expected)
+    # 4 > 2.73 and 1 > 0.4; but 2 < 2.33 and 1 < 2/3 + 2/3 + 2/5
+    rule = SelectionRule(m=2, n_sampled=3, num_others=6, expected="received")
+    assert choose_neighbours(counted, rule).neighbours == (1, 4)
+
+
+def test_a_restored_tally_knows_all_of_what_it_counted() -> None:
+    counted = Tally()
+    for senders, chosen in (((1, 2, 3), (1,)), ((1, 2), (2,)), ((1, 4), (4,)), ((2, 3, 4, 5), (2,))):
+        counted.add(peers(*senders), peers(*chosen))
+    restored = Tally.restored(json.loads(json.dumps(counted.state())))
+    assert restored == counted
+    assert restored.apart == {2: {1: 2, 2: 1, 4: 1}, 4: {2: 1, 3: 1, 4: 1, 5: 1}}
+    restored.add(peers(1, 2), peers(1))
+    counted.add(peers(1, 2), peers(1))
+    assert restored == counted
+
+
+def test_samplings_that_are_all_smaller_than_n_sampled_count_by_their_size() -> None:
+    """Only two others were there, n_sampled = 4: chance selects each of them every second time, not every fourth."""
+    rule = SelectionRule(m=1, n_sampled=4, num_others=4, expected="received")
+    counted = Tally()
+    for chosen in (1, 1, 1, 2, 2):
+        counted.add(peers(1, 2), peers(chosen))
+    assert choose_neighbours(counted, rule).neighbours == (1,)  # 3 > 2.5, 2 < 2.5; a fourth of 5 is 1.25
+
+
+def test_what_is_expected_in_rounds_does_not_ask_how_often_a_peer_was_sampled() -> None:
+    """Ten samplings of m = 2 among 5 others: expected 4 each, however large the samplings were."""
+    rule = SelectionRule(m=2, n_sampled=3, num_others=5, expected="uniform")
+    counted = Tally(Counter({PeerId(1): 5, PeerId(2): 4}), Counter({PeerId(1): 10, PeerId(2): 4}), 10, 2)
+    counted.apart = {4: Counter({PeerId(1): 5})}
+    assert choose_neighbours(counted, rule).neighbours == (1,)
+
+
+def test_of_equal_counts_the_lower_numbers_are_taken_and_listed_in_order() -> None:
+    """Nobody is above m · S / (k − 1) = 2 · 5 / 4 = 2.5: of 9, 4, 7 and 5, selected 2, 1, 2 and 2 times, 5 and 7."""
+    rule = SelectionRule(m=2, n_sampled=3, num_others=4, expected="uniform")
+    found = choose_neighbours(tally({9: 2, 4: 1, 7: 2, 5: 2}, {}, 5), rule)
+    assert found.neighbours == (5, 7)
+    assert found.fallback
+
+
+def test_neighbours_are_listed_in_order() -> None:
+    rule = SelectionRule(m=2, n_sampled=3, num_others=4, expected="uniform")
+    assert choose_neighbours(tally({9: 3, 4: 4, 7: 3}, {}, 5), rule).neighbours == (4, 7, 9)
 
 
 # --- strangers --------------------------------------------------------------------------------------------------------
@@ -286,3 +375,32 @@ def test_a_newcomers_first_models_do_not_count_for_ever() -> None:
     for number in range(104):
         trials.add(PeerId(1), number >= 100, float(number))
     assert admitted(trials, 6) == (1,)
+
+
+def test_a_win_by_hand() -> None:
+    """The middle of 1, 2, 4 is 2; that of 1, 2, 4, 8 is 3."""
+    assert [is_win(loss, [4, 1, 2]) for loss in (1.9, 2.0, 2.1)] == [True, True, False]
+    assert [is_win(loss, [8, 4, 1, 2]) for loss in (3.0, 3.1)] == [True, False]
+    assert is_win(5.0, [math.nan])
+    assert not is_win(5.0, [math.nan, 4.0, 4.0])
+
+
+def test_trials_are_remembered_with_their_times() -> None:
+    trials = Trials()
+    for number in range(70):
+        trials.add(PeerId(3), number == 5, float(number))
+    trials.add(PeerId(1), True, 70.0)
+    assert len(trials.wins[PeerId(3)]) == 64
+    assert not any(trials.wins[PeerId(3)])  # the one that it won was the sixth of 70
+    assert [trials.until(time) for time in (-1.0, 0.0, 69.5, 70.0)] == [0, 1, 70, 71]
+    assert Trials.restored(json.loads(json.dumps(trials.state()))) == trials
+    assert admitted(trials, 1) == (1,)
+
+
+def test_the_latest_trials_are_twice_as_many_as_are_needed() -> None:
+    """Needed 2, so the latest 4 count: one of four is a quarter, which is not enough; two are."""
+    for wins, is_in in (((1, 1, 1, 0, 0, 0), False), ((1, 0, 0, 1, 0, 0), False), ((0, 0, 1, 0, 1, 0), True)):
+        trials = Trials()
+        for number, win in enumerate(wins):
+            trials.add(PeerId(4), bool(win), float(number))
+        assert (admitted(trials, 2) == (4,)) == is_in
