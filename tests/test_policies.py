@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pens.messages import PeerId
@@ -174,6 +174,61 @@ def test_where_all_are_alike_all_are_in(peers: int, trials: int, data: st.DataOb
     assert not any(upper_group([0] * peers, [trials] * peers))
 
 
+def two_groups(counts: Sequence[tuple[int, int]]) -> tuple[list[float], float]:
+    """A slow twin of `upper_group`, one peer after the other: how probably each is in the upper group, and by how much
+    two groups explain the counts better than one, beyond what two more parameters are worth."""
+
+    def rate(pairs: Sequence[tuple[float, float]]) -> float:
+        return (sum(h for h, _ in pairs) + 0.5) / (sum(t for _, t in pairs) + 1)
+
+    def likelihood(hits: float, trials: float, p: float) -> float:
+        return hits * math.log(p) + (trials - hits) * math.log(1 - p)
+
+    def explained(cut: float) -> float:
+        parts = [[c for c in counts if (c[0] / c[1] >= cut) == side] for side in (True, False)]
+        return sum(likelihood(*c, rate(part)) for part in parts for c in part)
+
+    cut = max(sorted({h / t for h, t in counts})[1:], key=lambda c: (explained(c), c))
+    upper = [0.95 if h / t >= cut else 0.05 for h, t in counts]
+    for _ in range(200):
+        share = min(max(sum(upper) / len(upper), 0.001), 0.999)
+        often = rate([(u * h, u * t) for u, (h, t) in zip(upper, counts, strict=True)])
+        seldom = rate([((1 - u) * h, (1 - u) * t) for u, (h, t) in zip(upper, counts, strict=True)])
+        above = [math.log(share) + likelihood(*c, often) for c in counts]
+        below = [math.log(1 - share) + likelihood(*c, seldom) for c in counts]
+        before, upper = upper, [1 / (1 + math.exp(min(b - a, 50))) for a, b in zip(above, below, strict=True)]
+        if max(abs(u - o) for u, o in zip(upper, before, strict=True)) < 1e-6:
+            break
+    two = sum(math.log(math.exp(a) + math.exp(b)) for a, b in zip(above, below, strict=True))
+    one = sum(likelihood(*c, rate(counts)) for c in counts)
+    return upper, two - one - math.log(len(counts))
+
+
+@settings(max_examples=60)
+@given(st.integers(2, 12), st.integers(5, 25), st.data())
+def test_two_groups_are_those_of_a_plain_computation(peers: int, trials: int, data: st.DataObject) -> None:
+    def draw() -> tuple[int, int]:
+        of = data.draw(st.integers(trials - 4, trials))
+        return data.draw(st.one_of(st.integers(0, 2), st.integers(of // 3, of))), of
+
+    counts = [draw() for _ in range(peers)]
+    assume(len({hits / of for hits, of in counts}) > 1 and any(hits for hits, _ in counts))
+    upper, gain = two_groups(counts)
+    assume(abs(gain) > 1e-6 and all(abs(u - 0.5) > 1e-3 for u in upper))
+    expected = [u > 0.5 for u in upper] if gain > 0 else [True] * peers
+    assert upper_group(*zip(*counts, strict=True)) == expected
+
+
+def test_two_groups_that_hardly_differ_are_one() -> None:
+    """Five of ten and six of ten are luck; one of ten and nine of ten are not. Peers that were compared and never
+    selected belong to the lower group."""
+    assert upper_group([5, 6, 5, 6, 5, 6], [10] * 6) == [True] * 6
+    assert upper_group([1, 9, 0, 9, 1, 9], [10] * 6) == [False, True] * 3
+    rule = SelectionRule(m=2, n_sampled=10, num_others=6, expected="received", by="groups")
+    counted = tally({3: 6, 1: 5, 4: 6}, dict.fromkeys((6, 5, 4, 3, 2, 1), 10), 6)
+    assert choose_neighbours(counted, rule).neighbours == (1, 3, 4)
+
+
 def test_neighbours_may_be_the_upper_group() -> None:
     rule = SelectionRule(m=2, n_sampled=10, num_others=6, expected="uniform", by="groups")
     found = choose_neighbours(tally({1: 9, 2: 8, 3: 3, 4: 2}, dict.fromkeys(range(1, 7), 20), 60), rule)
@@ -248,8 +303,8 @@ def test_early_stopping_round_by_round() -> None:
 def test_a_result_that_is_no_number_is_no_progress_and_stays_in_the_window() -> None:
     rule = stopping(patience=9, window=2, stop_on="loss")
     assert [rule.observe(loss, 0.5) for loss in (1.0, math.nan, 0.1, 0.1)] == [True, False, False, True]
-    rule = stopping(patience=9, window=1)
-    assert [rule.observe(0.0, accuracy) for accuracy in (math.nan, 0.1)] == [True, True]
+    rule = stopping(patience=9, window=2)
+    assert [rule.observe(0.0, accuracy) for accuracy in (math.nan, 0.1, 0.1)] == [True, True, True]
 
 
 # --- where samplings are not all of one size --------------------------------------------------------------------------
@@ -295,11 +350,27 @@ def test_what_is_expected_of_samplings_of_different_sizes_by_hand() -> None:
     assert counted.apart == {5: Counter(peers(1, 3, 4, 5, 6)), 2: Counter(peers(1, 2))}
     assert counted.sampled == {1: 4, 2: 3, 3: 3, 4: 1, 5: 1, 6: 1}
     assert counted.selected == {1: 4, 2: 2, 3: 1, 4: 1}
+    assert Tally().expected(PeerId(1), 2) == 0
     for peer, expected in ((1, 2 / 3 + 2 / 3 + 2 / 5 + 1), (2, 2 / 3 + 2 / 3 + 1), (4, 2 / 5), (9, 0.0)):
         assert counted.expected(PeerId(peer), 2) == pytest.approx(expected)
     # 4 > 2.73 and 1 > 0.4; but 2 < 2.33 and 1 < 2/3 + 2/3 + 2/5
     rule = SelectionRule(m=2, n_sampled=3, num_others=6, expected="received")
     assert choose_neighbours(counted, rule).neighbours == (1, 4)
+
+
+def test_each_sampling_counts_by_its_own_size() -> None:
+    """m = 2, n_sampled = 3. Peer 1 was compared once with n_sampled, twice among six, and selected twice: chance gives
+    2/3 + 2 · 2/6 = 1.33, though of three comparisons with n_sampled it would be 2. Peer 2 was alone three times, where
+    everybody is selected: 3 of 3 are what is expected."""
+    rule = SelectionRule(m=2, n_sampled=3, num_others=9, expected="received")
+    counted = Tally()
+    counted.add(peers(1, 3, 4), peers(3, 4))
+    for _ in range(2):
+        counted.add(peers(1, 5, 6, 7, 8, 9), peers(1, 5))
+    for _ in range(3):
+        counted.add(peers(2), peers(2))
+    assert counted.expected(PeerId(2), 2) == 3
+    assert choose_neighbours(counted, rule).neighbours == (1, 3, 4, 5)
 
 
 def test_a_restored_tally_knows_all_of_what_it_counted() -> None:
@@ -337,6 +408,7 @@ def test_of_equal_counts_the_lower_numbers_are_taken_and_listed_in_order() -> No
     found = choose_neighbours(tally({9: 2, 4: 1, 7: 2, 5: 2}, {}, 5), rule)
     assert found.neighbours == (5, 7)
     assert found.fallback
+    assert choose_neighbours(tally({9: 2, 4: 1}, {}, 5), rule).neighbours == (4, 9)
 
 
 def test_neighbours_are_listed_in_order() -> None:
@@ -382,6 +454,7 @@ def test_a_win_by_hand() -> None:
     assert [is_win(loss, [4, 1, 2]) for loss in (1.9, 2.0, 2.1)] == [True, True, False]
     assert [is_win(loss, [8, 4, 1, 2]) for loss in (3.0, 3.1)] == [True, False]
     assert is_win(5.0, [math.nan])
+    assert not is_win(math.nan, [math.inf])
     assert not is_win(5.0, [math.nan, 4.0, 4.0])
 
 
@@ -395,6 +468,8 @@ def test_trials_are_remembered_with_their_times() -> None:
     assert [trials.until(time) for time in (-1.0, 0.0, 69.5, 70.0)] == [0, 1, 70, 71]
     assert Trials.restored(json.loads(json.dumps(trials.state()))) == trials
     assert admitted(trials, 1) == (1,)
+    trials.add(PeerId(0), True, 71.0)
+    assert admitted(trials, 1) == (0, 1)
 
 
 def test_the_latest_trials_are_twice_as_many_as_are_needed() -> None:

@@ -17,8 +17,8 @@ SETTINGS = Settings().replace(TINY)
 
 
 def test_bytes_are_models_times_their_weight() -> None:
-    counts = [np.array(column) for column in ([1, 2], [5, 1], [3, 0], [2, 1], [4, 4])]
-    traffic = Communication(*counts, model_bytes=10)
+    sent, received, other = np.array([1, 2]), np.array([5, 1]), np.array([9, 9])
+    traffic = Communication(sent, received, refused=other, merged=other, scored=other, model_bytes=10)
     assert traffic.bytes_sent == (1 + 2) * 10
     assert traffic.bytes_received == (5 + 1) * 10
 
@@ -58,7 +58,7 @@ def test_a_summary_is_the_mean_over_seeds() -> None:
 
 
 def test_a_table_has_a_row_for_each_method_in_order() -> None:
-    runs = tuple(made_run(SETTINGS, method, seed, 0.5) for seed in (0, 1) for method in ("pens", "local"))  # type: ignore[arg-type]
+    runs = tuple(made_run(SETTINGS, method, seed, 0.5) for seed in (0, 1) for method in ("pens", "local"))
     result = ExperimentResult(SETTINGS, runs)
     assert [row.method for row in result.table] == ["pens", "local"]
     assert [run.seed for run in result.of("local")] == [0, 1]
@@ -68,7 +68,7 @@ def test_a_table_has_a_row_for_each_method_in_order() -> None:
 
 def test_a_peers_model_is_its_row() -> None:
     run = made_run(SETTINGS, "pens", 0, 0.5)
-    run.models["weight"][4] = 7.0  # type: ignore[index]
+    run.models["weight"][4] = 7.0
     assert run.state_dict(4)["weight"].tolist() == [7.0, 7.0]
     assert run.state_dict(0)["weight"].tolist() == [0.0, 0.0]
     assert run.mean_accuracy == pytest.approx(run.accuracy.sum() / 6)

@@ -135,6 +135,8 @@ def _body(function: Function) -> Iterator[ast.AST]:
             waiting += [node.value] if node.value else []
         elif isinstance(node, Function):
             waiting += reversed(node.body)
+        elif isinstance(node, ast.keyword) and node.arg == "strict":
+            continue
         else:
             waiting += reversed(list(ast.iter_child_nodes(node)))
 
@@ -154,7 +156,9 @@ def _exchanged(tree: ast.Module, node: ast.AST, changed: ast.AST) -> ast.Module:
 def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """What is wrong, and the node that is."""
     for changed in _wrong(node):
-        yield f"`{_text(node)}` → `{_text(changed)}`", changed
+        before, after = _text(node), _text(changed)
+        if before != after:
+            yield f"`{before}` → `{after}`", changed
 
 
 def _text(node: ast.AST) -> str:
