@@ -498,8 +498,8 @@ def test_whom_each_method_lets_a_peer_reach() -> None:
     def reached(method: Method) -> list[list[int]]:
         return [list(_reachable(method, federation, members, PeerId(peer))) for peer in range(5)]
 
-    assert reached("oracle") == [[2, 3], [4], [0, 3], [0, 2], [1]]
-    for method in ("random", "pens", "pens+"):
+    assert reached("oracle") == reached("oracle+") == [[2, 3], [4], [0, 3], [0, 2], [1]]
+    for method in ("random", "random+", "pens", "pens+"):
         assert reached(method) == [[1, 2, 3, 4], [0, 2, 3, 4], [0, 1, 3, 4], [0, 1, 2, 4], [0, 1, 2, 3]]
     for method in ("local", "central"):
         assert reached(method) == [[]] * 5  # type: ignore[arg-type]
@@ -547,13 +547,17 @@ def test_what_each_method_tells_its_peers_to_do() -> None:
         rounds=7, n_peers=4, epochs=3, n_sampled=5, m=2, step1_rounds=6, step1_samplings=9, step1_epochs=8,
         central_rounds=11, central_epochs=12, interval=1.5, jitter=0.25, give_up=2.5,
     )  # fmt: skip
-    gossip = Plan("pull", 7, 4, 3, None, False, 1.5, 0.25, 2.5)
-    for method in ("random", "oracle", "local"):
+    gossip = Plan(
+        pace="pull", rounds=7, n_peers=4, epochs=3, search=None, interval=1.5, jitter=0.25, give_up=2.5,
+        accept_anyone=False, admit=False, train_first=True,
+    )  # fmt: skip
+    for method in ("random", "random+", "oracle", "oracle+", "local"):
         assert build_plan(settings, method) == gossip
     assert build_plan(settings, "central") == replace(gossip, rounds=11, epochs=12)
     search = Search(n_sampled=5, m=2, rounds=6, samplings_per_round=9, epochs=8)
     assert build_plan(settings, "pens") == replace(gossip, search=search)
     assert build_plan(settings.replace({"step2_model": "first"}), "pens").search == replace(search, anew=True)
+    assert not build_plan(settings.replace({"train_first": False}), "random").train_first
     pushed = settings.replace({"schedule": "async", "accept": "anyone", "admit": True})
     assert build_plan(pushed, "random") == replace(gossip, pace="push", accept_anyone=True)
     assert build_plan(pushed, "pens") == replace(gossip, pace="push", accept_anyone=True, search=search, admit=True)
@@ -562,13 +566,14 @@ def test_what_each_method_tells_its_peers_to_do() -> None:
 def test_how_each_method_learns() -> None:
     settings = settings_of(
         optimizer="sgd", lr=0.5, momentum=0.25, weight_decay=0.125, batch_size=6, own_in_merge=False, score_on="val",
-        score_samples=3, max_batch=4, wire="fp16", step2_model="first", window=7, patience=8, stop_on="loss",
-        central_batch_size=9, central_window=2, central_patience=3,
+        score_by="accuracy", score_samples=3, max_batch=4, wire="fp16", step2_model="first", window=7, patience=8,
+        stop_on="loss", central_batch_size=9, central_window=2, central_patience=3,
     )  # fmt: skip
     recipe = Recipe("sgd", 0.5, 0.25, 0.125, 6)
     pens_rules = LearningRules(
-        recipe, settings.stopping, False, 5, "val", 3, 4, optimizer_remembers=False, step2_model="first", wire="fp16"
-    )
+        recipe=recipe, stopping=settings.stopping, own_in_merge=False, seed=5, score_on="val", score_by="accuracy",
+        score_samples=3, max_batch=4, optimizer_remembers=False, step2_model="first", wire="fp16",
+    )  # fmt: skip
     assert (settings.stopping.window, settings.stopping.patience, settings.stopping.stop_on) == (7, 8, "loss")
     assert learning_rules(settings, "pens", 5) == pens_rules
     others = replace(pens_rules, step2_model="last")
@@ -582,8 +587,11 @@ def test_how_each_method_learns() -> None:
 def test_what_makes_a_neighbour_in_each_schedule() -> None:
     """k − 1 others; uniform in rounds, by what was received in async, unless the settings say otherwise."""
     rounds, pushed = settings_of(n_sampled=5, m=2), settings_of(n_sampled=5, m=2, schedule="async")
-    assert selection_rule(rounds, 6) == SelectionRule(2, 5, 5, "uniform", "expected")
-    assert selection_rule(pushed, 6) == SelectionRule(2, 5, 5, "received", "expected")
+    uniform = SelectionRule(m=2, n_sampled=5, num_others=5, expected="uniform", by="expected")
+    assert selection_rule(rounds, 6) == uniform
+    assert selection_rule(pushed, 6) == replace(uniform, expected="received")
+    authors = rounds.replace({"expected_offset": -1, "nobody_found": "alone"})
+    assert selection_rule(authors, 6) == replace(uniform, offset=-1, nobody_found="alone")
     assert selection_rule(rounds.replace({"expected": "received"}), 6).expected == "received"
     assert selection_rule(pushed.replace({"expected": "uniform"}), 6).expected == "uniform"
     assert selection_rule(rounds.for_method("pens+"), 6).by == "groups"
@@ -599,7 +607,10 @@ def test_a_simulation_has_the_rules_of_its_method() -> None:
     assert [peer.me for peer in simulator.peers] == list(range(10))
     other, _ = fake_simulation(settings.replace({"schedule": "rounds"}), "random")
     assert other._selection is None
-    assert other._schedule.metronome
+    assert other._schedule == Schedule(metronome=True, links=Links(0.5, 2.5, 3), in_turn=False)
+    for schedule, in_turn in (("rounds", True), ("async", False)):
+        turns, _ = fake_simulation(settings.replace({"schedule": schedule, "pull_from": "latest"}), "random")
+        assert turns._schedule.in_turn == in_turn
     plus, _ = fake_simulation(settings, "pens+")
     assert plus._selection
     assert plus._selection.by == "groups"

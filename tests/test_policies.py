@@ -209,7 +209,7 @@ def two_groups(counts: Sequence[tuple[int, int]]) -> tuple[list[float], float]:
 def test_two_groups_are_those_of_a_plain_computation(peers: int, trials: int, data: st.DataObject) -> None:
     def draw() -> tuple[int, int]:
         of = data.draw(st.integers(trials - 4, trials))
-        return data.draw(st.one_of(st.integers(0, 2), st.integers(of // 3, of))), of
+        return data.draw(st.one_of(st.integers(0, min(2, of)), st.integers(of // 3, of))), of
 
     counts = [draw() for _ in range(peers)]
     assume(len({hits / of for hits, of in counts}) > 1 and any(hits for hits, _ in counts))

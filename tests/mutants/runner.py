@@ -101,6 +101,7 @@ class Hunt:
 
     def _measure_here(self, pipe: int) -> None:
         files = {str(path_of(name)): name for name in self.targets}
+        self._be_quiet()
         durations, reach = {}, {}
         for item in self._items.values():
             if item.nodeid in self._slow:
@@ -117,6 +118,11 @@ class Hunt:
             sys.settrace(None)
             durations[item.nodeid], reach[item.nodeid] = time.process_time() - begun, called
         os.write(pipe, pickle.dumps((not self._has_failed, durations, reach)))
+
+    def _be_quiet(self) -> None:
+        """No dots from a child."""
+        plugins = next(iter(self._items.values())).config.pluginmanager
+        plugins.unregister(plugins.get_plugin("terminalreporter"))
 
     def _run(self, item: pytest.Item) -> None:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
@@ -179,6 +185,7 @@ class Hunt:
 
     def _try(self, mutant: Mutant, tests: Sequence[str], pipe: int) -> None:
         """In the child: exchange the code, and run tests until one fails."""
+        self._be_quiet()
         try:
             exchange_code(mutant)
         except (SyntaxError, ValueError):
