@@ -602,16 +602,115 @@ def test_step_two_may_begin_with_another_model() -> None:
 
 
 def test_waits_in_vain_are_counted_from_the_last_update() -> None:
-    """give_up = 1 and one of seven senders: one wait in vain is enough. Each update begins the count anew, and while a
-    peer trains it does not give up."""
-    it = started(plan(n_peers=1, give_up=1.0, rounds=9))
-    assert it.handle(Wake())[2:] == [Update((), None, 3, may_stop=True)]
-    assert it.handle(Wake())[2:] == []
+    """give_up = 2 and one of seven senders, for which one wait is usual: two waits in vain are enough. Each update
+    begins the count anew, and while a peer trains it does not give up."""
+    it = started(plan(n_peers=1, give_up=2.0, rounds=9))
+    alone = [Update((), None, 3, may_stop=True)]
+    assert [it.handle(Wake())[2:] for _ in range(2)] == [[], alone]
+    assert [it.handle(Wake())[2:] for _ in range(5)] == [[]] * 5
     assert it.handle(Updated()) == []
     assert it.handle(received(4)) == [Update((model(4),), None, 3, may_stop=True)]
     assert it.handle(Wake())[2:] == []
     it.handle(Updated())
-    assert it.handle(Wake())[2:] == [Update((), None, 3, may_stop=True)]
+    assert [it.handle(Wake())[2:] for _ in range(2)] == [[], alone]
+
+
+def test_waits_in_step_two_are_reckoned_by_the_neighbours() -> None:
+    """Two of two neighbours take 2/2 + 2/1 = 3 waits, however many rounds step 1 had, and however many peers there
+    are."""
+    it = started(plan(search=Search(2, 1, rounds=2, samplings_per_round=3, epochs=5), give_up=1.0, rounds=9))
+    while Select() not in it.handle(Wake()):
+        pass
+    it.handle(Selected((PeerId(2), PeerId(6))))
+    it.handle(received(6))
+    assert [it.handle(Wake())[2:] for _ in range(3)] == [[], [], [Update((model(6),), None, 3, may_stop=True)]]
+
+
+def test_a_finished_peer_does_nothing_but_send() -> None:
+    it = started(plan(n_peers=1, give_up=1.0, rounds=1))
+    it.handle(received(4))
+    assert it.handle(Updated()) == [Finish()]
+    for _ in range(50):
+        assert [type(action) for action in it.handle(Wake())] == [Send, WakeAfter]
+
+
+def test_whom_to_send_to_and_how_long_to_wait_are_the_next_two_numbers_of_the_stream() -> None:
+    """Neighbours 2, 5 and 6, of whom 6 is away: whoever draws it draws once more, between 2 and 5."""
+    there = [PeerId(p) for p in (1, 2, 3, 4, 5, 7)]
+    it = Peer(PeerId(0), 1, plan(search=Search(2, 1, 1, 1, 5)), there)
+    for event in (Start(), Updated(), received(1), received(2), Updated(), Selected((PeerId(2), PeerId(5), PeerId(6)))):
+        it.handle(event)
+    key, place, second_draws = rng.key(1, "peer", 0), it.state()["draws"], set()
+    for _ in range(60):
+        whom = (2, 5, 6)[int(rng.number(key, place + 1) * 3)]
+        place += 1
+        if whom == 6:
+            whom = (2, 5)[int(rng.number(key, place + 1) * 2)]
+            second_draws.add(whom)
+            place += 1
+        wait = 2.0 * (1 + 0.25 * (2 * rng.number(key, place + 1) - 1))
+        place += 1
+        assert it.handle(Wake()) == [Send(PeerId(whom)), WakeAfter(wait)]
+    assert second_draws == {2, 5}
+
+
+def test_in_step_one_models_of_peers_that_cannot_be_reached_count_as_well() -> None:
+    """Algorithm 2 takes what comes, whether or not the sender is reachable, and strangers are a matter of step 2."""
+    for admit in (True, False):
+        it = started(plan(search=SEARCH, admit=admit))
+        assert it.handle(received(30)) == []
+        assert it.handle(received(31)) == [Update((model(30), model(31)), 1, 5, may_stop=False)]
+
+
+def test_while_nobody_is_reachable_nothing_is_merged_and_one_model_can_be_compared() -> None:
+    there = [PeerId(1)]
+    it = Peer(PeerId(0), 1, plan(n_peers=1), there)
+    for event in (Start(), Updated(), received(1)):
+        it.handle(event)
+    there.clear()
+    assert it.handle(Updated()) == []
+    there += [PeerId(1)]
+    it = Peer(PeerId(0), 1, plan(search=Search(3, 1, rounds=9, samplings_per_round=1, epochs=5)), there)
+    for event in (Start(), Updated(), received(1)):
+        it.handle(event)
+    assert it.handle(received(30)) == it.handle(received(31)) == []
+    assert it.handle(Updated()) == [Update((model(30),), 1, 5, may_stop=False)]
+    there.clear()
+    assert it.handle(Updated()) == [Update((model(31),), 1, 5, may_stop=False)]
+
+
+def test_judged_strangers_do_not_begin_step_two_anew() -> None:
+    """T = 2 updates, whoever became a neighbour on the way."""
+    it = gossiping(rounds=2)
+    it.handle(received(3))
+    it.handle(received(2))
+    assert [type(action) for action in it.handle(received(6))] == [Judge, Update]
+    it.handle(Selected((PeerId(2), PeerId(3), PeerId(6))))
+    assert it.handle(Updated()) == []
+    it.handle(received(2))
+    assert it.handle(received(3)) == [Update((model(2), model(3)), None, 3, may_stop=True)]
+    assert it.handle(Updated()) == [Finish()]
+
+
+def test_a_stopped_peer_knows_all_of_its_past() -> None:
+    """Step 2 with neighbours 2, 5 and 6 and n_peers = 3: models of 5 and 2 are saved, and a stranger's waits."""
+    it = in_step_two("push", 2, 5, 6, n_peers=3, admit=True)
+    for event in (received(5, 8), received(2, 9), received(7, 4), Wake(), Wake()):
+        it.handle(event)
+    other = peer(it.plan)
+    other.restore(json.loads(json.dumps(it.state())))
+    assert other.neighbours == (2, 5, 6)
+    assert other.state() == it.state()
+    assert other.state()["buffer"] == [[5, 8], [2, 9]]
+    assert other.state()["strangers"] == [[7, 4]]
+    merged = (model(5, 8), model(2, 9), model(6, 3))
+    for one in (it, other):
+        assert one.handle(received(6, 3)) == [Judge((model(7, 4),), merged), Update(merged, None, 3, may_stop=True)]
+    early = started(plan())
+    assert early.state()["neighbours"] is None
+    again = peer(early.plan)
+    again.restore(early.state())
+    assert again.neighbours is again._reachable
 
 
 def test_the_usual_number_of_waits_by_hand() -> None:

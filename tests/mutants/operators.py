@@ -137,6 +137,8 @@ def _body(function: Function) -> Iterator[ast.AST]:
             waiting += reversed(node.body)
         elif isinstance(node, ast.keyword) and node.arg == "strict":
             continue
+        elif isinstance(node, ast.Compare) and isinstance(listed := node.comparators[0], ast.Tuple):
+            waiting += [*reversed(listed.elts), node.left]  # its order does not matter
         else:
             waiting += reversed(list(ast.iter_child_nodes(node)))
 

@@ -81,13 +81,18 @@ class Hunt:
         self._items = {item.nodeid: item for item in session.items}
         for item in session.items:
             _always_the_same_examples(item)
-        for name, target in self.targets.items():
-            self._mutants += mutants_of(name, path_of(name).read_text(encoding="utf-8"), target.only)
+        self._mutants = self._faults()
         self._slow = set(_read_record()["slow"])
         self._measure()
         self._try_all()
         self._seconds = time.monotonic() - begun
         return True
+
+    def _faults(self) -> list[Mutant]:
+        found: list[Mutant] = []
+        for name, target in self.targets.items():
+            found += mutants_of(name, path_of(name).read_text(encoding="utf-8"), target.only)
+        return found
 
     # --- without a fault ----------------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ TARGETS: dict[str, Target] = {
     "topology": Target(_tests("test_topology", "test_peer", "test_by_hand")),
     "links": Target(_tests("test_by_hand")),
     "scheduler": Target(_tests("test_scheduler", "test_by_hand")),
-    "jobs": Target(_tests("test_jobs", "test_by_hand", "test_learners", "test_simulator")),
+    "jobs": Target(_tests("test_jobs", "test_by_hand", "test_learners")),
     "received": Target(_tests("test_learners", "test_simulator")),
     "learners": Target(_tests("test_learners", "test_by_hand", "test_simulator")),
     "simulator": Target(_tests("test_by_hand", "test_simulator")),
