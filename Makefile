@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-slow lint wire clean
+.PHONY: demo test test-slow mutants lint wire clean
 
 demo: $(VENV)/installed
 	$(BIN)/pens run digits --methods local,random,pens,oracle --seeds 4 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
@@ -13,6 +13,10 @@ test: lint
 
 test-slow: $(VENV)/installed
 	$(BIN)/pytest -m slow
+
+# Faults in the rules that no test notices; about half an hour on two quiet cores. CONTRIBUTING.md says more.
+mutants: $(VENV)/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants $(MODULES)
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -29,4 +33,4 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants.json

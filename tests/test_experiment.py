@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,19 +15,44 @@ import torch
 from torch import nn
 
 import pens
-from pens import experiment
+from pens import experiment, rng
 from pens.calls import Evaluate, Workshop
-from pens.config import METHODS, SELECTING, Method
+from pens.config import METHODS, SELECTING, Method, Settings
+from pens.curves import UpdateRecord
 from pens.data.scenarios import PeerData, rotated_federation
+from pens.engine.optimizers import Recipe
 from pens.engine.training import Engine, Evaluation
 from pens.errors import DataError, Interrupted, NetworkError, NotEnoughData, RunDirError, SettingsError
-from pens.experiment import Observer
+from pens.experiment import (
+    Observer,
+    _all_warnings,
+    _comparisons,
+    _data_sizes,
+    _history,
+    _pairs,
+    _reachable,
+    build_plan,
+    first_models,
+    learning_rules,
+    new_workshop,
+    selection_rule,
+)
+from pens.learners import LearningRules
+from pens.ledger import Ledger
+from pens.links import Links
+from pens.messages import PeerId
+from pens.peer import Plan, Search
+from pens.policies import SelectionRule
 from pens.presets import resolve_settings
 from pens.processors import CpuShare
 from pens.results import RunResult
 from pens.runlog import ExperimentDir
+from pens.simulator import Schedule
+from tests.byhand import CountingEngine
+from tests.byhand import federation as federation_by_hand
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.engine.networks import IMAGE_NETWORKS
+from tests.fakes import fake_simulation
 
 
 class StopAfter(Observer):
@@ -483,3 +509,236 @@ def test_models_are_compared_on_the_data_that_were_asked_for(score_on: str, monk
     monkeypatch.setattr(Workshop, "_evaluate", look)
     tiny_run(methods="pens", overrides={"score_on": score_on, "neighbours_by": "groups"})
     assert seen == {score_on}
+
+
+# --- wiring, by hand --------------------------------------------------------------------------------------------------
+
+
+def settings_of(**values: object) -> Settings:
+    return Settings().replace({**TINY, **values})
+
+
+def test_whom_each_method_lets_a_peer_reach() -> None:
+    """Section 5.3. Clusters {0, 2, 3} and {1, 4}, neither of them in one piece."""
+    clusters = (0, 1, 0, 0, 1)
+    federation = federation_by_hand(clusters, [[0.0] * 5] * 5)
+    members = federation.members()
+
+    def reached(method: Method) -> list[list[int]]:
+        return [list(_reachable(method, federation, members, PeerId(peer))) for peer in range(5)]
+
+    assert reached("oracle") == reached("oracle+") == [[2, 3], [4], [0, 3], [0, 2], [1]]
+    for method in ("random", "random+", "pens", "pens+"):
+        assert reached(method) == [[1, 2, 3, 4], [0, 2, 3, 4], [0, 1, 3, 4], [0, 1, 2, 4], [0, 1, 2, 3]]
+    for method in ("local", "central"):
+        assert reached(method) == [[]] * 5  # type: ignore[arg-type]
+
+
+def test_every_peer_begins_with_a_model_of_its_own_or_with_the_same_one() -> None:
+    """Table 1. Independent: a key for each seed and peer; common: one for each seed."""
+    keys: dict[str, list[list[int]]] = {}
+    for init in ("independent", "common"):
+        for seed in (3, 4):
+            engine = CountingEngine(2)
+            engine.network.new_row = lambda key: torch.tensor([float(key % 1009), float(key % 2003)])
+            rows = first_models(engine, settings_of(init=init), seed, 3)
+            keys.setdefault(init, []).append(rows[:, 0].int().tolist())
+            names = [(seed, "init", peer) if init == "independent" else (seed, "init") for peer in range(3)]
+            expected = [rng.key(*name) for name in names]
+            assert rows.tolist() == [[key % 1009, key % 2003] for key in expected]
+    assert len({key for row in keys["independent"] for key in row}) == 6
+    assert len({key for row in keys["common"] for key in row}) == 2
+
+
+@pytest.mark.parametrize("init", ["independent", "common"])
+def test_all_methods_of_a_seed_begin_with_the_same_models(init: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`central` has the first peer's; and a peer has the same one alone and beside others."""
+    engine = CountingEngine(3)
+    engine.network.new_row = lambda key: torch.tensor([float(key % 1009), 0.0, 0.0])
+    data = federation_by_hand((0, 0, 0), [[0.0] * 3] * 3)
+    monkeypatch.setattr("pens.experiment.new_engine", lambda *_: engine)
+    values = {**TINY, "n_peers": 2, "init": init, "rounds": 1, "central_rounds": 1}
+    for methods, learners in (("central,local,random", (1, 3, 3)), ("local,central", (3, 1)), ("random", (3,))):
+        engine.trainings = []
+        pens.run(values, methods=methods, data=data, model=nn.Identity)
+        names = [(0, "init", peer) if init == "independent" else (0, "init") for peer in range(3)]
+        first = [[rng.key(*name) % 1009, 0, 0] for name in names]
+        place = 0
+        for count in learners:
+            assert [t.before for t in engine.trainings[place : place + count]] == first[:count]
+            place += 2 * count
+        assert place == len(engine.trainings)
+
+
+def test_what_each_method_tells_its_peers_to_do() -> None:
+    """Sections 4.1, 4.2 and 5.3."""
+    settings = settings_of(
+        rounds=7, n_peers=4, epochs=3, n_sampled=5, m=2, step1_rounds=6, step1_samplings=9, step1_epochs=8,
+        central_rounds=11, central_epochs=12, interval=1.5, jitter=0.25, give_up=2.5,
+    )  # fmt: skip
+    gossip = Plan(
+        pace="pull", rounds=7, n_peers=4, epochs=3, search=None, interval=1.5, jitter=0.25, give_up=2.5,
+        accept_anyone=False, admit=False, train_first=True,
+    )  # fmt: skip
+    for method in ("random", "random+", "oracle", "oracle+", "local"):
+        assert build_plan(settings, method) == gossip
+    assert build_plan(settings, "central") == replace(gossip, rounds=11, epochs=12)
+    search = Search(n_sampled=5, m=2, rounds=6, samplings_per_round=9, epochs=8)
+    assert build_plan(settings, "pens") == replace(gossip, search=search)
+    assert build_plan(settings.replace({"step2_model": "first"}), "pens").search == replace(search, anew=True)
+    assert not build_plan(settings.replace({"train_first": False}), "random").train_first
+    pushed = settings.replace({"schedule": "async", "accept": "anyone", "admit": True})
+    assert build_plan(pushed, "random") == replace(gossip, pace="push", accept_anyone=True)
+    assert build_plan(pushed, "pens") == replace(gossip, pace="push", accept_anyone=True, search=search, admit=True)
+
+
+def test_how_each_method_learns() -> None:
+    settings = settings_of(
+        optimizer="sgd", lr=0.5, momentum=0.25, weight_decay=0.125, batch_size=6, own_in_merge=False, score_on="val",
+        score_by="accuracy", score_samples=3, max_batch=4, wire="fp16", step2_model="first", window=7, patience=8,
+        stop_on="loss", central_batch_size=9, central_window=2, central_patience=3,
+    )  # fmt: skip
+    recipe = Recipe("sgd", 0.5, 0.25, 0.125, 6)
+    pens_rules = LearningRules(
+        recipe=recipe, stopping=settings.stopping, own_in_merge=False, seed=5, score_on="val", score_by="accuracy",
+        score_samples=3, max_batch=4, optimizer_remembers=False, step2_model="first", wire="fp16",
+    )  # fmt: skip
+    assert (settings.stopping.window, settings.stopping.patience, settings.stopping.stop_on) == (7, 8, "loss")
+    assert learning_rules(settings, "pens", 5) == pens_rules
+    others = replace(pens_rules, step2_model="last")
+    assert learning_rules(settings, "random", 5) == learning_rules(settings, "oracle", 5) == others
+    assert learning_rules(settings, "local", 5) == replace(others, optimizer_remembers=True)
+    stopping = settings.stopping.model_copy(update={"window": 2, "patience": 3})
+    central = replace(others, optimizer_remembers=True, recipe=Recipe("sgd", 0.5, 0.25, 0.125, 9), stopping=stopping)
+    assert learning_rules(settings, "central", 5) == central
+
+
+def test_what_makes_a_neighbour_in_each_schedule() -> None:
+    """k − 1 others; uniform in rounds, by what was received in async, unless the settings say otherwise."""
+    rounds, pushed = settings_of(n_sampled=5, m=2), settings_of(n_sampled=5, m=2, schedule="async")
+    uniform = SelectionRule(m=2, n_sampled=5, num_others=5, expected="uniform", by="expected")
+    assert selection_rule(rounds, 6) == uniform
+    assert selection_rule(pushed, 6) == replace(uniform, expected="received")
+    authors = rounds.replace({"expected_offset": -1, "nobody_found": "alone"})
+    assert selection_rule(authors, 6) == replace(uniform, offset=-1, nobody_found="alone")
+    assert selection_rule(rounds.replace({"expected": "received"}), 6).expected == "received"
+    assert selection_rule(pushed.replace({"expected": "uniform"}), 6).expected == "uniform"
+    assert selection_rule(rounds.for_method("pens+"), 6).by == "groups"
+
+
+def test_a_simulation_has_the_rules_of_its_method() -> None:
+    """Ten peers, of whom nine are others; `random` selects nobody; virtual time by the links' settings."""
+    settings = settings_of(peers=10, schedule="async", latency=0.5, training_time=2.5, epochs=3, admission_trials=5)
+    simulator, _ = fake_simulation(settings, "pens")
+    assert simulator._selection == selection_rule(settings, 10)
+    assert simulator._schedule == Schedule(metronome=False, links=Links(0.5, 2.5, 3))
+    assert simulator._admission_trials == 5
+    assert [peer.me for peer in simulator.peers] == list(range(10))
+    other, _ = fake_simulation(settings.replace({"schedule": "rounds"}), "random")
+    assert other._selection is None
+    assert other._schedule == Schedule(metronome=True, links=Links(0.5, 2.5, 3), in_turn=False)
+    for schedule, in_turn in (("rounds", True), ("async", False)):
+        turns, _ = fake_simulation(settings.replace({"schedule": schedule, "pull_from": "latest"}), "random")
+        assert turns._schedule.in_turn == in_turn
+    plus, _ = fake_simulation(settings, "pens+")
+    assert plus._selection
+    assert plus._selection.by == "groups"
+    assert plus.learners.rules.stopping.validated == "merged"
+    assert plus.learners.rules.step2_model == "best"
+
+
+def test_pairs_are_listed_by_receiver_and_sender() -> None:
+    """Merges, selections and comparisons of the same pair stand in one row; a pair may have only some of them."""
+    simulator, _ = fake_simulation(settings_of(), "random")
+    learners = simulator.learners
+    learners.merges[PeerId(1)].update({PeerId(3): 2, PeerId(0): 1})
+    learners.tallies[PeerId(1)].add([PeerId(3), PeerId(5)], [PeerId(5)])
+    learners.tallies[PeerId(4)].add([PeerId(2)], [PeerId(2)])
+    pairs = _pairs(learners)
+    rows = zip(pairs.receiver, pairs.sender, pairs.merged, pairs.selected, pairs.sampled, strict=True)
+    assert [tuple(map(int, row)) for row in rows] == [
+        (1, 0, 1, 0, 0),
+        (1, 3, 2, 0, 1),
+        (1, 5, 0, 1, 1),
+        (4, 2, 0, 1, 1),
+    ]
+
+
+def test_comparisons_are_counted_by_receiver_round_and_sender() -> None:
+    ledger = Ledger("peer", "round", "sender", "chosen")
+    for row in ((2, 1, 0, 1), (0, 2, 1, 0), (2, 1, 0, 0), (2, 1, 1, 1), (0, 1, 2, 1), (2, 1, 0, 1)):
+        ledger.add(*row)
+    found = _comparisons(ledger)
+    assert found
+    columns = (found.receiver, found.round, found.sender, found.sampled, found.selected)
+    assert [column.tolist() for column in columns] == [
+        [0, 0, 2, 2],
+        [1, 2, 1, 1],
+        [2, 1, 0, 1],
+        [1, 1, 3, 1],
+        [1, 0, 2, 1],
+    ]
+    assert _comparisons(Ledger("peer", "round", "sender", "chosen")) is None
+
+
+def test_warnings_say_who_found_nobody_and_whose_updates_were_undone() -> None:
+    simulator, _ = fake_simulation(settings_of(), "pens")
+    simulator.learners.setbacks.update({PeerId(4): 2, PeerId(1): 1})
+    simulator.fallbacks += [PeerId(3), PeerId(2)]
+    simulator.selections.update({PeerId(3): (PeerId(1),), PeerId(2): ()})
+    assert _all_warnings(simulator) == [
+        "peer 1: 1 update(s) undone, the loss was not a finite number",
+        "peer 4: 2 update(s) undone, the loss was not a finite number",
+        "peer 3: selected nobody more often than expected, so took those selected most often",
+        "peer 2: selected nobody more often than expected, so trained alone: nobody was ever heard",
+    ]
+
+
+def test_the_history_is_in_order_of_virtual_time() -> None:
+    """Whatever order updates were computed in; `received` belongs to the update's own peer and version."""
+    simulator, _ = fake_simulation(settings_of(), "random")
+    learners, traffic = simulator.learners, simulator.traffic
+    traffic.begin_update(PeerId(1), 1)
+    traffic.begin_update(PeerId(0), 1)
+    traffic.count("received", PeerId(1), 1.0, models=3)
+    traffic.begin_update(PeerId(1), 2)
+    learners.history.add(
+        [
+            UpdateRecord(2.5, PeerId(1), 2, False, 3, 0.1, 0.2, 0.3),
+            UpdateRecord(0.5, PeerId(1), 1, True, 0, 0.4, 0.5, 0.6),
+            UpdateRecord(0.5, PeerId(0), 1, True, 0, 0.7, 0.8, 0.9),
+        ]
+    )
+    history = _history(learners, traffic)
+    assert history.time.tolist() == [0.5, 0.5, 2.5]
+    assert history.peer.tolist() == [0, 1, 1]
+    assert history.version.tolist() == [1, 1, 2]
+    assert history.searching.tolist() == [True, True, False]
+    assert history.merged.tolist() == [0, 0, 3]
+    assert history.train_loss.tolist() == [0.7, 0.4, 0.1]
+    assert history.val_loss.tolist() == [0.8, 0.5, 0.2]
+    assert history.val_accuracy.tolist() == [0.9, 0.6, 0.3]
+    assert history.received is not None
+    assert history.received.tolist() == [0, 0, 3]
+
+
+def test_data_sizes_are_each_learners_own() -> None:
+    part = samples(20)
+    peers = tuple(pens.PeerData(part.take(slice(n)), part.take(slice(v))) for n, v in ((5, 2), (9, 1), (7, 3)))
+    federation = pens.Federation(peers, (0, 0, 1), (part, part), ("a", "b"))
+    each = _data_sizes(settings_of(), "pens", federation)
+    assert (each.train.tolist(), each.val.tolist()) == ([5, 9, 7], [2, 1, 3])
+    together = _data_sizes(settings_of(), "central", federation)
+    assert (together.train.tolist(), together.val.tolist()) == ([21], [6])
+    share = _data_sizes(settings_of(central_val_share=0.5), "central", federation)
+    assert (share.train.tolist(), share.val.tolist()) == ([3 + 5 + 5], [4 + 5 + 5])  # 3.5 is rounded to 4
+
+
+def test_samples_of_training_and_validation_are_kept_apart() -> None:
+    """Whoever asks for training data gets them, and validation data likewise; room for three models a peer and run."""
+    part = samples(6)
+    held = [pens.PeerData(part.take(slice(4)), part.take(slice(4, 6))), pens.PeerData(part.take(slice(3)), part)]
+    workshop = new_workshop(CountingEngine(3), held, torch.device("cpu"), runs=2)
+    assert workshop._samples["train"].counts == [4, 3]
+    assert workshop._samples["val"].counts == [2, 6]
+    assert len(workshop.models._rows) == 3 * 2 * 2

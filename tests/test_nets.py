@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from pens.errors import SettingsError
 from pens.nets import net_factory
@@ -15,6 +16,21 @@ def test_networks_have_the_papers_size(dataset: str, shape: tuple[int, ...], par
     net = net_factory("auto", dataset, shape, 10)()
     assert sum(p.numel() for p in net.parameters()) == parameters
     assert net(torch.zeros(2, *shape)).shape == (2, 10)
+
+
+def test_the_papers_network_layer_by_layer() -> None:
+    """Section 5.2: three convolutions of 32, 64 and 64 channels and kernel size 3, each with ReLU and followed by max
+    pooling, a hidden layer of 64 units with ReLU, an output layer. CIFAR-10: 32 → 30 → 15 → 13 → 6 → 4 → 2 pixels."""
+    net = net_factory("auto", "cifar-10", (3, 32, 32), 10)()
+    layers = [layer for layer in net.modules() if not list(layer.children())]
+    convolution = ["Conv2d", "ReLU", "MaxPool2d"]
+    assert [type(layer).__name__ for layer in layers] == [*convolution * 3, "Flatten", "Linear", "ReLU", "Linear"]
+    convolutions = [layer for layer in layers if isinstance(layer, nn.Conv2d)]
+    assert [(c.in_channels, c.out_channels) for c in convolutions] == [(3, 32), (32, 64), (64, 64)]
+    assert {(c.kernel_size, c.stride, c.padding) for c in convolutions} == {((3, 3), (1, 1), (0, 0))}
+    assert {layer.kernel_size for layer in layers if isinstance(layer, nn.MaxPool2d)} == {2}
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    assert [(layer.in_features, layer.out_features) for layer in linear] == [(64 * 2 * 2, 64), (64, 10)]
 
 
 def test_images_that_do_not_fit_are_refused() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from itertools import combinations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pens import rng
 from pens.messages import (
     Action,
     Drop,
@@ -28,7 +32,7 @@ from pens.messages import (
     Wake,
     WakeAfter,
 )
-from pens.peer import Peer, Plan, Search
+from pens.peer import Peer, Plan, Search, waits_for
 from pens.topology import Others
 
 
@@ -383,6 +387,354 @@ def test_a_round_of_step_one_samples_several_times() -> None:
     (update,) = it.handle(pulled(again, 9))
     assert isinstance(update, Update)
     assert update.top_m == 1
+
+
+def in_step_two(pace: str, *neighbours: int, **values: object) -> Peer:
+    """A peer of eight that has selected its neighbours."""
+    it = started(plan(pace, search=Search(2, 1, rounds=1, samplings_per_round=1, epochs=5), **values))
+    if pace == "pull":
+        (request,) = it.handle(Wake())
+        assert isinstance(request, Request)
+        it.handle(pulled(request))
+    else:
+        it.handle(received(1))
+        it.handle(received(2))
+    assert it.handle(Updated()) == [Select()]
+    assert it.handle(Selected(tuple(map(PeerId, neighbours)))) == []
+    return it
+
+
+def test_in_rounds_step_two_pulls_from_the_neighbours_alone() -> None:
+    """Section 4.2: of neighbours 2, 5 and 6, n_peers = 2 each round; each pair comes up, and nobody else."""
+    it = in_step_two("pull", 2, 5, 6, rounds=60)
+    asked = []
+    for _ in range(40):
+        (request,) = it.handle(Wake())
+        assert isinstance(request, Request)
+        asked.append(frozenset(request.sources))
+        models = tuple(model(source) for source in request.sources)
+        assert it.handle(pulled(request)) == [Update(models, None, 3, may_stop=True)]
+        assert it.handle(Updated()) == []
+    assert set(asked) == {frozenset({2, 5}), frozenset({2, 6}), frozenset({5, 6})}
+
+
+def test_in_rounds_step_two_pulls_from_all_neighbours_if_they_are_fewer_than_n_peers() -> None:
+    """The threshold is min(n_peers, neighbours)."""
+    it = in_step_two("pull", 2, 5, 6, n_peers=4)
+    (request,) = it.handle(Wake())
+    assert isinstance(request, Request)
+    assert sorted(request.sources) == [2, 5, 6]
+
+
+def test_in_rounds_step_one_samples_among_everybody() -> None:
+    """RANDOMPEER in step 1: n_sampled = 3 of 7 others, each as often as any other but for chance: 600 · 3 / 7 = 257."""
+    it = started(plan("pull", search=Search(3, 1, rounds=700, samplings_per_round=1, epochs=5)))
+    asked: Counter[int] = Counter()
+    for _ in range(600):
+        (request,) = it.handle(Wake())
+        assert isinstance(request, Request)
+        assert len(set(request.sources)) == 3
+        asked.update(request.sources)
+        assert it.handle(pulled(request))[0].models == tuple(model(s) for s in request.sources)  # type: ignore[union-attr]
+        it.handle(Updated())
+    assert set(asked) == set(range(1, 8))
+    assert all(200 < count < 320 for count in asked.values())
+
+
+def test_a_pushed_model_goes_to_each_reachable_peer_as_often_but_for_chance() -> None:
+    it = started(plan())
+    sent = Counter(action.to for _ in range(700) for action in it.handle(Wake()) if isinstance(action, Send))
+    assert set(sent) == set(range(1, 8))
+    assert all(60 < count < 140 for count in sent.values())
+
+
+@pytest.mark.parametrize("pace", ["push", "pull"])
+def test_every_peer_draws_from_a_stream_of_its_own(pace: str) -> None:
+    """Peers 100, 101 and 102 may talk to the same fifty others. What they draw depends on seed, peer and draw."""
+    others = [PeerId(p) for p in range(50)]
+
+    def drawn(me: int, seed: int) -> list[Action]:
+        it = Peer(PeerId(me), seed, plan(pace, n_peers=10), others)
+        it.handle(Start())
+        it.handle(Updated())
+        return it.handle(Wake()) + it.handle(Wake())
+
+    draws = [drawn(me, seed) for me in (100, 101, 102) for seed in (1, 2)]
+    assert all(a != b for a, b in combinations(draws, 2))
+    assert drawn(100, 1) == draws[0]
+    assert draws[0][0] != draws[0][-2 if pace == "push" else -1]
+    if pace == "pull":
+        places = rng.stream(1, "peer", 100, 1).sample(range(50), 10)
+        assert draws[0][0] == Request(tuple(PeerId(p) for p in places))
+
+
+def test_waits_are_delta_more_or_less() -> None:
+    """WAIT(Δ) with Δ = 2 and a jitter of a quarter: from 1.5 to 2.5, and 2 on average. The first one is a random part
+    of Δ, so that peers do not beat in time."""
+    it = started(plan())
+    waits = [action.delay for _ in range(400) for action in it.handle(Wake()) if isinstance(action, WakeAfter)]
+    assert 1.5 <= min(waits) < 1.52
+    assert 2.48 < max(waits) <= 2.5
+    assert sum(waits) / 400 == pytest.approx(2.0, abs=0.05)
+    phases = []
+    for me in range(200):
+        it = Peer(PeerId(me), 1, plan(), Others(range(200), PeerId(me)))
+        it.handle(Start())
+        (first,) = it.handle(Updated())
+        assert isinstance(first, WakeAfter)
+        phases.append(first.delay)
+    assert min(phases) < 0.05
+    assert 1.95 < max(phases) < 2
+
+
+def test_a_pulling_peer_waits_to_be_woken() -> None:
+    it = peer(plan("pull"))
+    it.handle(Start())
+    assert it.handle(Updated()) == []
+
+
+def test_in_rounds_who_trains_alone_trains_once_a_round() -> None:
+    """`local` in rounds: T = 2 updates, each when the round begins; and nothing once it has finished."""
+    it = Peer(PeerId(0), 1, plan("pull", rounds=2), ())
+    it.handle(Start())
+    assert it.handle(Updated()) == []
+    assert it.handle(Wake()) == [Update((), None, 3, may_stop=True)]
+    assert it.handle(Updated()) == []
+    assert it.handle(Wake()) == [Update((), None, 3, may_stop=True)]
+    assert it.handle(Updated()) == [Finish()]
+    assert it.handle(Wake()) == []
+
+
+@pytest.mark.parametrize("pace", ["push", "pull"])
+def test_step_one_takes_its_rounds_and_step_two_its_own(pace: str) -> None:
+    """T = 4 in step 1 and T = 2 in step 2: the count of updates begins anew, with other epochs."""
+    search = Search(2, 1, rounds=4, samplings_per_round=1, epochs=5)
+    it = started(plan(pace, search=search, rounds=2))
+
+    def update(*senders: int) -> Update:
+        if pace == "push":
+            (action,) = [a for sender in senders for a in it.handle(received(sender)) if isinstance(a, Update)]
+        else:
+            (request,) = it.handle(Wake())
+            assert isinstance(request, Request)
+            (action,) = it.handle(pulled(request))  # type: ignore[assignment]
+        assert isinstance(action, Update)
+        return action
+
+    for done in range(4):
+        action = update(1, 2)
+        assert (action.top_m, action.epochs, action.may_stop) == (1, 5, False)
+        assert it.handle(Updated()) == ([Select()] if done == 3 else [])
+    it.handle(Selected((PeerId(3), PeerId(4))))
+    for done in range(2):
+        action = update(3, 4)
+        assert {ref.owner for ref in action.models} == {3, 4}
+        assert (action.top_m, action.epochs, action.may_stop) == (None, 3, True)
+        assert it.handle(Updated()) == ([Finish()] if done == 1 else [])
+
+
+def test_samplings_are_counted_anew_in_each_round() -> None:
+    """Two rounds of two samplings: count, merge, count, merge."""
+    it = started(plan(search=Search(1, 1, rounds=2, samplings_per_round=2, epochs=5)))
+    kinds = []
+    for sender in (1, 2, 3, 4):
+        kinds += [type(action) for action in it.handle(received(sender))]
+        if kinds[-1] is Update:
+            last = it.handle(Updated())
+    assert kinds == [Score, Update, Score, Update]
+    assert last == [Select()]
+
+
+def test_comparisons_while_training_wait_for_its_end() -> None:
+    """A peer that trains saves what comes: no comparison begins before it is done, then as many as there are models."""
+    it = started(plan(search=Search(2, 1, rounds=9, samplings_per_round=2, epochs=5)))
+    for sender in (1, 2, 3):
+        it.handle(received(sender))
+    assert isinstance(it.handle(received(4))[0], Update)
+    assert [it.handle(received(sender)) for sender in (5, 6, 7, 1, 2)] == [[]] * 5
+    score, update = it.handle(Updated())
+    assert score == Score((model(5), model(6)), 1)
+    assert update == Update((model(7), model(1)), 1, 5, may_stop=False)
+
+
+def test_a_newer_model_goes_to_the_end_of_the_queue() -> None:
+    it = started(plan(search=Search(2, 1, rounds=9, samplings_per_round=1, epochs=5)))
+    it.handle(received(1))
+    it.handle(received(2))
+    for sender in (3, 4, 5):
+        it.handle(received(sender))
+    assert it.handle(received(3, 2)) == [Drop(model(3, 1), "replaced")]
+    assert it.handle(Updated()) == [Update((model(4), model(5)), 1, 5, may_stop=False)]
+
+
+def test_without_neighbours_a_peer_trains_alone() -> None:
+    """Who heard nobody in step 1 has no neighbours: it trains on its own, without a word."""
+    it = started(plan(search=Search(2, 1, 1, 1, 5), give_up=0.1, rounds=2))
+    while Select() not in it.handle(Wake()):
+        pass
+    assert it.handle(Selected(())) == [Update((), None, 3, may_stop=True)]
+    assert it.handle(Wake()) == []
+    assert it.handle(received(1)) == [Drop(model(1), "unused")]
+    assert it.handle(Updated()) == [Update((), None, 3, may_stop=True)]
+    assert it.handle(Updated()) == [Finish()]
+
+
+def test_step_two_may_begin_with_another_model() -> None:
+    """Not in the paper: an update that merges nothing, with the model that is kept for it; models that come meanwhile
+    are saved for the next. Who found nobody does not begin anew."""
+    search = Search(2, 1, rounds=1, samplings_per_round=1, epochs=5, anew=True)
+    for neighbours in ((2, 6), ()):
+        it = started(plan(search=search, rounds=2))
+        it.handle(received(1))
+        it.handle(received(2))
+        it.handle(Updated())
+        anew = bool(neighbours)
+        chosen = tuple(map(PeerId, neighbours))
+        assert it.handle(Selected(chosen)) == [Update((), None, 3, may_stop=True, anew=anew)]
+    it = started(plan(search=search, rounds=2))
+    it.handle(received(1))
+    it.handle(received(2))
+    it.handle(Updated())
+    it.handle(Selected((PeerId(2), PeerId(6))))
+    assert it.handle(received(2)) == []
+    assert it.handle(received(6)) == []
+    assert it.handle(Updated()) == [Update((model(2), model(6)), None, 3, may_stop=True)]
+
+
+def test_waits_in_vain_are_counted_from_the_last_update() -> None:
+    """give_up = 2 and one of seven senders, for which one wait is usual: two waits in vain are enough. Each update
+    begins the count anew, and while a peer trains it does not give up."""
+    it = started(plan(n_peers=1, give_up=2.0, rounds=9))
+    alone = [Update((), None, 3, may_stop=True)]
+    assert [it.handle(Wake())[2:] for _ in range(2)] == [[], alone]
+    assert [it.handle(Wake())[2:] for _ in range(5)] == [[]] * 5
+    assert it.handle(Updated()) == []
+    assert it.handle(received(4)) == [Update((model(4),), None, 3, may_stop=True)]
+    assert it.handle(Wake())[2:] == []
+    it.handle(Updated())
+    assert [it.handle(Wake())[2:] for _ in range(2)] == [[], alone]
+
+
+def test_waits_in_step_two_are_reckoned_by_the_neighbours() -> None:
+    """Two of two neighbours take 2/2 + 2/1 = 3 waits, however many rounds step 1 had, and however many peers there
+    are."""
+    it = started(plan(search=Search(2, 1, rounds=2, samplings_per_round=3, epochs=5), give_up=1.0, rounds=9))
+    while Select() not in it.handle(Wake()):
+        pass
+    it.handle(Selected((PeerId(2), PeerId(6))))
+    it.handle(received(6))
+    assert [it.handle(Wake())[2:] for _ in range(3)] == [[], [], [Update((model(6),), None, 3, may_stop=True)]]
+
+
+def test_a_finished_peer_does_nothing_but_send() -> None:
+    it = started(plan(n_peers=1, give_up=1.0, rounds=1))
+    it.handle(received(4))
+    assert it.handle(Updated()) == [Finish()]
+    for _ in range(50):
+        assert [type(action) for action in it.handle(Wake())] == [Send, WakeAfter]
+
+
+def test_whom_to_send_to_and_how_long_to_wait_are_the_next_two_numbers_of_the_stream() -> None:
+    """Neighbours 2, 5 and 6, of whom 6 is away: whoever draws it draws once more, between 2 and 5."""
+    there = [PeerId(p) for p in (1, 2, 3, 4, 5, 7)]
+    it = Peer(PeerId(0), 1, plan(search=Search(2, 1, 1, 1, 5)), there)
+    for event in (Start(), Updated(), received(1), received(2), Updated(), Selected((PeerId(2), PeerId(5), PeerId(6)))):
+        it.handle(event)
+    key, place, second_draws = rng.key(1, "peer", 0), it.state()["draws"], set()
+    for _ in range(60):
+        whom = (2, 5, 6)[int(rng.number(key, place + 1) * 3)]
+        place += 1
+        if whom == 6:
+            whom = (2, 5)[int(rng.number(key, place + 1) * 2)]
+            second_draws.add(whom)
+            place += 1
+        wait = 2.0 * (1 + 0.25 * (2 * rng.number(key, place + 1) - 1))
+        place += 1
+        assert it.handle(Wake()) == [Send(PeerId(whom)), WakeAfter(wait)]
+    assert second_draws == {2, 5}
+
+
+def test_in_step_one_models_of_peers_that_cannot_be_reached_count_as_well() -> None:
+    """Algorithm 2 takes what comes, whether or not the sender is reachable, and strangers are a matter of step 2."""
+    for admit in (True, False):
+        it = started(plan(search=SEARCH, admit=admit))
+        assert it.handle(received(30)) == []
+        assert it.handle(received(31)) == [Update((model(30), model(31)), 1, 5, may_stop=False)]
+
+
+def test_while_nobody_is_reachable_nothing_is_merged_and_one_model_can_be_compared() -> None:
+    there = [PeerId(1)]
+    it = Peer(PeerId(0), 1, plan(n_peers=1), there)
+    for event in (Start(), Updated(), received(1)):
+        it.handle(event)
+    there.clear()
+    assert it.handle(Updated()) == []
+    there += [PeerId(1)]
+    it = Peer(PeerId(0), 1, plan(search=Search(3, 1, rounds=9, samplings_per_round=1, epochs=5)), there)
+    for event in (Start(), Updated(), received(1)):
+        it.handle(event)
+    assert it.handle(received(30)) == it.handle(received(31)) == []
+    assert it.handle(Updated()) == [Update((model(30),), 1, 5, may_stop=False)]
+    there.clear()
+    assert it.handle(Updated()) == [Update((model(31),), 1, 5, may_stop=False)]
+
+
+def test_judged_strangers_do_not_begin_step_two_anew() -> None:
+    """T = 2 updates, whoever became a neighbour on the way."""
+    it = gossiping(rounds=2)
+    it.handle(received(3))
+    it.handle(received(2))
+    assert [type(action) for action in it.handle(received(6))] == [Judge, Update]
+    it.handle(Selected((PeerId(2), PeerId(3), PeerId(6))))
+    assert it.handle(Updated()) == []
+    it.handle(received(2))
+    assert it.handle(received(3)) == [Update((model(2), model(3)), None, 3, may_stop=True)]
+    assert it.handle(Updated()) == [Finish()]
+
+
+def test_a_stopped_peer_knows_all_of_its_past() -> None:
+    """Step 2 with neighbours 2, 5 and 6 and n_peers = 3: models of 5 and 2 are saved, and a stranger's waits."""
+    it = in_step_two("push", 2, 5, 6, n_peers=3, admit=True)
+    for event in (received(5, 8), received(2, 9), received(7, 4), Wake(), Wake()):
+        it.handle(event)
+    other = peer(it.plan)
+    other.restore(json.loads(json.dumps(it.state())))
+    assert other.neighbours == (2, 5, 6)
+    assert other.state() == it.state()
+    assert other.state()["buffer"] == [[5, 8], [2, 9]]
+    assert other.state()["strangers"] == [[7, 4]]
+    merged = (model(5, 8), model(2, 9), model(6, 3))
+    for one in (it, other):
+        assert one.handle(received(6, 3)) == [Judge((model(7, 4),), merged), Update(merged, None, 3, may_stop=True)]
+    early = started(plan())
+    assert early.state()["neighbours"] is None
+    again = peer(early.plan)
+    again.restore(early.state())
+    assert again.neighbours is again._reachable
+
+
+def test_the_usual_number_of_waits_by_hand() -> None:
+    """Until three of four senders were heard: 4/4 + 4/3 + 4/2 = 4.33; one of one: 1; none: 0."""
+    assert waits_for(3, 4) == pytest.approx(1 + 4 / 3 + 2)
+    assert waits_for(1, 1) == 1
+    assert waits_for(0, 5) == 0
+
+
+@pytest.mark.parametrize("phase", ["starting", "selecting", "finished"])
+def test_who_is_not_gossiping_uses_no_models(phase: str) -> None:
+    it = peer(plan(search=Search(2, 1, 1, 1, 5), rounds=1))
+    it.handle(Start())
+    if phase != "starting":
+        it.handle(Updated())
+        it.handle(received(1))
+        it.handle(received(2))
+        it.handle(Updated())
+    if phase == "finished":
+        it.handle(Selected((PeerId(3),)))
+        it.handle(received(3))
+        assert it.handle(Updated()) == [Finish()]
+    assert it.phase == phase
+    assert it.handle(received(3)) == [Drop(model(3), "unused")]
 
 
 # --- properties -------------------------------------------------------------------------------------------------------

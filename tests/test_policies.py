@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pens.messages import PeerId
@@ -39,6 +40,13 @@ def test_the_top_m_are_the_lowest_losses(values: list[float], m: int) -> None:
     worst_chosen = max((values[i] for i in best if not math.isnan(values[i])), default=-math.inf)
     for i in set(range(len(values))) - set(best):
         assert math.isnan(values[i]) or values[i] >= worst_chosen
+
+
+def test_the_top_two_of_four_by_hand() -> None:
+    """SELECT_TOP_M: positions in the order of the losses, whoever sent them."""
+    assert select_top_m(peers(7, 1, 5, 3), [0.4, 0.9, 0.1, 0.2], 2) == [2, 3]
+    assert select_top_m(peers(7, 1, 5, 3), [0.4, 0.9, 0.1, 0.2], 1) == [2]
+    assert select_top_m(peers(7, 1), [0.4, 0.1], 5) == [1, 0]
 
 
 def test_ties_and_bad_losses_have_an_order() -> None:
@@ -166,6 +174,61 @@ def test_where_all_are_alike_all_are_in(peers: int, trials: int, data: st.DataOb
     assert not any(upper_group([0] * peers, [trials] * peers))
 
 
+def two_groups(counts: Sequence[tuple[int, int]]) -> tuple[list[float], float]:
+    """A slow twin of `upper_group`, one peer after the other: how probably each is in the upper group, and by how much
+    two groups explain the counts better than one, beyond what two more parameters are worth."""
+
+    def rate(pairs: Sequence[tuple[float, float]]) -> float:
+        return (sum(h for h, _ in pairs) + 0.5) / (sum(t for _, t in pairs) + 1)
+
+    def likelihood(hits: float, trials: float, p: float) -> float:
+        return hits * math.log(p) + (trials - hits) * math.log(1 - p)
+
+    def explained(cut: float) -> float:
+        parts = [[c for c in counts if (c[0] / c[1] >= cut) == side] for side in (True, False)]
+        return sum(likelihood(*c, rate(part)) for part in parts for c in part)
+
+    cut = max(sorted({h / t for h, t in counts})[1:], key=lambda c: (explained(c), c))
+    upper = [0.95 if h / t >= cut else 0.05 for h, t in counts]
+    for _ in range(200):
+        share = min(max(sum(upper) / len(upper), 0.001), 0.999)
+        often = rate([(u * h, u * t) for u, (h, t) in zip(upper, counts, strict=True)])
+        seldom = rate([((1 - u) * h, (1 - u) * t) for u, (h, t) in zip(upper, counts, strict=True)])
+        above = [math.log(share) + likelihood(*c, often) for c in counts]
+        below = [math.log(1 - share) + likelihood(*c, seldom) for c in counts]
+        before, upper = upper, [1 / (1 + math.exp(min(b - a, 50))) for a, b in zip(above, below, strict=True)]
+        if max(abs(u - o) for u, o in zip(upper, before, strict=True)) < 1e-6:
+            break
+    two = sum(math.log(math.exp(a) + math.exp(b)) for a, b in zip(above, below, strict=True))
+    one = sum(likelihood(*c, rate(counts)) for c in counts)
+    return upper, two - one - math.log(len(counts))
+
+
+@settings(max_examples=60)
+@given(st.integers(2, 12), st.integers(5, 25), st.data())
+def test_two_groups_are_those_of_a_plain_computation(peers: int, trials: int, data: st.DataObject) -> None:
+    def draw() -> tuple[int, int]:
+        of = data.draw(st.integers(trials - 4, trials))
+        return data.draw(st.one_of(st.integers(0, min(2, of)), st.integers(of // 3, of))), of
+
+    counts = [draw() for _ in range(peers)]
+    assume(len({hits / of for hits, of in counts}) > 1 and any(hits for hits, _ in counts))
+    upper, gain = two_groups(counts)
+    assume(abs(gain) > 1e-6 and all(abs(u - 0.5) > 1e-3 for u in upper))
+    expected = [u > 0.5 for u in upper] if gain > 0 else [True] * peers
+    assert upper_group(*zip(*counts, strict=True)) == expected
+
+
+def test_two_groups_that_hardly_differ_are_one() -> None:
+    """Five of ten and six of ten are luck; one of ten and nine of ten are not. Peers that were compared and never
+    selected belong to the lower group."""
+    assert upper_group([5, 6, 5, 6, 5, 6], [10] * 6) == [True] * 6
+    assert upper_group([1, 9, 0, 9, 1, 9], [10] * 6) == [False, True] * 3
+    rule = SelectionRule(m=2, n_sampled=10, num_others=6, expected="received", by="groups")
+    counted = tally({3: 6, 1: 5, 4: 6}, dict.fromkeys((6, 5, 4, 3, 2, 1), 10), 6)
+    assert choose_neighbours(counted, rule).neighbours == (1, 3, 4)
+
+
 def test_neighbours_may_be_the_upper_group() -> None:
     rule = SelectionRule(m=2, n_sampled=10, num_others=6, expected="uniform", by="groups")
     found = choose_neighbours(tally({1: 9, 2: 8, 3: 3, 4: 2}, dict.fromkeys(range(1, 7), 20), 60), rule)
@@ -225,6 +288,25 @@ def test_equal_results_never_count_as_progress(count: int) -> None:
     assert rule.stopped
 
 
+def test_early_stopping_round_by_round() -> None:
+    """Section 5.4. A window of 2 and a patience of 2, by accuracy. Means: 0.2, 0.3, 0.5, 0.45, 0.4: the third round is
+    the best, and two rounds later it stops."""
+    rule = stopping(patience=2, window=2)
+    accuracies = (0.2, 0.4, 0.6, 0.3, 0.5)
+    assert [rule.observe(9.0, accuracy) for accuracy in accuracies] == [True, True, True, False, False]
+    assert rule.best == pytest.approx(0.5)
+    assert rule.rounds_since_best == 2
+    assert rule.stopped
+    assert rule.recent == [0.3, 0.5]
+
+
+def test_a_result_that_is_no_number_is_no_progress_and_stays_in_the_window() -> None:
+    rule = stopping(patience=9, window=2, stop_on="loss")
+    assert [rule.observe(loss, 0.5) for loss in (1.0, math.nan, 0.1, 0.1)] == [True, False, False, True]
+    rule = stopping(patience=9, window=2)
+    assert [rule.observe(0.0, accuracy) for accuracy in (math.nan, 0.1, 0.1)] == [True, True, True]
+
+
 # --- where samplings are not all of one size --------------------------------------------------------------------------
 
 
@@ -253,6 +335,85 @@ def test_a_small_sampling_proves_little() -> None:
     for _ in range(2):
         found.add(peers(1, 2, 3, 4), peers(2))
     assert choose_neighbours(found, rule).neighbours == (2,)
+
+
+def test_what_is_expected_of_samplings_of_different_sizes_by_hand() -> None:
+    """Two of three, two of three, two of five and both of two. Peer 1 was in all four: 2/3 + 2/3 + 2/5 + 1 = 2.733.
+    Peer 2 was in the first two and the last, peer 4 in the third alone, peer 9 in none."""
+    counted = Tally()
+    counted.add(peers(1, 2, 3), peers(1, 2))
+    counted.add(peers(1, 2, 3), peers(1, 3))
+    counted.add(peers(1, 3, 4, 5, 6), peers(1, 4))
+    counted.add(peers(1, 2), peers(1, 2))
+    assert counted.samplings == 4
+    assert counted.size == 3
+    assert counted.apart == {5: Counter(peers(1, 3, 4, 5, 6)), 2: Counter(peers(1, 2))}
+    assert counted.sampled == {1: 4, 2: 3, 3: 3, 4: 1, 5: 1, 6: 1}
+    assert counted.selected == {1: 4, 2: 2, 3: 1, 4: 1}
+    assert Tally().expected(PeerId(1), 2) == 0
+    for peer, expected in ((1, 2 / 3 + 2 / 3 + 2 / 5 + 1), (2, 2 / 3 + 2 / 3 + 1), (4, 2 / 5), (9, 0.0)):
+        assert counted.expected(PeerId(peer), 2) == pytest.approx(expected)
+    # 4 > 2.73 and 1 > 0.4; but 2 < 2.33 and 1 < 2/3 + 2/3 + 2/5
+    rule = SelectionRule(m=2, n_sampled=3, num_others=6, expected="received")
+    assert choose_neighbours(counted, rule).neighbours == (1, 4)
+
+
+def test_each_sampling_counts_by_its_own_size() -> None:
+    """m = 2, n_sampled = 3. Peer 1 was compared once with n_sampled, twice among six, and selected twice: chance gives
+    2/3 + 2 · 2/6 = 1.33, though of three comparisons with n_sampled it would be 2. Peer 2 was alone three times, where
+    everybody is selected: 3 of 3 are what is expected."""
+    rule = SelectionRule(m=2, n_sampled=3, num_others=9, expected="received")
+    counted = Tally()
+    counted.add(peers(1, 3, 4), peers(3, 4))
+    for _ in range(2):
+        counted.add(peers(1, 5, 6, 7, 8, 9), peers(1, 5))
+    for _ in range(3):
+        counted.add(peers(2), peers(2))
+    assert counted.expected(PeerId(2), 2) == 3
+    assert choose_neighbours(counted, rule).neighbours == (1, 3, 4, 5)
+
+
+def test_a_restored_tally_knows_all_of_what_it_counted() -> None:
+    counted = Tally()
+    for senders, chosen in (((1, 2, 3), (1,)), ((1, 2), (2,)), ((1, 4), (4,)), ((2, 3, 4, 5), (2,))):
+        counted.add(peers(*senders), peers(*chosen))
+    restored = Tally.restored(json.loads(json.dumps(counted.state())))
+    assert restored == counted
+    assert restored.apart == {2: {1: 2, 2: 1, 4: 1}, 4: {2: 1, 3: 1, 4: 1, 5: 1}}
+    restored.add(peers(1, 2), peers(1))
+    counted.add(peers(1, 2), peers(1))
+    assert restored == counted
+
+
+def test_samplings_that_are_all_smaller_than_n_sampled_count_by_their_size() -> None:
+    """Only two others were there, n_sampled = 4: chance selects each of them every second time, not every fourth."""
+    rule = SelectionRule(m=1, n_sampled=4, num_others=4, expected="received")
+    counted = Tally()
+    for chosen in (1, 1, 1, 2, 2):
+        counted.add(peers(1, 2), peers(chosen))
+    assert choose_neighbours(counted, rule).neighbours == (1,)  # 3 > 2.5, 2 < 2.5; a fourth of 5 is 1.25
+
+
+def test_what_is_expected_in_rounds_does_not_ask_how_often_a_peer_was_sampled() -> None:
+    """Ten samplings of m = 2 among 5 others: expected 4 each, however large the samplings were."""
+    rule = SelectionRule(m=2, n_sampled=3, num_others=5, expected="uniform")
+    counted = Tally(Counter({PeerId(1): 5, PeerId(2): 4}), Counter({PeerId(1): 10, PeerId(2): 4}), 10, 2)
+    counted.apart = {4: Counter({PeerId(1): 5})}
+    assert choose_neighbours(counted, rule).neighbours == (1,)
+
+
+def test_of_equal_counts_the_lower_numbers_are_taken_and_listed_in_order() -> None:
+    """Nobody is above m · S / (k − 1) = 2 · 5 / 4 = 2.5: of 9, 4, 7 and 5, selected 2, 1, 2 and 2 times, 5 and 7."""
+    rule = SelectionRule(m=2, n_sampled=3, num_others=4, expected="uniform")
+    found = choose_neighbours(tally({9: 2, 4: 1, 7: 2, 5: 2}, {}, 5), rule)
+    assert found.neighbours == (5, 7)
+    assert found.fallback
+    assert choose_neighbours(tally({9: 2, 4: 1}, {}, 5), rule).neighbours == (4, 9)
+
+
+def test_neighbours_are_listed_in_order() -> None:
+    rule = SelectionRule(m=2, n_sampled=3, num_others=4, expected="uniform")
+    assert choose_neighbours(tally({9: 3, 4: 4, 7: 3}, {}, 5), rule).neighbours == (4, 7, 9)
 
 
 # --- strangers --------------------------------------------------------------------------------------------------------
@@ -286,3 +447,35 @@ def test_a_newcomers_first_models_do_not_count_for_ever() -> None:
     for number in range(104):
         trials.add(PeerId(1), number >= 100, float(number))
     assert admitted(trials, 6) == (1,)
+
+
+def test_a_win_by_hand() -> None:
+    """The middle of 1, 2, 4 is 2; that of 1, 2, 4, 8 is 3."""
+    assert [is_win(loss, [4, 1, 2]) for loss in (1.9, 2.0, 2.1)] == [True, True, False]
+    assert [is_win(loss, [8, 4, 1, 2]) for loss in (3.0, 3.1)] == [True, False]
+    assert is_win(5.0, [math.nan])
+    assert not is_win(math.nan, [math.inf])
+    assert not is_win(5.0, [math.nan, 4.0, 4.0])
+
+
+def test_trials_are_remembered_with_their_times() -> None:
+    trials = Trials()
+    for number in range(70):
+        trials.add(PeerId(3), number == 5, float(number))
+    trials.add(PeerId(1), True, 70.0)
+    assert len(trials.wins[PeerId(3)]) == 64
+    assert not any(trials.wins[PeerId(3)])  # the one that it won was the sixth of 70
+    assert [trials.until(time) for time in (-1.0, 0.0, 69.5, 70.0)] == [0, 1, 70, 71]
+    assert Trials.restored(json.loads(json.dumps(trials.state()))) == trials
+    assert admitted(trials, 1) == (1,)
+    trials.add(PeerId(0), True, 71.0)
+    assert admitted(trials, 1) == (0, 1)
+
+
+def test_the_latest_trials_are_twice_as_many_as_are_needed() -> None:
+    """Needed 2, so the latest 4 count: one of four is a quarter, which is not enough; two are."""
+    for wins, is_in in (((1, 1, 1, 0, 0, 0), False), ((1, 0, 0, 1, 0, 0), False), ((0, 0, 1, 0, 1, 0), True)):
+        trials = Trials()
+        for number, win in enumerate(wins):
+            trials.add(PeerId(4), bool(win), float(number))
+        assert (admitted(trials, 2) == (4,)) == is_in

@@ -5,12 +5,13 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pens.messages import Event, ModelRef, PeerId, Received, Start, Updated, Wake
+from pens.messages import Event, ModelRef, PeerId, Pulled, Received, Start, Updated, Wake
 from pens.scheduler import EventQueue
 
 events: st.SearchStrategy[Event] = st.one_of(
     st.sampled_from([Start(), Wake(), Updated()]),
-    st.builds(lambda o, v: Received(ModelRef(PeerId(o), v)), st.integers(0, 9), st.integers(0, 9)),
+    st.builds(lambda o, v, a: Received(ModelRef(PeerId(o), v), a), st.integers(0, 9), st.integers(0, 9), st.booleans()),
+    st.builds(lambda *refs: Pulled(refs), *[st.builds(ModelRef, st.integers(0, 9), st.integers(0, 9))] * 2),
 )
 entries = st.lists(st.tuples(st.floats(0, 10), st.integers(0, 9), events), max_size=30)
 
@@ -43,3 +44,33 @@ def test_a_restored_queue_goes_on_where_it_was(items: list[tuple[float, int, Eve
     for q in (queue, other):
         q.put(1.0, PeerId(1), Wake())
     assert drained(queue, 99) == drained(other, 99)
+
+
+def test_events_at_the_same_time_come_in_the_order_in_which_they_were_put() -> None:
+    """One at 2 from the start, one at 2 that is put at 1, and one at once when it is 2: in this order."""
+    queue = EventQueue()
+    queue.put(2.0, PeerId(1), Wake())
+    queue.put(1.0, PeerId(2), Start())
+    assert queue.next_before(9.0) == (2, Start())
+    queue.put(1.0, PeerId(3), Updated())
+    assert queue.next_before(9.0) == (1, Wake())
+    queue.put(0.0, PeerId(4), Start())
+    queue.put(0.5, PeerId(5), Start())
+    assert queue.next_before(9.0) == (3, Updated())
+    assert (queue.now, queue.next_before(9.0)) == (2.0, (4, Start()))
+    assert queue.next_before(2.5) is None
+    assert queue.now == 2.5
+    assert queue.next_before(2.6) == (5, Start())
+
+
+def test_the_clock_moves_to_the_end_that_was_asked_for_and_never_back() -> None:
+    queue = EventQueue()
+    assert queue.next_before(3.0) is None
+    assert queue.now == 3.0
+    assert queue.next_before(1.0) is None
+    assert queue.next_before(float("inf")) is None
+    assert queue.now == 3.0
+    queue.put(1.0, PeerId(1), Wake())
+    assert queue.next_before(4.0) is None  # "before" leaves out the end
+    assert queue.next_before(4.1) == (1, Wake())
+    assert queue.now == 4.0

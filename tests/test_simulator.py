@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pens import rng
 from pens.calls import Answer, Call, NewModels, Train, train
-from pens.config import METHODS, TOLD_CLUSTERS, Method, Settings
+from pens.config import METHODS, SELECTING, TOLD_CLUSTERS, Method, Settings
 from pens.data.scenarios import Federation, PeerData, rotated_federation
 from pens.engine.batches import SampleStack
 from pens.engine.rounding import round_rows
@@ -26,7 +26,7 @@ from pens.engine.training import Evaluation
 from pens.experiment import first_models
 from pens.jobs import Updating
 from pens.learners import Learners
-from pens.messages import ModelRef, PeerId, Pulled, Request, Score, Update
+from pens.messages import Drop, ModelRef, PeerId, Pulled, Received, Request, Score, Send, Update, Updated
 from pens.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset
 from tests.fakes import FakeEngine, fake_simulation, fake_simulations
@@ -367,6 +367,58 @@ def test_step_one_counts_every_sampling_and_merges_the_last() -> None:
     assert {r.merged for r in searching} == {2}
     assert len(searching) == 18
     assert set(simulator.selections) == set(range(6))
+
+
+@pytest.mark.parametrize("accept", ["neighbours", "anyone"])
+@pytest.mark.parametrize("schedule", ["rounds", "async"])
+@pytest.mark.parametrize("method", GOSSIP)
+def test_traffic_is_what_peers_did_until_the_end(method: Method, schedule: str, accept: str) -> None:
+    """Each model that was sent, received or refused, counted once more from the log, peer by peer."""
+    log = Log()
+    settings_ = tiny(schedule=schedule, accept=accept, peers=10, patience=50, n_peers=3, latency=0.3, jitter=0.3)
+    simulator, _ = fake_simulation(settings_, method)
+    simulator._trace = log
+    run(simulator)
+    sent, received, refused = [0] * 10, [0] * 10, [0] * 10
+    for _, peer, event, actions in log.until(simulator.now):
+        received[peer] += isinstance(event, Received)
+        received[peer] += len(event.models) if isinstance(event, Pulled) else 0
+        sent[peer] += sum(isinstance(action, Send) for action in actions)
+        for action in actions:
+            for source in action.sources if isinstance(action, Request) else ():
+                sent[source] += 1
+            refused[peer] += isinstance(action, Drop) and action.why == "refused"
+    assert simulator.traffic.sent == sent
+    assert simulator.traffic.received == received
+    assert simulator.traffic.refused == refused
+    assert any(refused) == (method in SELECTING and schedule == "async" and accept == "neighbours")
+    assert len({*sent}) > 1
+
+
+@pytest.mark.parametrize("method", GOSSIP)
+def test_messages_take_the_latency_and_updates_the_training_time(method: Method) -> None:
+    """A model arrives `latency` after it was sent, as it was then; an update of E epochs takes `training_time`, one of
+    twice as many epochs twice as long, and all that a peer sends from then on is its new model."""
+    log = Log()
+    timing = {"latency": 0.375, "training_time": 1.5, "interval": 0.75, "epochs": 2, "step1_epochs": 4}
+    simulator, _ = fake_simulation(tiny(schedule="async", peers=8, patience=50, n_peers=3, **timing), method)
+    simulator._trace = log
+    run(simulator)
+    version = [0] * 8
+    in_flight: list[tuple[float, int, ModelRef]] = []
+    complete: dict[int, float] = {}
+    for time, peer, event, actions in log.entries:
+        if isinstance(event, Updated):
+            assert time == complete.pop(peer)
+            version[peer] += 1
+        if isinstance(event, Received):
+            in_flight.remove((time, peer, event.model))
+        for action in actions:
+            if isinstance(action, Update):
+                complete[peer] = time + 0.75 * action.epochs
+            if isinstance(action, Send):
+                in_flight.append((time + 0.375, action.to, ModelRef(peer, version[peer])))
+    assert all(arrival >= log.entries[-1][0] for arrival, _, _ in in_flight)
 
 
 @pytest.mark.parametrize("schedule", ["rounds", "async"])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pens import rng
 from pens.config import ScenarioSettings
 from pens.data.samples import Dataset, Samples, check_finite
 from pens.data.scenarios import Federation, PeerData, check_own_data, pooled, pooled_sizes, rotate, rotated_federation
@@ -78,6 +79,36 @@ def test_the_full_test_set_and_its_bound_are_options() -> None:
     assert identities(federation.tests[0]) == identities(federation.tests[1])
 
 
+def test_rotations_turn_counter_clockwise() -> None:
+    """Section 3, r = 90: the upper row becomes the left column, read from below."""
+    image = Samples(np.array([[[[1.0, 2.0], [3.0, 4.0]]]], np.float32), np.array([7]))
+    turned = {angle: rotate(image, angle) for angle in (0, 90, 180, 270, 360, -90)}
+    assert turned[0].x[0, 0].tolist() == turned[360].x[0, 0].tolist() == [[1, 2], [3, 4]]
+    assert turned[90].x[0, 0].tolist() == [[2, 4], [1, 3]]
+    assert turned[180].x[0, 0].tolist() == [[4, 3], [2, 1]]
+    assert turned[270].x[0, 0].tolist() == turned[-90].x[0, 0].tolist() == [[3, 1], [4, 2]]
+    assert all(samples.y.tolist() == [7] for samples in turned.values())
+
+
+def test_who_holds_what_by_hand() -> None:
+    """Section 3. Two rotations, four peers of 2 + 1 samples each: each rotation's half of 12 samples goes to its two
+    peers in pieces of three, of which the last is held back for validation."""
+    settings = ScenarioSettings(rotations=(0, 90), peers=4, train_per_peer=2, val_per_peer=1)
+    federation = rotated_federation(dataset(train=12, test=6), settings, 0)
+    assert federation.kinds == (0, 0, 1, 1)
+    assert federation.kind_names == ("0°", "90°")
+    assert federation.members() == {0: (0, 1), 1: (2, 3)}
+    order = np.random.default_rng(rng.key(0, "split train")).permutation(12) + 1
+    held = [(identities(peer.train), identities(peer.val)) for peer in federation.peers]
+    pieces = [order[start : start + 3].tolist() for start in (0, 3, 6, 9)]
+    assert held == [(piece[:2], piece[2:]) for piece in pieces]
+    tested = np.random.default_rng(rng.key(0, "split test")).permutation(6) + 1001
+    assert [identities(test) for test in federation.tests] == [tested[:3].tolist(), tested[3:].tolist()]
+    assert [len(test) for test in rotated_federation(
+        dataset(train=12, test=6), settings.model_copy(update={"test_samples": 2}), 0
+    ).tests] == [2, 2]  # fmt: skip
+
+
 def test_half_a_turn_may_be_a_mirror_image() -> None:
     samples = numbered(1)
     assert angle_of(rotate(samples, 180).x[0]) == 180
@@ -112,6 +143,7 @@ def test_pooled_data_are_all_peers_data() -> None:
     federation = rotated_federation(dataset(), settings, 0)
     together = pooled(federation)
     assert identities(together.train) == [i for peer in federation.peers for i in identities(peer.train)]
+    assert identities(together.val) == [i for peer in federation.peers for i in identities(peer.val)]
     assert len(together.val) == 8
     assert pooled_sizes(federation) == (20, 8)
 

@@ -19,6 +19,7 @@ from pens.engine.training import LoopEngine, StackEngine
 from pens.nets import DigitsCNN, NetFactory, PaperCNN
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.engine.networks import ATTENTION_NETWORKS, IMAGE_NETWORKS
+from tests.engine.test_stack import AVERAGES, GROUPS, MODELS
 from tests.engine.test_training import assert_same_moments
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -59,6 +60,15 @@ def test_the_gpu_trains_a_stack_like_the_cpu_its_models_one_by_one(name: str) ->
     models = ModelStack(stack.network.size, torch.device("cpu"))
     b = loop.evaluate(models, models.add(on_cpu.rows), cpu, slots)
     np.testing.assert_allclose(a.loss, b.loss, rtol=1e-2, atol=2e-3)
+
+
+def test_the_gpu_averages_what_a_reader_can_average() -> None:
+    """Groups of different sizes, and more of them than are averaged at once."""
+    stack = ModelStack(2, torch.device("cuda"))
+    assert stack.add(MODELS.cuda()) == [0, 1, 2, 3]
+    mixed = stack.mix(GROUPS * 300)
+    assert mixed.shape == (1500, 2)
+    torch.testing.assert_close(mixed.cpu(), torch.tensor(AVERAGES * 300))
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])

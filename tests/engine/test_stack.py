@@ -22,6 +22,30 @@ def test_equal_models_stay_exactly_equal(values: list[float], sizes: list[int]) 
     assert torch.equal(mixed, model.expand(len(sizes), -1))
 
 
+MODELS = torch.tensor([[1.0, 10.0], [4.0, 40.0], [7.0, -20.0], [2.0, 0.0]])
+GROUPS = ([0, 1, 2], [3], [1, 3], [2, 2, 0, 0], [3, 2, 1, 0])
+AVERAGES = [[4.0, 10.0], [2.0, 0.0], [3.0, 20.0], [4.0, -5.0], [3.5, 7.5]]
+"""(1 + 4 + 7) / 3 and (10 + 40 − 20) / 3; a model alone; (4 + 2) / 2; (7 + 7 + 1 + 1) / 4; (2 + 7 + 4 + 1) / 4."""
+
+
+def test_averages_by_hand() -> None:
+    """Section 4.1: a plain average, of groups of different sizes. On a GPU all groups of a call are averaged together,
+    by `_mix`; the same arithmetic on a CPU here, and on a GPU in test_cuda.py."""
+    stack = ModelStack(2, CPU)
+    assert stack.add(MODELS) == [0, 1, 2, 3]
+    assert stack.mix(GROUPS).tolist() == AVERAGES
+    assert stack._mix(GROUPS).tolist() == AVERAGES
+
+
+@given(st.integers(0, 2**31), st.lists(st.integers(1, 8), min_size=1, max_size=5))
+def test_groups_are_averaged_together_as_one_by_one(seed: int, sizes: list[int]) -> None:
+    """To the last bit: sums run in the same order (law 3)."""
+    stack = ModelStack(5, CPU)
+    rows = stack.add(torch.from_numpy(np.random.default_rng(seed).normal(size=(8, 5)).astype(np.float32)))
+    groups = [rows[-size:] for size in sizes]
+    assert torch.equal(stack._mix(groups), stack.mix(groups))
+
+
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 8), min_size=1, max_size=5))
 def test_mixing_is_the_mean_and_does_not_depend_on_company(seed: int, sizes: list[int]) -> None:
     models = torch.from_numpy(np.random.default_rng(seed).normal(size=(8, 5)).astype(np.float32))

@@ -16,7 +16,7 @@ from pens.config import Settings
 from pens.messages import PeerId
 from pens.metrics import neighbour_agreement
 from pens.policies import SelectionRule, Tally, choose_neighbours
-from pens.report.analysis import costs, difference, differences, gains, holm, outcomes, ranking
+from pens.report.analysis import costs, difference, differences, gains, holm, outcomes, paired, ranking
 from pens.report.course import agreement_by_round, curves, merge_map, positions, selecting, value_at
 from pens.report.study import read_studies
 from pens.results import Comparisons, Pairs, RunResult
@@ -48,6 +48,22 @@ def test_a_difference_is_paired_by_seed_and_turned_towards_the_better() -> None:
     # t = 0.1 / (0.04 / √3) = 4.330 with 2 degrees
     assert found.p_t == pytest.approx(2 * stats.t.sf(0.1 / (0.04 / 3**0.5), 2))
     assert found.p_wilcoxon is None
+
+
+def test_seeds_are_paired_by_their_number_and_not_by_their_place() -> None:
+    """`random` was run with seeds 0, 1, 2, `pens` with 2, 5, 0 in this order: they share 0 and 2. Seed 0: 60 − 50 = 10
+    points; seed 2: 75 − 55 = 20; by place it would be 75 − 50 and so on."""
+    random = runs_of("random", 0.50, 0.60, 0.55)
+    pens = [replace(run, seed=seed) for run, seed in zip(runs_of("pens", 0.75, 0.90, 0.60), (2, 5, 0), strict=True)]
+    found = difference(random, pens)
+    assert found
+    assert dict(zip(found.seeds, found.values, strict=True)) == {0: pytest.approx(0.10), 2: pytest.approx(0.20)}
+    assert found.mean.mean == pytest.approx(0.15)
+    both = paired(pens, random)
+    assert both
+    assert both.mean == pytest.approx(0.15)
+    assert both.half_width == pytest.approx(12.7062 * 0.05, rel=1e-5)  # 0.0707 / √2 = 0.05, one degree of freedom
+    assert paired(pens[1:2], random) is None
 
 
 def test_few_or_equal_seeds_give_no_test_rather_than_a_wrong_one() -> None:

@@ -1,0 +1,69 @@
+"""Where faults are put, and which tests are to notice them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Target:
+    """A module, and the tests that are to notice its faults."""
+
+    tests: tuple[str, ...]
+    only: frozenset[str] = frozenset()
+    """Some functions; none named: all."""
+
+
+def _tests(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/{name}.py" for name in names)
+
+
+_WIRING = frozenset(
+    {
+        "Experiment._measure",
+        "Experiment._first_models",
+        "Experiment._place",
+        "holders",
+        "new_workshop",
+        "build_simulator",
+        "learning_rules",
+        "build_plan",
+        "first_models",
+        "first_model",
+        "_reachable",
+        "_recipe",
+        "_stopping",
+        "_schedule",
+        "selection_rule",
+        "_per_kind",
+        "_all_warnings",
+        "_pairs",
+        "_comparisons",
+        "_data_sizes",
+        "_history",
+    }
+)
+TARGETS: dict[str, Target] = {
+    "peer": Target(_tests("test_peer", "test_by_hand")),
+    "policies": Target(_tests("test_policies", "test_by_hand")),
+    "topology": Target(_tests("test_topology", "test_peer", "test_by_hand")),
+    "links": Target(_tests("test_by_hand")),
+    "scheduler": Target(_tests("test_scheduler", "test_by_hand")),
+    "jobs": Target(_tests("test_jobs", "test_by_hand", "test_learners")),
+    "received": Target(_tests("test_learners", "test_simulator")),
+    "learners": Target(_tests("test_learners", "test_by_hand", "test_simulator")),
+    "simulator": Target(_tests("test_by_hand", "test_simulator")),
+    "metrics": Target(_tests("test_metrics", "test_by_hand")),
+    "results": Target(_tests("test_results", "test_by_hand")),
+    "experiment": Target(_tests("test_experiment", "test_by_hand", "test_simulator"), _WIRING),
+    "config": Target(
+        _tests("test_config", "test_by_hand"),
+        frozenset({"Settings.for_method", "Settings.step1_epochs", "Settings.expected", "check_methods"}),
+    ),
+    "data.scenarios": Target(_tests("data/test_scenarios", "test_by_hand")),
+    "calls": Target(_tests("test_by_hand", "test_learners", "test_simulator")),
+    "engine.stack": Target(_tests("engine/test_stack")),
+    "report.analysis": Target(
+        _tests("report/test_analysis"), frozenset({"difference", "paired", "_by_seed", "outcomes", "gains", "holm"})
+    ),
+}
