@@ -72,7 +72,8 @@ def run_command(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Which methods to compare, with commas: pens, pens+, random, local, oracle, central.",
+            help="Which methods to compare, with commas: "
+            "pens, pens+, random, random+, local, oracle, oracle+, central.",
             show_default="local,random,pens,oracle",
             autocompletion=completion.methods,
         ),

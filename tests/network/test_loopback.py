@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from pens.config import Settings, check_methods
 from pens.errors import RunDirError, SettingsError
-from pens.network import loopback
 from pens.network.loopback import (
     NETWORKED,
     Wish,
@@ -120,10 +119,3 @@ def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path: Path, 
 def test_ports_are_free_and_different() -> None:
     ports = free_ports(50)
     assert len(set(ports)) == 50
-
-
-def test_without_free_ports_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loopback, "_is_free", lambda port: False)
-    with pytest.raises(SettingsError, match=r"16 ports are needed, two for each peer, but only 0 of .* lower --peers"):
-        make_federation(tmp_path / "up", Wish("digits", {}, 8, "pens", 0))
-    assert not (tmp_path / "up").exists()

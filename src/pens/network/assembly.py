@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -59,15 +58,7 @@ def load_holding(config: PeerConfig) -> Holding:
 
 
 def _own_holding(config: PeerConfig, source: str) -> Holding:
-    load = load_object(source, "data.source", config.folder)
-    try:
-        found = load()
-    except Exception as error:  # the user's own code
-        *_, last = traceback.extract_tb(error.__traceback__)
-        raise SettingsError(
-            f"data.source = {source!r}: it fails at line {last.lineno} of {last.filename}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+    found = load_object(source, "data.source", config.folder)()
     data, test = _as_data(found, source)
     parts = [data.train, data.val, *([test] if test else [])]
     return Holding(data, test, config.data.num_classes or 1 + max(int(part.y.max()) for part in parts))

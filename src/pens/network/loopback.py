@@ -96,7 +96,6 @@ def make_federation(folder: Path, wish: Wish) -> tuple[Federation, str]:
         raise SettingsError(f"--method {wish.method}: choose from {', '.join(NETWORKED)}")
     if wish.minutes is not None and (wish.interval is not None or not wish.minutes > 0):
         raise SettingsError(f"--minutes {wish.minutes:g}: give a number above 0, and not --interval beside it")
-    check_count(wish.peers)
     base = resolve_settings(wish.settings)
     settings, lowered = fit_settings(base, wish.changes, wish.peers, method)
     seconds = 60 * (wish.minutes or USUAL_MINUTES)
@@ -170,10 +169,10 @@ def write_federation(
             f"{folder} is not empty: choose another --out, "
             f"or continue what is there with --resume {shlex.quote(str(folder))}"
         )
-    count = settings.scenario.peers
-    ports = free_ports(2 * count)
     authority = Authority(folder / "certs")
     authority.create("up")
+    count = settings.scenario.peers
+    ports = free_ports(2 * count)
     names = [f"peer-{number:0{len(str(count - 1))}}" for number in range(count)]
     members = tuple(Member(name, folder / name, port) for name, port in zip(names, ports[count:], strict=True))
     for number, member in enumerate(members):
@@ -222,18 +221,8 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
     raise SettingsError(
-        f"{count} ports are needed, two for each peer, but only {len(found)} of {PORTS.start} to {PORTS.stop - 1} are "
-        "free: lower --peers"
+        f"{count} ports are needed, but only {len(found)} of {PORTS.start} to {PORTS.stop - 1} are free"
     )
-
-
-def check_count(peers: int) -> None:
-    """Refuse more peers than this machine has ports for, before anything is written."""
-    if 2 * peers > len(PORTS):
-        raise SettingsError(
-            f"--peers {peers}: each peer takes two of the {len(PORTS):,} ports from {PORTS.start} to {PORTS.stop - 1}: "
-            f"use at most {len(PORTS) // 2}"
-        )
 
 
 def _is_free(port: int) -> bool:
