@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 import tomllib
+import warnings
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -313,7 +314,9 @@ def _fork(work: Any) -> int:
     reading, writing = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    pid = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads that libraries started and that sleep
+        pid = os.fork()
     if pid:
         os.close(writing)
         _children.add(reading, pid)
