@@ -71,6 +71,15 @@ def test_what_pens_in_rounds_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.rounds == 3
 
 
+@pytest.mark.parametrize(("wire", "model_bytes"), [("fp32", 4 * 5), ("fp16", 2 * 5), ("int8", 4 * 5)])
+def test_what_a_model_weighs_depends_on_how_it_travels(
+    wire: str, model_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five numbers of four bytes, or of two; int8 is for matrices, and leaves a tensor with one axis as it is."""
+    (run,), _ = run_by_hand(monkeypatch, federation(CLUSTERS, LOSSES), "pens", {**PENS, "wire": wire})
+    assert run.communication.model_bytes == model_bytes
+
+
 def test_models_are_compared_on_the_receivers_training_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """Algorithm 2, CALCULATELOSS: the sender's model, the receiver's training data. Where validation data are asked for
     (not in the paper), the choice is the opposite here: the worst on training data is the best on them."""

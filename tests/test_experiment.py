@@ -46,7 +46,7 @@ from pens.policies import SelectionRule
 from pens.presets import resolve_settings
 from pens.processors import CpuShare
 from pens.results import RunResult
-from pens.runlog import ExperimentDir
+from pens.runlog import ExperimentDir, ExperimentRecord
 from pens.simulator import Schedule
 from tests.byhand import CountingEngine
 from tests.byhand import federation as federation_by_hand
@@ -558,10 +558,14 @@ def test_all_methods_of_a_seed_begin_with_the_same_models(init: str, monkeypatch
     data = federation_by_hand((0, 0, 0), [[0.0] * 3] * 3)
     monkeypatch.setattr("pens.experiment.new_engine", lambda *_: engine)
     values = {**TINY, "n_peers": 2, "init": init, "rounds": 1, "central_rounds": 1}
-    for methods, learners in (("central,local,random", (1, 3, 3)), ("local,central", (3, 1)), ("random", (3,))):
+    for seed, methods, learners in (
+        (0, "central,local,random", (1, 3, 3)),
+        (3, "local,central", (3, 1)),
+        (5, "random", (3,)),
+    ):
         engine.trainings = []
-        pens.run(values, methods=methods, data=data, model=nn.Identity)
-        names = [(0, "init", peer) if init == "independent" else (0, "init") for peer in range(3)]
+        pens.run(values, methods=methods, data=data, model=nn.Identity, seeds=[seed])
+        names = [(seed, "init", peer) if init == "independent" else (seed, "init") for peer in range(3)]
         first = [[rng.key(*name) % 1009, 0, 0] for name in names]
         place = 0
         for count in learners:
@@ -742,3 +746,16 @@ def test_samples_of_training_and_validation_are_kept_apart() -> None:
     assert workshop._samples["train"].counts == [4, 3]
     assert workshop._samples["val"].counts == [2, 6]
     assert len(workshop.models._rows) == 3 * 2 * 2
+
+
+def test_every_seed_shares_out_the_data_anew() -> None:
+    dataset, settings = tiny_dataset(), settings_of()
+    record = ExperimentRecord(settings, ("local",), (0, 4), own_parts=("model", "data"))
+    this = experiment.Experiment(record, device="cpu", model=TinyNet, data=dataset)
+    this.prepare()
+    for seed in (4, 0):
+        expected = rotated_federation(dataset, settings.scenario, seed)
+        for mine, theirs in zip(this.federation(seed).peers, expected.peers, strict=True):
+            np.testing.assert_array_equal(mine.train.x, theirs.train.x)
+            np.testing.assert_array_equal(mine.val.x, theirs.val.x)
+    assert not np.array_equal(this.federation(0).peers[0].train.x, this.federation(4).peers[0].train.x)

@@ -244,6 +244,8 @@ def test_models_saved_before_the_selection_are_let_go() -> None:
     it.handle(received(2))
     it.handle(received(3))
     assert it.handle(Updated()) == [Drop(model(3), "unused"), Select()]
+    it.handle(Selected((PeerId(3), PeerId(4))))
+    assert it.handle(received(4)) == []  # the model of 3 does not count any more
 
 
 # --- strangers in step 2, and peers that come and go ------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -329,3 +330,37 @@ def test_recorded_steps_come_in_few_sizes(count: int, everybody: int) -> None:
     assert count <= size <= max(count * 1.125 + 1, 2)
     assert rounded_up(everybody, everybody) == everybody
     assert len({rounded_up(c, 300) for c in range(1, 301)}) < 55
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_step_of_training_and_an_evaluation_by_hand(stacked: bool) -> None:
+    """Two classes, no bias, weights of zero, and two samples: (1, 0) of class 0 and (0, 2) of class 1.
+
+    Both classes are equally likely: the loss is ln 2. The gradient is the mean of (p − y) x: (−0.25, 0.5) for class 0
+    and its opposite for class 1, so that a step of size 1 gives the weights (0.25, −0.5) and (−0.25, 0.5). The scores
+    are then ±0.25 and ±1, the losses ln(1 + e^−0.5) and ln(1 + e^−2), and both samples are right. Adam's first step is
+    as long as its rate, whatever the gradient, and none where that is zero.
+    """
+    own = Samples(np.array([[1, 0], [0, 2]], np.float32), np.array([0, 1]))
+    others = Samples(np.array([[5, 5], [6, 6], [7, 7]], np.float32), np.array([0, 0, 0]))
+    data = SampleStack([others, own], CPU)
+    network = StackedNetwork(lambda: nn.Linear(2, 2, bias=False), data.x[0, :3], 2, stacked)
+    engine = StackEngine(network, 1 << 28) if stacked else LoopEngine(network)
+    nothing = torch.zeros(1, network.size)
+    trained = engine.train(nothing, data, [1], [5], 1, Recipe("sgd", 1.0, 0.0, 0.0, 2))
+    weights = torch.tensor([[0.25, -0.5], [-0.25, 0.5]])
+    torch.testing.assert_close(network.tensors(trained.rows[0])["weight"], weights)
+    assert trained.loss.tolist() == pytest.approx([math.log(2)])
+    models = ModelStack(network.size, CPU)
+    found = engine.evaluate(models, models.add(trained.rows), data, [1])
+    losses = (math.log(1 + math.exp(-0.5)), math.log(1 + math.exp(-2)))
+    assert found.loss.tolist() == pytest.approx([sum(losses) / 2])
+    assert found.accuracy.tolist() == [1.0]
+    (untrained,) = models.add(nothing)
+    assert engine.evaluate(models, [untrained], data, [1]).accuracy.tolist() == [0.5]
+    adam = engine.train(nothing, data, [1], [5], 1, Recipe("adam", 0.125, 0.0, 0.0, 2))
+    torch.testing.assert_close(network.tensors(adam.rows[0])["weight"], weights.sign() * 0.125)
+    twice = engine.train(nothing, data, [1], [5], 2, Recipe("sgd", 1.0, 0.0, 0.0, 2))
+    by_hand = engine.train(trained.rows, data, [1], [9], 1, Recipe("sgd", 1.0, 0.0, 0.0, 2))
+    torch.testing.assert_close(twice.rows, by_hand.rows)
+    assert twice.loss.tolist() == pytest.approx([sum(losses) / 2])  # the mean over the last epoch

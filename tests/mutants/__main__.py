@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"some of {', '.join(TARGETS)}; default: all")
     parser.add_argument("--jobs", type=int, default=2, help="faults that are tried at the same time")
     parser.add_argument("--timeout", type=float, default=20.0, help="seconds that tests may take longer than usual")
-    parser.add_argument("--budget", type=float, default=10.0, help="seconds of tests that a fault may cost")
+    parser.add_argument("--budget", type=float, default=6.0, help="seconds of tests that a fault may cost")
     parser.add_argument("--again", action="store_true", help="try only those that survived the last time")
     options = parser.parse_args()
     if unknown := set(options.modules) - set(TARGETS):

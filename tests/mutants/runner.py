@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 import tomllib
+import warnings
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,12 +98,12 @@ class Hunt:
     # --- without a fault ----------------------------------------------------------------------------------------------
 
     def _measure(self) -> None:
-        """Run each test once: how long it takes, and what it calls."""
+        """Run each test once: how long it takes, and what it calls. Slow ones are cut short, and not used."""
         with os.fdopen(_fork(self._measure_here), "rb") as pipe:
             passed, self._durations, self._reach = pickle.load(pipe)
         if not passed:
             raise pytest.UsageError("the tests fail without a fault: run them first")
-        self._slow |= {test for test, seconds in self._durations.items() if seconds > self.budget_s / 2}
+        self._slow |= {test for test, seconds in self._durations.items() if seconds >= self.budget_s / 2}
 
     def _measure_here(self, pipe: int) -> None:
         files = {str(path_of(name)): name for name in self.targets}
@@ -118,9 +119,12 @@ class Hunt:
                     called.add((module, frame.f_code.co_qualname.split(".<locals>")[0]))
 
             begun = time.process_time()
+            signal.signal(signal.SIGVTALRM, _skip)
+            signal.setitimer(signal.ITIMER_VIRTUAL, self.budget_s / 2)
             sys.settrace(note)
             self._run(item)
             sys.settrace(None)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             durations[item.nodeid], reach[item.nodeid] = time.process_time() - begun, called
         os.write(pipe, pickle.dumps((not self._has_failed, durations, reach)))
 
@@ -277,6 +281,10 @@ def _always_the_same_examples(item: pytest.Item) -> None:
         )
 
 
+def _skip(*_: object) -> None:
+    pytest.skip("takes too much of the budget")
+
+
 # --- processes --------------------------------------------------------------------------------------------------------
 
 
@@ -306,7 +314,9 @@ def _fork(work: Any) -> int:
     reading, writing = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    pid = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads that libraries started and that sleep
+        pid = os.fork()
     if pid:
         os.close(writing)
         _children.add(reading, pid)
