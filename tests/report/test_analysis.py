@@ -74,6 +74,10 @@ def test_few_or_equal_seeds_give_no_test_rather_than_a_wrong_one() -> None:
     assert same
     assert same.p_t is None
     assert not same.is_clear
+    two = difference(runs_of("random", 0.5, 0.51), runs_of("pens", 0.6, 0.62))  # t = 12.7: an interval of ± 6 points
+    assert two
+    assert (two.mean.half_width, two.p_t, two.is_clear) == (None, None, False)
+    assert two.mean.values == pytest.approx((0.1, 0.11))
     assert difference([], runs_of("pens", 0.5)) is None
 
 
@@ -92,7 +96,9 @@ def test_holm_multiplies_and_never_falls() -> None:
 
 
 def test_all_pairs_are_compared(tmp_path: Path) -> None:
-    study = made_study(tmp_path / "run", SETTINGS, {"local": [0.3, 0.31], "pens": [0.6, 0.65], "random": [0.5, 0.52]})
+    study = made_study(
+        tmp_path / "run", SETTINGS, {"local": [0.3, 0.31, 0.3], "pens": [0.6, 0.65, 0.6], "random": [0.5, 0.52, 0.5]}
+    )
     found = differences(study)
     assert [(d.better, d.other) for d in found] == [("pens", "local"), ("random", "local"), ("pens", "random")]
     assert holm([d.p_t or 0 for d in found]) == [d.p_holm for d in found]
@@ -111,7 +117,7 @@ def test_gains_are_paired_with_local_of_the_same_seed(tmp_path: Path) -> None:
     assert gained.values == pytest.approx([0.1, -0.1, 0, -0.2, 0.2, 0])
     assert gained.lost == 2
     assert gained.share_lost == pytest.approx(1 / 3)
-    assert (gained.worst.peer, gained.worst.seed, gained.worst.kind) == (3, 0, "180°")
+    assert (gained.worst.peer, gained.worst.seed, gained.worst.cluster) == (3, 0, "180°")
     assert gained.worst.gain == pytest.approx(-0.2)
 
 
@@ -212,7 +218,7 @@ def test_a_merge_map_sorts_peers_by_kind_and_takes_them_together() -> None:
     whole = merge_map(run)
     assert whole
     assert whole.groups == ((1,), (3,), (0,), (2,), (4,), (5,))
-    assert whole.kinds == ("0°", "0°", "180°", "180°", "180°", "180°")
+    assert whole.sections == ("0°", "0°", "180°", "180°", "180°", "180°")
     assert whole.mean[0, 1] == 4  # peer 1 merged peer 3 four times
     assert whole.mean[2, 3] == 6
     assert whole.within == pytest.approx(18 / 20)

@@ -86,7 +86,7 @@ def read_page(path: Path) -> Page:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a real, small experiment with every method."""
     folder = tmp_path_factory.mktemp("whole")
-    tiny_run(methods=METHODS, seeds=2, out=folder / "run")
+    tiny_run(methods=METHODS, seeds=3, out=folder / "run")
     write_report([folder / "run"], folder / "report.html")
     return folder
 
@@ -147,7 +147,7 @@ def test_pictures_and_tables_hold_the_same_numbers(whole: Path) -> None:
     rows = rows_of(whole / "report_files" / "run-accuracy.csv")
     svg = (whole / "report_files" / "run-accuracy.svg").read_text(encoding="utf-8")
     for row in rows:
-        mean = sum(r.mean_accuracy for r in result if r.method == row["method"]) / 2
+        mean = sum(r.mean_accuracy for r in result if r.method == row["method"]) / 3
         assert float(row["accuracy"]) == pytest.approx(mean)
         assert f"{100 * float(row['accuracy']):.1f} ± {100 * float(row['half_width_95']):.1f}" in svg
     # a curve's last point stands where its last number is, measured against the scale's labels
@@ -165,7 +165,7 @@ def test_pictures_and_tables_hold_the_same_numbers(whole: Path) -> None:
             value = low + (y - ticks[low]) / (ticks[high] - ticks[low]) * (high - low)
             assert value == pytest.approx(100 * float(row["mean"]), abs=0.02)
     rows = rows_of(whole / "report_files" / "run-peers.csv")
-    assert len(rows) == len(METHODS) * 2 * 6
+    assert len(rows) == len(METHODS) * 3 * 6
     pens_run = next(r for r in result if (r.method, r.seed) == ("pens", 1))
     found = [float(r["accuracy"]) for r in rows if (r["method"], r["seed"]) == ("pens", "1")]
     assert found == pytest.approx(pens_run.accuracy.tolist())
@@ -183,12 +183,13 @@ def test_the_paper_stands_beside_its_own_settings(tmp_path: Path) -> None:
     made_study(tmp_path / "run", settings, accuracies)  # type: ignore[arg-type]
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
-    assert "Our intervals and the paper's overlap for pens; not for random (5.5 points higher)." in text
+    told = "by Welch's test at 5 %: no difference is seen for pens; it differs for random (above by 5.5)."
+    assert told in text
     assert "Unlike in the paper, random is above pens." in text
     made_study(tmp_path / "one", settings, {"random": accuracies["random"]})
     write_report([tmp_path / "one"], tmp_path / "one.html")
     one = read_page(tmp_path / "one.html").text
-    assert "Our intervals and the paper's do not overlap for random (5.5 points higher)." in one
+    assert "by Welch's test at 5 %: it differs for random (above by 5.5)." in one
     assert "57.8 ± 0.4" in text
     assert "rounds = 100 (paper: 333)" in text
     assert "The paper's table 5: precision 99.7 ± 0.1 %" in text
@@ -218,7 +219,7 @@ def test_two_peers_have_a_report(tmp_path: Path) -> None:
     overrides = {"peers": 2, "n_peers": 1, "rounds": 2}
     tiny_run(methods="local,random", seeds=2, out=tmp_path / "run", overrides=overrides)
     write_report([tmp_path / "run"], tmp_path / "report.html")
-    assert "nobody has another of its kind" in read_page(tmp_path / "report.html").text
+    assert "Nobody said which peers belong together." in read_page(tmp_path / "report.html").text
 
 
 def test_many_peers_of_unequal_kinds_make_a_small_page(tmp_path: Path) -> None:
@@ -270,8 +271,11 @@ def test_several_experiments_have_a_table_in_common(tmp_path: Path) -> None:
     assert "odd <b> & name" in page.text
     assert "b" not in page.tags
     rows = rows_of(tmp_path / "my report_files" / "overview.csv")
-    assert [row["experiment"] for row in rows] == ["run", "run (2)", "odd <b> & name"]
-    assert rows[1]["pens"] == "–"
+    assert [row["experiment"] for row in rows] == ["run", "… its cost", "run (2)", "… its cost", "odd <b> & name"]
+    assert rows[2]["pens"] == "–"
+    # 7 rounds of 3 models; (5 · 2 + 3 · 1) epochs of 9 samples at 3 passes, 8 validations of 5, 9 models scored on 9
+    assert rows[1]["pens"] == "21; 0.47"
+    assert rows[3]["random"] == "12; 0.29"
     assert page.ids[0] == "1-run"
 
 
@@ -355,11 +359,11 @@ def test_two_experiments_are_paired_by_seed_and_told_apart(tmp_path: Path) -> No
     write_report([tmp_path / "a", tmp_path / "b"], tmp_path / "report.html")
     assert "2 experiments side by side, which differ in init:" in read_page(tmp_path / "report.html").text
     rows = rows_of(tmp_path / "report_files" / "overview.csv")
-    assert [row["experiment"] for row in rows] == ["a", "b", "difference"]
-    assert "init = common" in rows[1]["setting"]
+    assert [row["experiment"] for row in rows] == ["a", "… its cost", "b", "… its cost", "difference"]
+    assert "init = common" in rows[2]["setting"]
     first, second = (
         [run.mean_accuracy for run in ExperimentDir(tmp_path / name).results() if run.method == "local"]
         for name in "ab"
     )
-    assert rows[2]["local"] == interval([b - a for a, b in zip(first, second, strict=True)]).signed()
-    assert rows[2]["pens"] == rows[2]["random"] == "–"
+    assert rows[4]["local"] == interval([b - a for a, b in zip(first, second, strict=True)]).signed()
+    assert rows[4]["pens"] == rows[4]["random"] == "–"
