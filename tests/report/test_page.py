@@ -8,10 +8,12 @@ import re
 import shlex
 import shutil
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 
 import pens
@@ -22,12 +24,15 @@ from pens.metrics import interval
 from pens.presets import PRESETS
 from pens.report.page import write_report
 from pens.report.reproduce import command
+from pens.report.svg import DARK, LIGHT
+from pens.results import DataSizes
 from pens.runlog import ExperimentDir, ExperimentRecord
 from tests.conftest import TINY
-from tests.report.made import made_study
+from tests.report.made import made_run, made_study
 from tests.test_experiment import tiny_run
 
 SETTINGS = Settings().replace(TINY)
+SVG = "{http://www.w3.org/2000/svg}"
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
 
@@ -220,6 +225,98 @@ def test_two_peers_have_a_report(tmp_path: Path) -> None:
     tiny_run(methods="local,random", seeds=2, out=tmp_path / "run", overrides=overrides)
     write_report([tmp_path / "run"], tmp_path / "report.html")
     assert "Nobody said which peers belong together." in read_page(tmp_path / "report.html").text
+
+
+def unknown_clusters(folder: Path) -> Path:
+    """Twelve peers that chose each other in three groups; nobody said so, and all have names."""
+    settings = SETTINGS.replace({"peers": 12})
+    directory = ExperimentDir(folder)
+    directory.create(ExperimentRecord(settings, ("local", "random", "pens"), (0, 1, 2), ("data",)))
+    chosen = {p: tuple(o for o in range(12) if o % 3 == p % 3 and o != p) for p in range(12)}
+    for method in ("local", "random", "pens"):
+        for seed in range(3):
+            run = made_run(settings, method, seed, 0.5)
+            run = replace(
+                run,
+                kinds=tuple(range(12)),
+                kind_names=tuple(f"hospital-{p:02d}" for p in range(12)),
+                agreement=None,
+                neighbours=chosen if method == "pens" else {},
+                data_sizes=DataSizes(np.arange(70, 82), np.full(12, 30)),
+            )
+            directory.run(run.method, seed).save(run)
+    return folder
+
+
+def test_where_clusters_are_not_known_groups_are_discovered_and_nothing_is_claimed(tmp_path: Path) -> None:
+    write_report([unknown_clusters(tmp_path / "run")], tmp_path / "report.html")
+    page = read_page(tmp_path / "report.html")
+    assert "own kind" not in page.text
+    assert "own cluster" not in page.text
+    assert "1 of hospital-00" not in page.text
+    assert "own data: 12 peers, 70 to 81 training samples each" in page.text
+    assert "there are 3 groups of 4, 4 and 4 peers: discovered, not known. 100.0 % of the chosen" in page.text
+    assert {"group 2", "hospital-01, hospital-04, hospital-07, hospital-10"} <= set(page.words)
+    assert "nobody can say which neighbours are right" in page.text
+    names = {path.stem.removeprefix("run-") for path in (tmp_path / "report_files").glob("*.svg")}
+    assert {"merges-pens", "merges-random"} <= names
+    assert not [name for name in names if name.startswith("neighbours")]
+    rows = rows_of(tmp_path / "report_files" / "run-merges-random.csv")
+    assert [row["receiving_discovered_group"] for row in rows[::12]] == 4 * ["group 1"] + 4 * ["group 2"] + 4 * [
+        "group 3"
+    ]
+    assert {row["receiving_peers"] for row in rows[:48]} == {f"hospital-{p:02d}" for p in (0, 3, 6, 9)}
+    assert {row["cluster"] for row in rows_of(tmp_path / "report_files" / "run-peers.csv")} == {""}
+
+
+def test_words_are_explained_after_what_they_are_used_for(whole: Path) -> None:
+    text = read_page(whole / "report.html").text
+    assert text.index("How accurate is each method?") < text.index("with data of its own that nobody else sees")
+    assert "an upper bound, because it needs to know the true clusters" in text
+
+
+def test_two_seeds_have_no_interval_anywhere(tmp_path: Path) -> None:
+    made_study(tmp_path / "run", SETTINGS, {"local": [0.3, 0.31], "random": [0.5, 0.6], "pens": [0.4, 0.8]})
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    text = read_page(tmp_path / "report.html").text
+    assert "±" not in text
+    assert re.search(r"pens has \d+\.\d \(2 seeds: \d+\.\d, \d+\.\d\) %", text)
+    assert "2 seeds are too few for an interval, and it may be luck" in text
+    assert "there is no interval and no test below 3 seeds" in text
+    for name in ("accuracy", "differences"):
+        assert {row["half_width_95"] for row in rows_of(tmp_path / "report_files" / f"run-{name}.csv")} == {""}
+
+
+def test_every_difference_is_drawn_where_it_is(tmp_path: Path) -> None:
+    made_study(tmp_path / "run", SETTINGS, {"local": [0.2, 0.21, 0.22], "pens": [0.8, 0.81, 0.8], "random": [0.79] * 3})
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    root = ElementTree.parse(tmp_path / "report_files" / "run-differences.svg").getroot()
+    texts = [(t.text or "", t.attrib) for t in root.iter(f"{SVG}text")]
+    ticks = {
+        float(t.replace("−", "-")): float(a["x"]) for t, a in texts if a["text-anchor"] == "middle" and t[-1:] == "0"
+    }
+    low, high = min(ticks), max(ticks)
+    dots = [float(c.attrib["cx"]) for c in root.iter(f"{SVG}circle")]
+    rows = rows_of(tmp_path / "report_files" / "run-differences.csv")
+    assert len(dots) == len(rows) == 3
+    for at, row in zip(dots, rows, strict=True):
+        value = low + (at - ticks[low]) / (ticks[high] - ticks[low]) * (high - low)
+        assert value == pytest.approx(100 * float(row["difference"]), abs=0.1)
+
+
+def test_pictures_have_a_ground_of_their_own_and_a_dark_form(whole: Path) -> None:
+    for path in (whole / "report_files").glob("*.svg"):
+        root = ElementTree.parse(path).getroot()
+        ground = next(root.iter(f"{SVG}rect")).attrib
+        assert [ground[key] for key in ("x", "y", "width", "height")] == root.attrib["viewBox"].split()
+        assert ground["fill"] == LIGHT["paper"]
+        style = next(root.iter(f"{SVG}style")).text or ""
+        assert style.startswith("@media (prefers-color-scheme:dark)")
+        used = {e.attrib[what] for e in root.iter() for what in ("fill", "stroke") if what in e.attrib} - {"none"}
+        names = {light: name for name, light in LIGHT.items()}
+        for colour in used:
+            assert DARK[names[colour]] == colour or f'="{colour}"]' in style
+    assert len(set(LIGHT.values())) == len(LIGHT)  # told apart by their value
 
 
 def test_many_peers_of_unequal_kinds_make_a_small_page(tmp_path: Path) -> None:

@@ -50,8 +50,9 @@ def _draw_heatmap(axis: Axes, run: RunResult, discovered: Discovered | None) -> 
         places, names = np.arange(len(order), dtype=np.float64), [run.peer_label(peer) for peer in order]
     else:
         places = ends - sizes / 2 - 0.5
-    axis.set_xticks(places, names, rotation=90 if max(map(len, names)) > 4 else 0)
-    axis.set_yticks(places, names)
+    small = 7 if len(names) > 12 else 10
+    axis.set_xticks(places, names, rotation=90 if max(map(len, names)) > 4 else 0, fontsize=small)
+    axis.set_yticks(places, names, fontsize=small)
     axis.tick_params(length=0)
     axis.set_title(run.method)
     axis.set_xlabel("sending peer")

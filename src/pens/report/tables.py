@@ -80,7 +80,8 @@ def print_results(console: Console, result: ExperimentResult, name: str) -> None
     clusters = f", clusters {', '.join(result.runs[0].kind_names)}" if result.runs[0].clusters_known else ""
     title = f"{name}: {peers} peers{clusters}, {seeds} seed{'s' if seeds > 1 else ''}"
     console.print(results_table(result.table, escape(title), console.width))
-    console.print(LEGEND, style="dim")
+    selected = any(row.precision for row in result.table)
+    console.print(f"{LEGEND}{' precision, recall: of the selected neighbours.' if selected else ''}", style="dim")
     if seeds < FEWEST_SEEDS:
         console.print(
             f"With fewer than {FEWEST_SEEDS} seeds there is no interval; two seeds stand in brackets.", style="dim"
@@ -152,8 +153,8 @@ def bench_table(result: BenchResult, peers: int, batch_size: int) -> Table:
 
 LEGEND = (
     "accuracy: on each peer's own distribution, mean over peers ± 95 % interval over seeds; worst tenth: of peers.\n"
-    "precision, recall: of the selected neighbours. received, work, merged: of one peer; work in thousand forward\n"
-    "passes of a sample, a trained one counts three. mean batch: a run's peers at once."
+    "received, work, merged: of one peer; work in thousand forward passes of a sample, a trained one counts three.\n"
+    "mean batch: a run's peers at once."
 )
 
 

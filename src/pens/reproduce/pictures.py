@@ -76,16 +76,11 @@ def _values(label: str, finding: Finding, beside: Beside | None) -> dict[Source,
     return {**values, "ours": finding.ours}
 
 
-def _legend(beside: Beside | None, marks: str) -> str:
-    other = f"square: {beside.label}; " if beside else ""
-    return f"dot: ours; {other}diamond: the paper's{marks}"
-
-
 def table_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
     """A table, a row for each number: ours a dot with its 95 % interval, below it the paper's, hollow; and whether they
     differ."""
     step, first, left, right = 34.0 if beside else 26.0, 48.0, 152.0, 360.0
-    width = right + (440 if beside else 260)
+    width = right + (478 if beside else 292)
     height = first + 60 + 26 * sum(map(_has_heading, comparison.columns)) + step * len(comparison.findings)
     canvas = Canvas(comparison.title, height, width)
     cells = [_values(label, finding, beside) for label, finding in comparison.findings]
@@ -96,8 +91,10 @@ def table_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
     draw_columns(canvas, x, first, height - 60, "test accuracy, %" if quantities == {"accuracy"} else "%")
     places = _text_places(right, beside)
     headings: dict[Source, str] = {"paper": "paper", "beside": beside.label if beside else "", "ours": "ours"}
-    for source, (at, _) in places.items():
+    for source, (at, verdict_at) in places.items():
         canvas.text(at, first - 8, headings[source], "soft", "end")
+        if verdict_at:
+            canvas.text(verdict_at, first - 8, "verdict", "soft")
     top, number = first, 0
     for column in comparison.columns:
         if _has_heading(column):
@@ -110,7 +107,9 @@ def table_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
                 _draw_verdict(canvas, places["beside"][1], top + step / 2, other)
             _draw_verdict(canvas, places["ours"][1], top + step / 2, finding)
             top, number = top + step, number + 1
-    canvas.text(0, height - 2, _legend(beside, ", each with its 95 % interval over seeds"), "soft")
+    square = f"square: {beside.label}; " if beside else ""
+    intervals = "with 95 % intervals over seeds; verdict: Welch's test at 5 %"
+    canvas.text(0, height - 2, f"dot: ours; {square}diamond: the paper's, {intervals}", "soft")
     return Chart(
         comparison.name,
         "Ours and the paper's, with 95 % intervals over seeds.",
@@ -121,10 +120,9 @@ def table_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
 
 def _text_places(right: float, beside: Beside | None) -> dict[Source, tuple[float, float]]:
     """Where a source's number ends and where its verdict begins; the paper has none."""
-    paper = right + 80
     if not beside:
-        return {"paper": (right + 165, 0.0), "ours": (paper, right + 177)}
-    return {"paper": (paper, 0.0), "beside": (right + 165, right + 173), "ours": (right + 340, right + 348)}
+        return {"paper": (right + 177, 0.0), "ours": (right + 92, right + 189)}
+    return {"paper": (right + 92, 0.0), "beside": (right + 190, right + 198), "ours": (right + 368, right + 376)}
 
 
 def _has_heading(column: ColumnFindings) -> bool:
@@ -168,7 +166,7 @@ _MARKS: dict[Source, Mark] = {"ours": "dot", "beside": "square", "paper": "diamo
 
 def curve_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
     """Figure 1: accuracy of each method along an axis with its 95 % interval, and the paper's, dashed and hollow."""
-    height, bottom, right = 318.0, 252.0, 268.0
+    height, bottom, right = 334.0 if beside else 318.0, 252.0, 268.0
     canvas = Canvas(comparison.title, height)
     curves = list(_curves(comparison, beside))
     values = [value for _, _, points in curves for _, value in points]
@@ -184,7 +182,9 @@ def curve_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
     labels = {method: y(100 * points[-1][1].mean) for method, _, points in by_end}
     for method, place in zip(labels, spread(list(labels.values()), 14), strict=True):
         canvas.text(right + 6, place + 4, method, method, bold=True)
-    canvas.text(0, height - 2, _legend(beside, ", dashed"), "soft")
+    if beside:
+        canvas.text(0, height - 18, f"square and dots: {beside.label}", "soft")
+    canvas.text(0, height - 2, "dot and line: ours; diamond and dashes: the paper's", "soft")
     caption = "Mean over peers and seeds with the 95 % interval over seeds; the paper's dashed."
     return Chart(comparison.name, caption, canvas.svg(), *_numbers(comparison, beside))
 

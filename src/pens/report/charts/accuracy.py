@@ -36,7 +36,9 @@ def accuracy_chart(table: Sequence[Summary], paper: dict[Method, Cell], tested: 
     rows: list[Row] = [(row.method, "runs", row.seeds, row.accuracy.mean, row.accuracy.half_width) for row in table]
     rows += [(m, f"paper, {c.where}", 4, c.value.mean, c.value.half_width) for m, c in paper.items()]
     columns = ("method", "source", "seeds", "accuracy", "half_width_95")
-    caption = "Dot: mean over peers and seeds. Bar: 95 % interval over seeds (Student t)."
+    shown = [value for values in cells.values() for value, _ in values]
+    caption = "Dot: mean over peers and seeds."
+    caption += " Bar: 95 % interval over seeds (Student t)." if any(v.half_width is not None for v in shown) else ""
     caption += " Ticks: single seeds, too few for an interval." if any(row.accuracy.values for row in table) else ""
     caption += " Diamond: the paper." if paper else ""
     return Chart("accuracy", caption, canvas.svg(), columns, tuple(rows))

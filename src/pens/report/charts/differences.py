@@ -33,7 +33,9 @@ def differences_chart(found: Sequence[Difference]) -> Chart:
         (d.better, d.other, len(d.seeds), d.mean.mean, d.mean.half_width, d.p_t, d.p_holm, d.p_wilcoxon) for d in found
     )
     columns = ("better", "other", "seeds", "difference", "half_width_95", "p_paired_t", "p_holm", "p_wilcoxon")
-    caption = "Dot: mean of the seeds' differences. Bar: 95 % interval. Grey: no interval, or one that holds zero."
+    caption = "Dot: mean of the seeds' differences."
+    if any(d.mean.half_width is not None for d in found):
+        caption += " Bar: 95 % interval. Grey: no interval, or one that holds zero."
     if any(d.mean.values for d in found):
         caption += " Ticks: single seeds, too few for an interval."
     return Chart("differences", caption, canvas.svg(), columns, rows)

@@ -47,6 +47,11 @@ def settings_section(study: Study) -> Section:
         notes.append(f"All runs took {took}.")
     if study.record.own_parts and not study.record.real_peers:
         notes.append(f"Own {' and '.join(study.record.own_parts)} came from Python and must be given again.")
+    if study.has_own_data:
+        notes.append(
+            "Where peers brought their own data, these decide how many peers and samples there are, whatever the "
+            "settings of the scenario say."
+        )
     notes += [f"Warning, {run.method} seed {run.seed}: {message}" for run, message in warned[:8]]
     if len(warned) > 8:
         notes.append(f"… and {len(warned) - 8} warnings more; each run's result.json has its own.")
