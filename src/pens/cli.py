@@ -331,7 +331,7 @@ def _beside(folder: Path | None, name: str) -> Beside | None:
     from pens.reproduce.keep import load_beside
 
     found = load_beside(folder, name) if folder else None
-    return Beside(beside_label(folder), found) if folder and found else None
+    return Beside(beside_label(folder, found), found) if folder and found else None
 
 
 def _write_again(comparison: Comparison, folder: Path, store: RunStore, beside: Beside | None) -> None:

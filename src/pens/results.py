@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pens.config import Method, Settings
+from pens.config import SELECTING, Method, Settings
 from pens.data.samples import Array
 from pens.metrics import Agreement, Interval, clusters_are_known, forward_passes, interval, worst_tenth
 
@@ -288,7 +288,8 @@ def epochs_of_updates(run: RunResult, settings: Settings) -> Array:
     history = run.history
     if run.method == "central":
         return np.full(len(history.version), settings.central.central_epochs)
-    in_step1 = history.searching & (history.version > 1)
+    is_first_training = (history.version == 1) & settings.training.train_first
+    in_step1 = history.searching & ~is_first_training & (run.method in SELECTING)
     return np.where(in_step1, settings.step1_epochs, settings.training.epochs)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pens.cli import main
+from pens.presets import AUTHORS_CODE
 from pens.runlog import RULES
 from tests.reproduce.test_compare import RESULTS
 from tests.reproduce.trial import SMALL
@@ -82,6 +83,7 @@ def test_what_was_kept_is_shown_between_the_papers_and_ours_and_written_anew(
     (tmp_path / "authors").mkdir()
     for folder, values in ((tmp_path / "authors", [0.40, 0.41, 0.40, 0.41]), (tmp_path, [0.54, 0.55, 0.54, 0.55])):
         pens["values"] = values
+        before["changed"] = dict(AUTHORS_CODE) if folder.name == "authors" else {}
         (folder / "table2.json").write_text(json.dumps(before))
 
     three: tuple[str | Path, ...] = ("table2", "--from", tmp_path, "--beside", tmp_path / "authors")
@@ -90,6 +92,8 @@ def test_what_was_kept_is_shown_between_the_papers_and_ours_and_written_anew(
     assert " ".join(row.split()).startswith("pens 53.4 ± 0.7 40.5 ± 0.9 below by 12.9")
     assert " ".join(row.split()).endswith("54.5 ± 0.9 above by 1.1 0.9")
     assert "By the authors' rules, over 4 seeds:" in printed
+    alone = reproduce(capsys, "table2", "--from", tmp_path / "authors")
+    assert "By the authors' rules: half_turn = flip, test = full" in alone
 
     lines = reproduce(capsys, *three, "--markdown").splitlines()
     assert lines[0] == "**Table 2: CIFAR-10, four rotations, 100 peers of 400 samples**"

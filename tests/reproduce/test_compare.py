@@ -149,6 +149,28 @@ def test_what_is_kept_is_enough_to_show_it_again(tmp_path: Path) -> None:
     assert path.stat().st_size < 20_000
 
 
+def test_kept_cells_have_what_they_cost_and_older_ones_say_that_they_do_not(tmp_path: Path) -> None:
+    comparison, _ = made_comparison(tmp_path / "runs", "table2", seeds=3)
+    path = keep(tmp_path / "kept", comparison).path
+    data = json.loads(path.read_text())
+    pens = next(cell for cell in data["columns"][0]["cells"] if cell["method"] == "pens")
+    # a round of step 1 and 4 of step 2, 3 models of 1000 bytes each; 6 updates: an epoch of 8 samples at 3 passes,
+    # 4 validation samples each, and 2 models scored on 8 samples
+    assert pens["spent"] == 3 * [{"models_received": 15, "bytes_received": 15_000, "forward_passes": 6 * 28 + 16}]
+    wide = printed(load(tmp_path / "kept", "table2"), width=120)
+    row = next(line.split() for line in wide.splitlines() if line.split()[:1] == ["pens"])
+    assert row[-3:] == ["15", "0.18", "3"]
+    del pens["spent"]
+    pens["seeds"], pens["values"] = pens["seeds"][:2], pens["values"][:2]
+    path.write_text(json.dumps(data))
+    older = load(tmp_path / "kept", "table2")
+    row = next(line for line in printed(older, width=120).splitlines() if line.split()[:1] == ["pens"])
+    assert row.split()[-5:] == ["–", "–", "2", "of", "3"]
+    filled = keep(tmp_path / "kept", comparison).comparison
+    assert filled.findings == comparison.findings  # what is run now has its cost again
+    assert comparison_markdown(older).splitlines()[0].endswith("| verdict | detectable | received | work | seeds |")
+
+
 def test_figure_1_is_a_picture_with_its_numbers(tmp_path: Path) -> None:
     comparison, store = made_comparison(tmp_path / "runs", "figure1b")
     files = write_files(comparison, store, tmp_path / "files")

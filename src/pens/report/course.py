@@ -86,11 +86,16 @@ def _traces(study: Study, runs: Sequence[RunResult], axis: Axis) -> list[tuple[A
     return found
 
 
+def first_trainings(study: Study) -> int:
+    """Updates of a peer before its first round."""
+    return int(study.settings.training.train_first)
+
+
 def positions(study: Study, run: RunResult, axis: Axis) -> Array | None:
     """Where each update stands on an axis; None where that is not on record.  [update]"""
     history = run.history
     if axis == "rounds":
-        rounds: Array = history.version - 1
+        rounds: Array = history.version - first_trainings(study)
         return rounds
     if axis in ("time", "seconds"):
         return history.time
@@ -140,8 +145,8 @@ def selecting(study: Study, run: RunResult) -> Selecting | None:
     if run.comparisons is None:
         return None
     rule = selection_rule(study.settings.for_method(run.method), len(run.kinds))
-    rounds = np.arange(1, int(run.comparisons.round.max()) + 1)
     found = agreement_by_round(run.comparisons, rule, run.kinds)
+    rounds = np.arange(1, len(found) + 1)
     return Selecting(rounds, np.array([a.precision for a in found]), np.array([a.recall for a in found]))
 
 
@@ -154,7 +159,7 @@ def agreement_by_round(counts: Comparisons, rule: SelectionRule, kinds: Sequence
     others = np.bincount(kind)[kind] - 1  # of the same cluster
     sampled, selected = np.zeros(len(pairs), np.int64), np.zeros(len(pairs), np.int64)
     found = []
-    for round_ in range(1, int(counts.round.max()) + 1):
+    for round_ in range(int(counts.round.min()), int(counts.round.max()) + 1):  # from 0 where nobody trains first
         now = counts.round == round_
         np.add.at(sampled, pair[now], counts.sampled[now])
         np.add.at(selected, pair[now], counts.selected[now])

@@ -206,6 +206,8 @@ def _without_effect(settings: Settings, methods: frozenset[Method]) -> set[str]:
         keys.discard("precision")
     if settings.gossip.schedule == "rounds":
         keys |= {*TimingSettings.model_fields, "accept", "admit", "admission_trials"}
+    else:
+        keys.add("pull_from")
     if "central" not in methods:
         keys |= CentralSettings.model_fields.keys()
     if not methods & {*SELECTING}:

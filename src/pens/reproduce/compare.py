@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from pens.config import Method, Settings, flat_values
 from pens.metrics import Interval, interval
 from pens.report.course import merged_within
 from pens.report.paper import Verdict, compare_with_paper
-from pens.reproduce.plan import Cell, Column, Exhibit, Quantity
+from pens.reproduce.plan import RULES_OF, Cell, Column, Exhibit, Quantity
 from pens.reproduce.store import RunStore
 from pens.results import RunResult, Spending, mean_or_none, spending
 from pens.runlog import RULES
@@ -116,9 +117,18 @@ class Beside:
         return None
 
 
-def beside_label(folder: Path) -> str:
-    """results/authors → authors' rules"""
-    return "authors' rules" if folder.resolve().name == "authors" else folder.resolve().name
+def whose_rules(changed: Mapping[str, Any]) -> str | None:
+    """Whose rules settings that are not ours are, if somebody's: `authors`."""
+    plain = json.loads(json.dumps(dict(changed)))
+    return next(
+        (name for name, rules in RULES_OF.items() if rules and plain == json.loads(json.dumps(dict(rules)))), None
+    )
+
+
+def beside_label(folder: Path, comparison: Comparison) -> str:
+    """authors' rules, or the name of the folder"""
+    whose = whose_rules(comparison.changed)
+    return f"{whose}' rules" if whose else folder.resolve().name
 
 
 def compare(exhibit: Exhibit, store: RunStore, seeds: Sequence[int], changed: Mapping[str, Any]) -> Comparison:

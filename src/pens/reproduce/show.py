@@ -15,7 +15,7 @@ from pens.metrics import Interval
 from pens.report.paper import PAPER_SEEDS, RULE, Verdict
 from pens.report.section import count, thousands
 from pens.report.tables import duration
-from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, agreement_counts
+from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, agreement_counts, whose_rules
 from pens.reproduce.keep import outdated
 from pens.reproduce.plan import PAPER_ORDER, Column, Exhibit
 from pens.reproduce.run import Reproduction, Work
@@ -120,7 +120,9 @@ def comparison_notes(comparison: Comparison, beside: Beside | None = None) -> li
     notes = []
     changed = [f"{key} = {value}" for key, value in comparison.changed.items() if not _is_of_engine(key)]
     if changed:
-        notes.append(f"A trial, not the paper's settings: {', '.join(changed)}.")
+        whose = whose_rules(comparison.changed)
+        what = f"By the {whose}' rules" if whose else "A trial, not the paper's settings"
+        notes.append(f"{what}: {', '.join(changed)}.")
     if any(finding.quantity == "own kind" for _, finding in comparison.findings):
         notes.append("The share of merged models that came from a peer of the receiver's own cluster.")
     if any(finding.paper for _, finding in comparison.findings):
