@@ -164,8 +164,8 @@ def test_kept_cells_have_what_they_cost_and_older_ones_say_that_they_do_not(tmp_
     pens["seeds"], pens["values"] = pens["seeds"][:2], pens["values"][:2]
     path.write_text(json.dumps(data))
     older = load(tmp_path / "kept", "table2")
-    row = next(line for line in printed(older, width=120).splitlines() if line.split()[:1] == ["pens"])
-    assert row.split()[-5:] == ["–", "–", "2", "of", "3"]
+    row = next(line.split() for line in printed(older, width=120).splitlines() if line.split()[:1] == ["pens"])
+    assert row[-5:] == ["–", "–", "2", "of", "3"]
     filled = keep(tmp_path / "kept", comparison).comparison
     assert filled.findings == comparison.findings  # what is run now has its cost again
     assert comparison_markdown(older).splitlines()[0].endswith("| verdict | detectable | received | work | seeds |")
