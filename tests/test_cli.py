@@ -55,7 +55,7 @@ def test_a_run_ends_with_a_table_and_shows_again(tmp_path: Path) -> None:
     printed = pens("run", "digits", "--methods", "local,pens", "--seeds", "2", *QUICK, "--out", out)
     for word in ("method", "accuracy", "worst", "tenth %", "precision", "recall", "models", "merged", "batch", "time"):
         assert word in printed
-    assert re.search(r"│ local +│ \d+\.\d ± \d+\.\d", printed)
+    assert re.search(r"│ local +│ \d+\.\d \(\d+\.\d, \d+\.\d\)", printed)
     shown = pens("show", out)
     table = [line for line in printed.splitlines() if line.startswith("│")]
     assert table == [line for line in shown.splitlines() if line.startswith("│")]

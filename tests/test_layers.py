@@ -71,6 +71,7 @@ LAYERS = [
     "catalogue",
     "completion",
     "experiment",
+    "report.discovered",
     "report.tables",
     "report.svg",
     "report.figures",

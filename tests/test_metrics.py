@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pens.messages import PeerId
-from pens.metrics import Interval, Traffic, interval, neighbour_agreement, worst_tenth
+from pens.metrics import (
+    UNKNOWN_CLUSTER,
+    Interval,
+    Traffic,
+    clusters_are_known,
+    forward_passes,
+    interval,
+    neighbour_agreement,
+    worst_tenth,
+)
 
 
 def test_precision_and_recall_are_the_papers() -> None:
@@ -54,7 +63,30 @@ def test_the_interval_is_students() -> None:
     assert four.half_width == pytest.approx(3.182446 * np.std([0.1, 0.2, 0.3, 0.4], ddof=1) / 2, rel=1e-5)
     assert interval([0.5]).half_width is None
     assert str(interval([0.5])) == "50.0"
-    assert str(interval([0.5, 0.5])) == "50.0 ± 0.0"
+    assert str(interval([0.5, 0.5, 0.5])) == "50.0 ± 0.0"
+
+
+def test_two_seeds_are_shown_as_they_are() -> None:
+    two = interval([0.841, 0.865])
+    assert (two.half_width, two.values) == (None, (0.841, 0.865))
+    assert two.percent() == "85.3 (2 seeds: 84.1, 86.5)"
+    assert two.brief() == "85.3 (84.1, 86.5)"
+    assert two.short() == "85.3"
+    assert interval([-0.01, 0.03]).signed() == "+1.0 (2 seeds: −1.0, +3.0)"
+    assert interval([0.841, 0.865, 0.85]).values == ()
+
+
+def test_work_is_counted_in_forward_passes_of_one_sample() -> None:
+    # 2 epochs of 40 samples train 80 samples at 3 passes each; 30 are validated; 8 models are scored on 40 samples
+    assert forward_passes(trained=2 * 40, validated=30, scored=8 * 40) == 240 + 30 + 320
+
+
+def test_clusters_of_one_peer_each_or_without_a_name_are_not_known() -> None:
+    assert clusters_are_known((0, 0, 1), ("0°", "180°"))
+    assert clusters_are_known((0, 0, 0), ("all alike",))
+    assert not clusters_are_known((0, 1, 2), ("a", "b", "c"))
+    assert not clusters_are_known((0, 0, 1), ("0°", UNKNOWN_CLUSTER))
+    assert not clusters_are_known((0, 0, 0), (UNKNOWN_CLUSTER,))
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=45))

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pens.catalogue import Entry
-    from pens.reproduce.compare import Comparison
+    from pens.reproduce.compare import Beside, Comparison
     from pens.reproduce.keep import Kept
     from pens.reproduce.run import Reproduction
+    from pens.reproduce.store import RunStore
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -240,8 +241,20 @@ def reproduce_command(
         Path | None, typer.Option(metavar="DIR", help="Also write small JSON files and pictures, to be committed.")
     ] = None,
     kept: Annotated[
-        Path | None, typer.Option("--from", metavar="DIR", help="Run nothing: show what --keep wrote there.")
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="DIR",
+            help="Run nothing: show what --keep wrote there; with --keep, write and draw it anew.",
+        ),
     ] = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Also show what --keep wrote there, by other rules, between the paper and ours."
+        ),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
     fill: Annotated[bool, typer.Option("--fill", help="Run only what the files in --keep do not have yet.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is and what is missing.")] = False,
 ) -> None:
@@ -263,15 +276,19 @@ def reproduce_command(
     console = _console()
     chosen = exhibits(names)
     if kept:
-        if dry_run or keep or fill or methods or assignments or budget is not None or as_ != "ours":
+        if dry_run or fill or methods or assignments or budget is not None or as_ != "ours":
             raise SettingsError(
-                "--from shows what was kept: leave out --dry-run, --keep, --fill, --methods, --as, --set and --budget"
+                "--from shows what was kept: leave out --dry-run, --fill, --methods, --as, --set and --budget"
             )
         for exhibit in chosen:
             found = load(kept, exhibit.name)
-            _print_comparison(console, found)
+            other = _beside(beside, exhibit.name)
+            _print_comparison(console, found, other, markdown)
             for line in outdated_lines(found, kept):
                 console.print(line, style="yellow", markup=False, soft_wrap=True)
+            if keep:
+                check_place(keep, [exhibit.name], found.changed)
+                _write_again(found, keep, RunStore(out), other)
         return
     if budget is not None and not budget > 0:
         raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")
@@ -303,13 +320,32 @@ def reproduce_command(
             plan.run(watcher)
         except Interrupted:
             if keep:
-                _keep(plan, plan.comparisons(), keep)
+                _keep(plan, plan.comparisons(), keep, beside)
             command = shlex.join(["pens", *sys.argv[1:]])
             raise Interrupted(f"stopped; what is done is kept. Continue with the same command: {command}") from None
-    _print_comparisons(console, plan, keep)
+    _print_comparisons(console, plan, keep, beside, markdown)
 
 
-def _keep(plan: Reproduction, comparisons: Sequence[Comparison], folder: Path) -> list[Kept]:
+def _beside(folder: Path | None, name: str) -> Beside | None:
+    from pens.reproduce.compare import Beside, beside_label
+    from pens.reproduce.keep import load_beside
+
+    found = load_beside(folder, name) if folder else None
+    return Beside(beside_label(folder, found), found) if folder and found else None
+
+
+def _write_again(comparison: Comparison, folder: Path, store: RunStore, beside: Beside | None) -> None:
+    """What was kept, with the verdicts and pictures of today. Maps of merges need the runs themselves."""
+    from pens.reproduce.keep import Kept, write
+    from pens.reproduce.pictures import write_pictures
+
+    if (store.folder / "reproduce.json").is_file():
+        store.open()
+    write(Kept(folder / f"{comparison.name}.json", comparison, []))
+    write_pictures(comparison, store, folder, beside)
+
+
+def _keep(plan: Reproduction, comparisons: Sequence[Comparison], folder: Path, beside: Path | None) -> list[Kept]:
     """What is known of each table and figure, with its pictures, written if that is anything."""
     from pens.reproduce.keep import together, write
     from pens.reproduce.pictures import write_pictures
@@ -317,21 +353,24 @@ def _keep(plan: Reproduction, comparisons: Sequence[Comparison], folder: Path) -
     found = [together(folder, comparison) for comparison in comparisons]
     for kept in (each for each in found if not each.comparison.is_empty):
         write(kept)
-        write_pictures(kept.comparison, plan.store, folder)
+        write_pictures(kept.comparison, plan.store, folder, _beside(beside, kept.comparison.name))
     return found
 
 
-def _print_comparisons(console: Console, plan: Reproduction, keep: Path | None) -> None:
+def _print_comparisons(
+    console: Console, plan: Reproduction, keep: Path | None, beside: Path | None, markdown: bool
+) -> None:
     """What was run; with --fill, what is kept besides."""
     from pens.reproduce.pictures import write_files
     from pens.reproduce.show import not_run_lines
 
     comparisons = plan.comparisons()
-    all_kept = _keep(plan, comparisons, keep) if keep else [None] * len(comparisons)
+    all_kept = _keep(plan, comparisons, keep, beside) if keep else [None] * len(comparisons)
     for comparison, kept in zip(comparisons, all_kept, strict=True):
-        _print_comparison(console, kept.comparison if kept and plan.request.kept else comparison)
+        other = _beside(beside, comparison.name)
+        _print_comparison(console, kept.comparison if kept and plan.request.kept else comparison, other, markdown)
         if not comparison.is_empty:
-            files = write_files(comparison, plan.store, plan.store.folder)
+            files = write_files(comparison, plan.store, plan.store.folder, other)
             console.print(f"files: {', '.join(map(str, files))}", style="dim", markup=False, soft_wrap=True)
         if kept and not kept.comparison.is_empty:
             console.print(f"kept: {kept.path}", style="dim", markup=False, soft_wrap=True)
@@ -342,12 +381,16 @@ def _print_comparisons(console: Console, plan: Reproduction, keep: Path | None) 
         console.print(line, style="yellow", markup=False)
 
 
-def _print_comparison(console: Console, comparison: Comparison) -> None:
-    from pens.reproduce.show import comparison_notes, comparison_table
+def _print_comparison(console: Console, comparison: Comparison, beside: Beside | None, markdown: bool) -> None:
+    from pens.reproduce.show import comparison_markdown, comparison_notes, comparison_table
 
+    notes = comparison_notes(comparison, beside)
+    if markdown:
+        typer.echo("\n\n".join([f"**{comparison.title}**", comparison_markdown(comparison, beside), *notes]) + "\n")
+        return
     console.print(comparison.title, style="bold", markup=False, soft_wrap=True)
-    console.print(comparison_table(comparison))
-    for note in comparison_notes(comparison):
+    console.print(comparison_table(comparison, beside, console.width))
+    for note in notes:
         console.print(note, style="dim", markup=False)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from pens.config import Method, Settings
+from pens.config import SELECTING, Method, Settings
 from pens.data.samples import Array
-from pens.metrics import Agreement, Interval, interval, worst_tenth
+from pens.metrics import Agreement, Interval, clusters_are_known, forward_passes, interval, worst_tenth
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,10 @@ class RunResult:
     data_sizes: DataSizes | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of pens and of the libraries that computed the run; empty until it has been read from disk."""
+    peer_names: tuple[str, ...] = ()
+    """Of real peers; empty where peers have numbers only."""
+    untested: tuple[int, ...] = ()
+    """Real peers without test data: their accuracy is the last one on their validation data."""
 
     @property
     def mean_accuracy(self) -> float:
@@ -138,6 +142,17 @@ class RunResult:
     @property
     def worst_tenth(self) -> float:
         return worst_tenth(self.accuracy)
+
+    @property
+    def clusters_known(self) -> bool:
+        return clusters_are_known(self.kinds, self.kind_names)
+
+    def peer_label(self, peer: int) -> str:
+        """A peer's name where it has one. Where each peer is written as a cluster of its own, that has its name."""
+        if self.peer_names:
+            return self.peer_names[peer]
+        alone = len(set(self.kinds)) == len(self.kinds) == len(self.kind_names)
+        return self.kind_names[self.kinds[peer]] if alone else f"peer {peer}"
 
     def state_dict(self, peer: int) -> dict[str, torch.Tensor]:
         """One peer's tested model, to load into a module. The central model is peer 0."""
@@ -159,6 +174,12 @@ class Summary:
     mean_batch: float
     seconds: float
     """Of all seeds together."""
+    models_received: float = 0.0
+    """Models received per peer, whatever became of them."""
+    bytes_received: float = 0.0
+    """Bytes of models received per peer."""
+    work: float | None = None
+    """Forward passes of one sample per peer (`metrics.forward_passes`); None where the record does not tell."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +196,7 @@ class ExperimentResult:
 
     def summary(self, method: Method) -> Summary:
         """A method over its seeds."""
-        return summarise(self.of(method))
+        return summarise(self.of(method), self.settings)
 
     @property
     def table(self) -> tuple[Summary, ...]:
@@ -183,11 +204,12 @@ class ExperimentResult:
         return tuple(self.summary(method) for method in dict.fromkeys(run.method for run in self.runs))
 
 
-def summarise(runs: tuple[RunResult, ...]) -> Summary:
-    """One method's runs as a row of the table."""
+def summarise(runs: tuple[RunResult, ...], settings: Settings | None = None) -> Summary:
+    """One method's runs as a row of the table. Without the experiment's settings its work is not known."""
     if not runs:
         raise KeyError("no run of that method")
-    found = [run.agreement for run in runs if run.agreement]
+    found = [run.agreement for run in runs if run.agreement and run.clusters_known]
+    spent = [spending(run, settings) for run in runs]
     return Summary(
         method=runs[0].method,
         seeds=len(runs),
@@ -198,4 +220,92 @@ def summarise(runs: tuple[RunResult, ...]) -> Summary:
         models_merged=float(np.mean([run.communication.merged.mean() for run in runs])),
         mean_batch=float(np.mean([run.mean_batch for run in runs])),
         seconds=sum(run.seconds for run in runs),
+        models_received=float(np.mean([each.models_received for each in spent])),
+        bytes_received=float(np.mean([each.bytes_received for each in spent])),
+        work=mean_or_none([each.work for each in spent]),
     )
+
+
+def mean_or_none(values: Sequence[float | None]) -> float | None:
+    """None where any of them is missing."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known and len(known) == len(values) else None
+
+
+# --- what a run costs -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a run cost per peer. The work of `central` is divided among the peers whose data it trains on."""
+
+    models_received: float
+    bytes_received: float
+    work: float | None
+    """Forward passes of one sample; None where the record does not tell how many samples each peer holds."""
+
+
+@dataclass(frozen=True)
+class UpdateWork:
+    """What each update of a run took, in forward passes of one sample.  [update] each"""
+
+    training: Array
+    validation: Array
+
+
+def spending(run: RunResult, settings: Settings | None) -> Spending:
+    """What a run cost per peer; without the experiment's settings no work."""
+    peers, traffic = len(run.kinds), run.communication
+    work = work_of(run, settings) if settings else None
+    return Spending(
+        float(traffic.received.sum()) / peers,
+        traffic.bytes_received / peers,
+        None if work is None else sum(work),
+    )
+
+
+def work_of(run: RunResult, settings: Settings, sizes: DataSizes | None = None) -> tuple[float, float, float] | None:
+    """Forward passes per peer for training, for validation and for scoring others' models (`metrics.forward_passes`);
+    None where the record does not tell how many samples each peer holds, and `sizes` does not either."""
+    sizes = sizes or run.data_sizes
+    if sizes is None:
+        return None
+    updates = work_of_updates(run, settings, sizes)
+    totals = updates.training.sum(), updates.validation.sum(), scoring_work(run, settings, sizes).sum()
+    training, validation, scoring = (float(total) / len(run.kinds) for total in totals)
+    return training, validation, scoring
+
+
+def work_of_updates(run: RunResult, settings: Settings, sizes: DataSizes) -> UpdateWork:
+    """Training and validation of each update."""
+    peer = run.history.peer
+    trained = epochs_of_updates(run, settings) * sizes.train[peer]
+    return UpdateWork(forward_passes(1, 0, 0) * trained, forward_passes(0, 1, 0) * sizes.val[peer])
+
+
+def epochs_of_updates(run: RunResult, settings: Settings) -> Array:
+    """Epochs of each update.  [update]"""
+    history = run.history
+    if run.method == "central":
+        return np.full(len(history.version), settings.central.central_epochs)
+    is_first_training = (history.version == 1) & settings.training.train_first
+    in_step1 = history.searching & ~is_first_training & (run.method in SELECTING)
+    return np.where(in_step1, settings.step1_epochs, settings.training.epochs)
+
+
+def samples_per_score(settings: Settings, sizes: DataSizes) -> Array:
+    """Samples on which each peer scores one model in step 1.  [peer]"""
+    held = sizes.train if settings.pens.score_on == "train" else sizes.val
+    return held if settings.pens.score_samples is None else np.minimum(held, settings.pens.score_samples)
+
+
+def scoring_work(run: RunResult, settings: Settings, sizes: DataSizes) -> Array:
+    """Forward passes to score others' models: in step 1, and on validation data where strangers were judged after it.
+    [peer]"""
+    scored = run.communication.scored
+    compared = scored
+    if run.comparisons is not None:
+        compared = np.bincount(run.comparisons.receiver, run.comparisons.sampled, len(scored))
+    judged = np.maximum(0, scored - compared)
+    passes: Array = forward_passes(0, 0, 1) * (compared * samples_per_score(settings, sizes) + judged * sizes.val)
+    return passes

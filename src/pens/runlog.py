@@ -249,6 +249,8 @@ class RunDir:
                 comparisons=Comparisons(**_read_table(self._comparisons)) if self._comparisons.is_file() else None,
                 data_sizes=_data_sizes(data.get("data_sizes")),
                 versions=data.get("versions", {}),
+                peer_names=tuple(data.get("peer_names", ())),
+                untested=tuple(data.get("untested", ())),
             )
         except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
             raise RunDirError(
@@ -291,6 +293,8 @@ def _result_json(result: RunResult) -> dict[str, Any]:
         "accuracy": result.accuracy.tolist(),
         "kinds": list(result.kinds),
         "kind_names": list(result.kind_names),
+        "peer_names": list(result.peer_names),
+        "untested": list(result.untested),
         "neighbours": {str(peer): list(n) for peer, n in result.neighbours.items()},
         "communication": {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in communication.items()},
         "bytes_sent": result.communication.bytes_sent,

@@ -172,6 +172,53 @@ def test_where_a_kind_is_not_known_nobody_is_told_right_or_wrong(simulated: RunR
     assert read_studies([tmp_path / "run"])
 
 
+def test_the_report_of_peers_with_own_data_says_only_what_is_known(
+    simulated: RunResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["alice", "bob", "carol"]
+    folders = take_apart(simulated, tmp_path / "peers", lambda peer: [*names, "dave", "erin", "frank"][peer])[:3]
+    for folder in folders:  # as older peers left it: not that the data were their own
+        change(folder / "peer.json", kind=None, data_sizes={"train": 70, "val": 30})
+        change(folder / "result.json", accuracy=None)
+    compose(folders, tmp_path / "run")
+    (study,) = read_studies([tmp_path / "run"])
+    assert (study.record.own_parts, study.runs[0].peer_names) == (("data",), tuple(names))
+    assert not study.clusters_known
+    main_ok(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")])
+    page = (tmp_path / "page.html").read_text()
+    assert "<title>pens: own data, 3 real peers</title>" in page
+    assert "own data: 3 peers (alice, bob, carol), 70 training samples each" in page
+    for claim in ("unknown", "digits:", "own cluster", "pens run", "with precision"):
+        assert claim not in page
+    for name in names:  # along both sides of the map
+        assert page.count(f">{name}</text>") == 2
+    assert "<pre>pens peer CONFIG.toml</pre>" in page
+    assert "3 of 3 peers had no test data" in page
+    assert ">test accuracy %<" not in page
+    main_ok(["show", str(tmp_path / "run")])
+    shown = capsys.readouterr().out
+    assert "own data: 3 peers, 1 seed" in shown
+
+
+def test_a_command_that_pens_would_refuse_is_not_shown(simulated: RunResult, tmp_path: Path) -> None:
+    folders = take_apart(simulated, tmp_path / "peers")
+    compose(folders[:5], tmp_path / "five")  # of two rotations
+    compose(folders, tmp_path / "six")
+    for name, simulates in (("five", False), ("six", True)):
+        main_ok(["report", str(tmp_path / name), "--out", str(tmp_path / f"{name}.html")])
+        page = (tmp_path / f"{name}.html").read_text()
+        assert ("<pre>pens run digits" in page) == simulates
+        assert ("<pre>pens peer CONFIG.toml</pre>" in page) != simulates
+
+
+def test_peers_that_left_no_sizes_have_none(simulated: RunResult, tmp_path: Path) -> None:
+    folders = take_apart(simulated, tmp_path / "peers")
+    change(folders[1] / "peer.json", data_sizes=None)
+    assert compose(folders, tmp_path / "run").data_sizes is None
+    main_ok(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")])
+    assert "training samples each" not in (tmp_path / "page.html").read_text()
+
+
 def test_late_peers_stand_later_on_the_common_clock(simulated: RunResult, tmp_path: Path) -> None:
     folders = take_apart(simulated, tmp_path / "peers")
     change(folders[3] / "peer.json", started=1e9 + 50)

@@ -16,10 +16,10 @@ from pens.config import Settings
 from pens.messages import PeerId
 from pens.metrics import neighbour_agreement
 from pens.policies import SelectionRule, Tally, choose_neighbours
-from pens.report.analysis import costs, difference, differences, gains, holm, outcomes, paired, ranking
+from pens.report.analysis import costs, difference, differences, gains, holm, outcomes, paired, ranking, summary_of
 from pens.report.course import agreement_by_round, curves, merge_map, positions, selecting, value_at
 from pens.report.study import read_studies
-from pens.results import Comparisons, Pairs, RunResult
+from pens.results import Comparisons, Pairs, RunResult, spending, work_of
 from tests.conftest import TINY
 from tests.report.made import MODEL_BYTES, made_run, made_study
 from tests.test_experiment import tiny_run
@@ -74,6 +74,10 @@ def test_few_or_equal_seeds_give_no_test_rather_than_a_wrong_one() -> None:
     assert same
     assert same.p_t is None
     assert not same.is_clear
+    two = difference(runs_of("random", 0.5, 0.51), runs_of("pens", 0.6, 0.62))  # t = 12.7: an interval of ± 6 points
+    assert two
+    assert (two.mean.half_width, two.p_t, two.is_clear) == (None, None, False)
+    assert two.mean.values == pytest.approx((0.1, 0.11))
     assert difference([], runs_of("pens", 0.5)) is None
 
 
@@ -92,7 +96,9 @@ def test_holm_multiplies_and_never_falls() -> None:
 
 
 def test_all_pairs_are_compared(tmp_path: Path) -> None:
-    study = made_study(tmp_path / "run", SETTINGS, {"local": [0.3, 0.31], "pens": [0.6, 0.65], "random": [0.5, 0.52]})
+    study = made_study(
+        tmp_path / "run", SETTINGS, {"local": [0.3, 0.31, 0.3], "pens": [0.6, 0.65, 0.6], "random": [0.5, 0.52, 0.5]}
+    )
     found = differences(study)
     assert [(d.better, d.other) for d in found] == [("pens", "local"), ("random", "local"), ("pens", "random")]
     assert holm([d.p_t or 0 for d in found]) == [d.p_holm for d in found]
@@ -111,7 +117,7 @@ def test_gains_are_paired_with_local_of_the_same_seed(tmp_path: Path) -> None:
     assert gained.values == pytest.approx([0.1, -0.1, 0, -0.2, 0.2, 0])
     assert gained.lost == 2
     assert gained.share_lost == pytest.approx(1 / 3)
-    assert (gained.worst.peer, gained.worst.seed, gained.worst.kind) == (3, 0, "180°")
+    assert (gained.worst.peer, gained.worst.seed, gained.worst.cluster) == (3, 0, "180°")
     assert gained.worst.gain == pytest.approx(-0.2)
 
 
@@ -133,6 +139,33 @@ def test_costs_count_models_bytes_and_forward_passes(tmp_path: Path) -> None:
     assert pens.gain == pytest.approx(gain)
     assert pens.per_gb(pens.gain) == pytest.approx(gain / (21 * MODEL_BYTES / 1e9))
     assert local.per_gb(local.accuracy) is None
+
+
+def test_work_counts_what_each_setting_makes_a_peer_do(tmp_path: Path) -> None:
+    """6 peers of 9 training and 5 validation samples, 2 epochs, 1 in step 1; all by hand."""
+    changed = {"score_on": "val", "score_samples": 3, "train_first": False, "rounds": 4, "patience": 99}
+    tiny_run(methods="pens,random,central", out=tmp_path / "run", overrides=changed)
+    (study,) = read_studies([tmp_path / "run"])
+    pens_, random, central = study.runs
+    assert work_of(random, study.settings) == (4 * 2 * 9 * 3, 4 * 5, 0)
+    # 3 rounds of step 1 with 2 samplings of 3 models, each scored on 3 validation samples; then 4 rounds
+    assert work_of(pens_, study.settings) == ((3 * 1 + 4 * 2) * 9 * 3, 7 * 5, 3 * 2 * 3 * 3)
+    epochs, samples = len(central.history.version), 6 * 9
+    assert work_of(central, study.settings) == pytest.approx((epochs * samples * 3 / 6, epochs * 6 * 5 / 6, 0))
+    assert summary_of(study, "pens").work == spending(pens_, study.settings).work == 297 + 35 + 54
+    assert spending(pens_, None).work is None
+
+
+def test_the_typed_table_has_what_each_method_cost() -> None:
+    result = tiny_run(methods="random,pens", seeds=2, overrides={"rounds": 4, "patience": 99})
+    random, pens_ = result.table
+    # 4 rounds of 2 models; step 1 is 3 rounds of 2 samplings of 3 models, of which it merges one a round
+    assert random.models_received == random.models_merged == 8
+    assert pens_.models_received == pytest.approx(18 + pens_.models_merged - 3)
+    size = result.runs[0].communication.model_bytes
+    assert pens_.bytes_received == pytest.approx(pens_.models_received * size)
+    assert random.work == 5 * (2 * 9 * 3 + 5)
+    assert pens_.work == random.work + 3 * (1 * 9 * 3 + 5) + 18 * 9
 
 
 def test_curves_hold_a_peers_last_value_on_every_axis(tmp_path: Path) -> None:
@@ -163,9 +196,13 @@ def test_curves_hold_a_peers_last_value_on_every_axis(tmp_path: Path) -> None:
     assert value_at(older, "random", "bytes", 0) is None
 
 
+@pytest.mark.parametrize("train_first", [True, False])
 @pytest.mark.parametrize("schedule", ["rounds", "async"])
-def test_neighbours_at_the_last_round_are_those_that_were_selected(tmp_path: Path, schedule: str) -> None:
-    tiny_run(methods="pens", seeds=2, overrides={"schedule": schedule}, out=tmp_path / "run")
+def test_neighbours_at_the_last_round_are_those_that_were_selected(
+    tmp_path: Path, schedule: str, train_first: bool
+) -> None:
+    changed = {"schedule": schedule, "train_first": train_first}
+    tiny_run(methods="pens", seeds=2, overrides=changed, out=tmp_path / "run")
     (study,) = read_studies([tmp_path / "run"])
     (cost,) = costs(study)
     for run in study.runs:
@@ -174,6 +211,7 @@ def test_neighbours_at_the_last_round_are_those_that_were_selected(tmp_path: Pat
         assert run.agreement
         assert found.precision[-1] == pytest.approx(run.agreement.precision)
         assert found.recall[-1] == pytest.approx(run.agreement.recall)
+        assert found.rounds.tolist() == [1, 2, 3]
     totals = [positions(study, run, "forwards") for run in study.runs]  # the last of each peer is all its work
     per_run = [sum(t[run.history.peer == p].max() for p in range(6)) for t, run in zip(totals, study.runs, strict=True)]  # type: ignore[index]
     assert np.mean(per_run) / 6 == pytest.approx(cost.forwards)
@@ -212,7 +250,7 @@ def test_a_merge_map_sorts_peers_by_kind_and_takes_them_together() -> None:
     whole = merge_map(run)
     assert whole
     assert whole.groups == ((1,), (3,), (0,), (2,), (4,), (5,))
-    assert whole.kinds == ("0°", "0°", "180°", "180°", "180°", "180°")
+    assert whole.sections == ("0°", "0°", "180°", "180°", "180°", "180°")
     assert whole.mean[0, 1] == 4  # peer 1 merged peer 3 four times
     assert whole.mean[2, 3] == 6
     assert whole.within == pytest.approx(18 / 20)

@@ -39,7 +39,7 @@ def test_labels_keep_their_order_and_distance(places: list[float]) -> None:
 
 def test_long_names_are_cut_and_groups_of_peers_named() -> None:
     assert [_cut("hospital", room) for room in (100, 35, 8)] == ["hospital", "hosp…", ""]
-    assert [_span(peers) for peers in ([3], [3, 4, 5], [3, 7])] == ["3", "3–5", "3…7"]
+    assert [_span(peers) for peers in ([3], [3, 4, 5], [3, 7], [5, 4, 3])] == ["3", "3–5", "3 7", "5 4 3"]
 
 
 def test_every_colour_is_there_for_light_and_dark() -> None:

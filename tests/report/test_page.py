@@ -8,10 +8,12 @@ import re
 import shlex
 import shutil
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 
 import pens
@@ -22,12 +24,15 @@ from pens.metrics import interval
 from pens.presets import PRESETS
 from pens.report.page import write_report
 from pens.report.reproduce import command
+from pens.report.svg import DARK, LIGHT
+from pens.results import DataSizes
 from pens.runlog import ExperimentDir, ExperimentRecord
 from tests.conftest import TINY
-from tests.report.made import made_study
+from tests.report.made import made_run, made_study
 from tests.test_experiment import tiny_run
 
 SETTINGS = Settings().replace(TINY)
+SVG = "{http://www.w3.org/2000/svg}"
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
 
@@ -86,7 +91,7 @@ def read_page(path: Path) -> Page:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a real, small experiment with every method."""
     folder = tmp_path_factory.mktemp("whole")
-    tiny_run(methods=METHODS, seeds=2, out=folder / "run")
+    tiny_run(methods=METHODS, seeds=3, out=folder / "run")
     write_report([folder / "run"], folder / "report.html")
     return folder
 
@@ -147,7 +152,7 @@ def test_pictures_and_tables_hold_the_same_numbers(whole: Path) -> None:
     rows = rows_of(whole / "report_files" / "run-accuracy.csv")
     svg = (whole / "report_files" / "run-accuracy.svg").read_text(encoding="utf-8")
     for row in rows:
-        mean = sum(r.mean_accuracy for r in result if r.method == row["method"]) / 2
+        mean = sum(r.mean_accuracy for r in result if r.method == row["method"]) / 3
         assert float(row["accuracy"]) == pytest.approx(mean)
         assert f"{100 * float(row['accuracy']):.1f} ± {100 * float(row['half_width_95']):.1f}" in svg
     # a curve's last point stands where its last number is, measured against the scale's labels
@@ -165,7 +170,7 @@ def test_pictures_and_tables_hold_the_same_numbers(whole: Path) -> None:
             value = low + (y - ticks[low]) / (ticks[high] - ticks[low]) * (high - low)
             assert value == pytest.approx(100 * float(row["mean"]), abs=0.02)
     rows = rows_of(whole / "report_files" / "run-peers.csv")
-    assert len(rows) == len(METHODS) * 2 * 6
+    assert len(rows) == len(METHODS) * 3 * 6
     pens_run = next(r for r in result if (r.method, r.seed) == ("pens", 1))
     found = [float(r["accuracy"]) for r in rows if (r["method"], r["seed"]) == ("pens", "1")]
     assert found == pytest.approx(pens_run.accuracy.tolist())
@@ -183,12 +188,13 @@ def test_the_paper_stands_beside_its_own_settings(tmp_path: Path) -> None:
     made_study(tmp_path / "run", settings, accuracies)  # type: ignore[arg-type]
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
-    assert "Our intervals and the paper's overlap for pens; not for random (5.5 points higher)." in text
+    told = "by Welch's test at 5 %: no difference is seen for pens; it differs for random (above by 5.5)."
+    assert told in text
     assert "Unlike in the paper, random is above pens." in text
     made_study(tmp_path / "one", settings, {"random": accuracies["random"]})
     write_report([tmp_path / "one"], tmp_path / "one.html")
     one = read_page(tmp_path / "one.html").text
-    assert "Our intervals and the paper's do not overlap for random (5.5 points higher)." in one
+    assert "by Welch's test at 5 %: it differs for random (above by 5.5)." in one
     assert "57.8 ± 0.4" in text
     assert "rounds = 100 (paper: 333)" in text
     assert "The paper's table 5: precision 99.7 ± 0.1 %" in text
@@ -218,7 +224,99 @@ def test_two_peers_have_a_report(tmp_path: Path) -> None:
     overrides = {"peers": 2, "n_peers": 1, "rounds": 2}
     tiny_run(methods="local,random", seeds=2, out=tmp_path / "run", overrides=overrides)
     write_report([tmp_path / "run"], tmp_path / "report.html")
-    assert "nobody has another of its kind" in read_page(tmp_path / "report.html").text
+    assert "Nobody said which peers belong together." in read_page(tmp_path / "report.html").text
+
+
+def unknown_clusters(folder: Path) -> Path:
+    """Twelve peers that chose each other in three groups; nobody said so, and all have names."""
+    settings = SETTINGS.replace({"peers": 12})
+    directory = ExperimentDir(folder)
+    directory.create(ExperimentRecord(settings, ("local", "random", "pens"), (0, 1, 2), ("data",)))
+    chosen = {p: tuple(o for o in range(12) if o % 3 == p % 3 and o != p) for p in range(12)}
+    for method in ("local", "random", "pens"):
+        for seed in range(3):
+            run = made_run(settings, method, seed, 0.5)
+            run = replace(
+                run,
+                kinds=tuple(range(12)),
+                kind_names=tuple(f"hospital-{p:02d}" for p in range(12)),
+                agreement=None,
+                neighbours=chosen if method == "pens" else {},
+                data_sizes=DataSizes(np.arange(70, 82), np.full(12, 30)),
+            )
+            directory.run(run.method, seed).save(run)
+    return folder
+
+
+def test_where_clusters_are_not_known_groups_are_discovered_and_nothing_is_claimed(tmp_path: Path) -> None:
+    write_report([unknown_clusters(tmp_path / "run")], tmp_path / "report.html")
+    page = read_page(tmp_path / "report.html")
+    assert "own kind" not in page.text
+    assert "own cluster" not in page.text
+    assert "1 of hospital-00" not in page.text
+    assert "own data: 12 peers, 70 to 81 training samples each" in page.text
+    assert "there are 3 groups of 4, 4 and 4 peers: discovered, not known. 100.0 % of the chosen" in page.text
+    assert {"group 2", "hospital-01, hospital-04, hospital-07, hospital-10"} <= set(page.words)
+    assert "nobody can say which neighbours are right" in page.text
+    names = {path.stem.removeprefix("run-") for path in (tmp_path / "report_files").glob("*.svg")}
+    assert {"merges-pens", "merges-random"} <= names
+    assert not [name for name in names if name.startswith("neighbours")]
+    rows = rows_of(tmp_path / "report_files" / "run-merges-random.csv")
+    assert [row["receiving_discovered_group"] for row in rows[::12]] == 4 * ["group 1"] + 4 * ["group 2"] + 4 * [
+        "group 3"
+    ]
+    assert {row["receiving_peers"] for row in rows[:48]} == {f"hospital-{p:02d}" for p in (0, 3, 6, 9)}
+    assert {row["cluster"] for row in rows_of(tmp_path / "report_files" / "run-peers.csv")} == {""}
+
+
+def test_words_are_explained_after_what_they_are_used_for(whole: Path) -> None:
+    text = read_page(whole / "report.html").text
+    assert text.index("How accurate is each method?") < text.index("with data of its own that nobody else sees")
+    assert "an upper bound, because it needs to know the true clusters" in text
+
+
+def test_two_seeds_have_no_interval_anywhere(tmp_path: Path) -> None:
+    made_study(tmp_path / "run", SETTINGS, {"local": [0.3, 0.31], "random": [0.5, 0.6], "pens": [0.4, 0.8]})
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    text = read_page(tmp_path / "report.html").text
+    assert "±" not in text
+    assert re.search(r"pens has \d+\.\d \(2 seeds: \d+\.\d, \d+\.\d\) %", text)
+    assert "2 seeds are too few for an interval, and it may be luck" in text
+    assert "there is no interval and no test below 3 seeds" in text
+    for name in ("accuracy", "differences"):
+        assert {row["half_width_95"] for row in rows_of(tmp_path / "report_files" / f"run-{name}.csv")} == {""}
+
+
+def test_every_difference_is_drawn_where_it_is(tmp_path: Path) -> None:
+    made_study(tmp_path / "run", SETTINGS, {"local": [0.2, 0.21, 0.22], "pens": [0.8, 0.81, 0.8], "random": [0.79] * 3})
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    root = ElementTree.parse(tmp_path / "report_files" / "run-differences.svg").getroot()
+    texts = [(t.text or "", t.attrib) for t in root.iter(f"{SVG}text")]
+    ticks = {
+        float(t.replace("−", "-")): float(a["x"]) for t, a in texts if a["text-anchor"] == "middle" and t[-1:] == "0"
+    }
+    low, high = min(ticks), max(ticks)
+    dots = [float(c.attrib["cx"]) for c in root.iter(f"{SVG}circle")]
+    rows = rows_of(tmp_path / "report_files" / "run-differences.csv")
+    assert len(dots) == len(rows) == 3
+    for at, row in zip(dots, rows, strict=True):
+        value = low + (at - ticks[low]) / (ticks[high] - ticks[low]) * (high - low)
+        assert value == pytest.approx(100 * float(row["difference"]), abs=0.1)
+
+
+def test_pictures_have_a_ground_of_their_own_and_a_dark_form(whole: Path) -> None:
+    for path in (whole / "report_files").glob("*.svg"):
+        root = ElementTree.parse(path).getroot()
+        ground = next(root.iter(f"{SVG}rect")).attrib
+        assert [ground[key] for key in ("x", "y", "width", "height")] == root.attrib["viewBox"].split()
+        assert ground["fill"] == LIGHT["paper"]
+        style = next(root.iter(f"{SVG}style")).text or ""
+        assert style.startswith("@media (prefers-color-scheme:dark)")
+        used = {e.attrib[what] for e in root.iter() for what in ("fill", "stroke") if what in e.attrib} - {"none"}
+        names = {light: name for name, light in LIGHT.items()}
+        for colour in used:
+            assert DARK[names[colour]] == colour or f'="{colour}"]' in style
+    assert len(set(LIGHT.values())) == len(LIGHT)  # told apart by their value
 
 
 def test_many_peers_of_unequal_kinds_make_a_small_page(tmp_path: Path) -> None:
@@ -270,8 +368,11 @@ def test_several_experiments_have_a_table_in_common(tmp_path: Path) -> None:
     assert "odd <b> & name" in page.text
     assert "b" not in page.tags
     rows = rows_of(tmp_path / "my report_files" / "overview.csv")
-    assert [row["experiment"] for row in rows] == ["run", "run (2)", "odd <b> & name"]
-    assert rows[1]["pens"] == "–"
+    assert [row["experiment"] for row in rows] == ["run", "… its cost", "run (2)", "… its cost", "odd <b> & name"]
+    assert rows[2]["pens"] == "–"
+    # 7 rounds of 3 models; (5 · 2 + 3 · 1) epochs of 9 samples at 3 passes, 8 validations of 5, 9 models scored on 9
+    assert rows[1]["pens"] == "21; 0.47"
+    assert rows[3]["random"] == "12; 0.29"
     assert page.ids[0] == "1-run"
 
 
@@ -355,11 +456,11 @@ def test_two_experiments_are_paired_by_seed_and_told_apart(tmp_path: Path) -> No
     write_report([tmp_path / "a", tmp_path / "b"], tmp_path / "report.html")
     assert "2 experiments side by side, which differ in init:" in read_page(tmp_path / "report.html").text
     rows = rows_of(tmp_path / "report_files" / "overview.csv")
-    assert [row["experiment"] for row in rows] == ["a", "b", "difference"]
-    assert "init = common" in rows[1]["setting"]
+    assert [row["experiment"] for row in rows] == ["a", "… its cost", "b", "… its cost", "difference"]
+    assert "init = common" in rows[2]["setting"]
     first, second = (
         [run.mean_accuracy for run in ExperimentDir(tmp_path / name).results() if run.method == "local"]
         for name in "ab"
     )
-    assert rows[2]["local"] == interval([b - a for a, b in zip(first, second, strict=True)]).signed()
-    assert rows[2]["pens"] == rows[2]["random"] == "–"
+    assert rows[4]["local"] == interval([b - a for a, b in zip(first, second, strict=True)]).signed()
+    assert rows[4]["pens"] == rows[4]["random"] == "–"

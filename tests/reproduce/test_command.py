@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from pens.cli import main
+from pens.presets import AUTHORS_CODE
 from pens.runlog import RULES
+from tests.reproduce.test_compare import RESULTS
 from tests.reproduce.trial import SMALL
 from tests.test_cli import PENS, wait_for
 
@@ -27,7 +29,10 @@ def reproduce(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: 
 
 
 def rows(printed: str) -> list[str]:
-    return [line.rstrip() for line in printed.splitlines() if "±" in line or "not run" in line]
+    """Of a table, each with a number or a verdict of ours."""
+    words = ("±", "not run", "too few seeds")
+    table = [line.rstrip() for line in printed.splitlines() if line.startswith("  ")]
+    return [line for line in table if any(word in line for word in words)]
 
 
 def test_a_table_ends_beside_the_papers_and_is_shown_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,6 +72,45 @@ def test_a_table_ends_beside_the_papers_and_is_shown_again(tmp_path: Path, capsy
     ]
     file.write_text(json.dumps({**data, "rules": 0}))
     assert f"kept by rules 0, today's are {RULES}" in reproduce(capsys, "table1", "--from", kept)
+
+
+def test_what_was_kept_is_shown_between_the_papers_and_ours_and_written_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = json.loads((RESULTS / "table2.json").read_text())
+    before["columns"][0]["cells"][0]["verdict"] = "overlap"
+    pens = next(cell for cell in before["columns"][0]["cells"] if cell["method"] == "pens")
+    (tmp_path / "authors").mkdir()
+    for folder, values in ((tmp_path / "authors", [0.40, 0.41, 0.40, 0.41]), (tmp_path, [0.54, 0.55, 0.54, 0.55])):
+        pens["values"] = values
+        before["changed"] = dict(AUTHORS_CODE) if folder.name == "authors" else {}
+        (folder / "table2.json").write_text(json.dumps(before))
+
+    three: tuple[str | Path, ...] = ("table2", "--from", tmp_path, "--beside", tmp_path / "authors")
+    printed = reproduce(capsys, *three)
+    row = next(row for row in rows(printed) if row.split()[0] == "pens")
+    assert " ".join(row.split()).startswith("pens 53.4 ± 0.7 40.5 ± 0.9 below by 12.9")
+    assert " ".join(row.split()).endswith("54.5 ± 0.9 above by 1.1 0.9")
+    assert "By the authors' rules, over 4 seeds:" in printed
+    alone = reproduce(capsys, "table2", "--from", tmp_path / "authors")
+    assert "By the authors' rules: half_turn = flip, test = full" in alone
+
+    lines = reproduce(capsys, *three, "--markdown").splitlines()
+    assert lines[0] == "**Table 2: CIFAR-10, four rotations, 100 peers of 400 samples**"
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert {len(cells) for cells in table} == {9}
+    assert table[0][2:6] == ["paper %", "authors' rules %", "verdict (authors' rules)", "detectable (authors' rules)"]
+    assert table[2][:3] == ["four rotations", "central", "60.3 ± 0.8"]
+
+    reproduce(capsys, *three, "--keep", tmp_path, "--out", tmp_path / "none")
+    written = json.loads((tmp_path / "table2.json").read_text())
+    assert written["columns"][0]["cells"][0]["verdict"] != "overlap"
+    assert [c["values"] for c in written["columns"][0]["cells"]] == [c["values"] for c in before["columns"][0]["cells"]]
+    svg = (tmp_path / "table2.svg").read_text()
+    assert "authors' rules" in svg
+    assert "below by 12.9" in svg
+    assert not (tmp_path / "none").exists()
+    assert "no such folder" in reproduce(capsys, "table2", "--from", tmp_path, "--beside", tmp_path / "no", code=2)
 
 
 def test_only_what_is_not_kept_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

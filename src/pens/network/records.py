@@ -36,13 +36,12 @@ from pens.config import Method, Settings, parse_methods, stored_settings
 from pens.data.samples import Array
 from pens.errors import PensError, RunDirError
 from pens.messages import PeerId
-from pens.metrics import Agreement, neighbour_agreement
+from pens.metrics import UNKNOWN_CLUSTER, clusters_are_known, neighbour_agreement
 from pens.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 from pens.runlog import ExperimentDir, ExperimentRecord
 
 T = TypeVar("T")
 
-UNKNOWN_KIND = "unknown"
 COUNTS = ("sent", "received", "refused", "merged", "scored")
 _PAIR_COUNTS = ("merged", "selected", "sampled")
 _HISTORY = {
@@ -116,6 +115,8 @@ class PeerRecord:
     comparisons: Mapping[str, Array] | None
     model: Mapping[str, Tensor]
     accuracy: float
+    tested: bool
+    """Whether `accuracy` is on test data; else it is the last one on its validation data."""
     neighbours: tuple[str, ...] | None
     counts: Mapping[str, int]
     bytes_sent: int
@@ -186,23 +187,32 @@ def _record(
         settings=stored_settings(card["settings"]),
         method=parse_methods([card.get("method", "pens")])[0],
         seed=int(card["seed"]),
-        kind=str(card.get("kind") or UNKNOWN_KIND),
+        kind=str(card.get("kind") or UNKNOWN_CLUSTER),
         started=float(card.get("started", 0.0)),
         train_samples=int(sizes["train"]),
         val_samples=int(sizes["val"]),
         device=str(card.get("device", "cpu")),
-        own_parts=tuple(map(str, card.get("own_parts", ()))),
+        own_parts=_own_parts(card),
         history=history,
         pairs={sender: {name: int(counts.get(name, 0)) for name in _PAIR_COUNTS} for sender, counts in pairs.items()},
         comparisons=comparisons,
         model=model,
         accuracy=float(history["val_accuracy"][-1] if accuracy is None else accuracy),
+        tested=accuracy is not None,
         neighbours=None if neighbours is None else tuple(map(str, neighbours)),
         counts={name: int(result.get(name, 0)) for name in COUNTS},
         bytes_sent=int(result.get("bytes_sent", 0)),
         seconds=float(result.get("seconds", history["time"][-1])),
         peak_memory_bytes=int(result.get("peak_memory_bytes", 0)),
     )
+
+
+def _own_parts(card: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a peer brought itself. Cards of older versions do not tell; but a peer whose data are a share of the
+    scenario's knows its cluster, so that one without brought its own data."""
+    if "own_parts" in card:
+        return tuple(map(str, card["own_parts"]))
+    return () if card.get("kind") else ("data",)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -243,7 +253,7 @@ def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
         accuracy=np.array([peer.accuracy for peer in peers]),
         kinds=kinds,
         kind_names=kind_names,
-        agreement=_agreement(neighbours, kinds, kind_names),
+        agreement=neighbour_agreement(neighbours, kinds) if clusters_are_known(kinds, kind_names) else None,
         neighbours={int(peer): tuple(map(int, chosen)) for peer, chosen in neighbours.items()},
         communication=_communication(peers),
         pairs=_pairs(peers, numbers),
@@ -256,10 +266,17 @@ def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
         device=", ".join(dict.fromkeys(peer.device for peer in peers)),
         peak_memory_bytes=max(peer.peak_memory_bytes for peer in peers),
         comparisons=_comparisons(peers, numbers),
-        data_sizes=DataSizes(
-            np.array([peer.train_samples for peer in peers]), np.array([peer.val_samples for peer in peers])
-        ),
+        data_sizes=_data_sizes(peers),
+        peer_names=tuple(peer.name for peer in peers),
+        untested=tuple(number for number, peer in enumerate(peers) if not peer.tested),
     )
+
+
+def _data_sizes(peers: Sequence[PeerRecord]) -> DataSizes | None:
+    """None where a peer left no sizes: it trained on something."""
+    if not all(peer.train_samples for peer in peers):
+        return None
+    return DataSizes(np.array([peer.train_samples for peer in peers]), np.array([peer.val_samples for peer in peers]))
 
 
 def _kind_names(peers: Sequence[PeerRecord]) -> tuple[str, ...]:
@@ -267,12 +284,6 @@ def _kind_names(peers: Sequence[PeerRecord]) -> tuple[str, ...]:
     found = dict.fromkeys(peer.kind for peer in peers)
     listed = [f"{angle}°" for angle in peers[0].settings.scenario.rotations]
     return tuple(sorted(found, key=lambda kind: listed.index(kind) if kind in listed else len(listed)))
-
-
-def _agreement(
-    neighbours: Mapping[PeerId, Sequence[PeerId]], kinds: Sequence[int], kind_names: Sequence[str]
-) -> Agreement | None:
-    return None if UNKNOWN_KIND in kind_names else neighbour_agreement(neighbours, kinds)
 
 
 def _communication(peers: Sequence[PeerRecord]) -> Communication:

@@ -10,17 +10,15 @@ import numpy as np
 
 from pens.config import METHODS, Method
 from pens.data.samples import Array
-from pens.metrics import Interval, interval
+from pens.metrics import FEWEST_SEEDS, Interval, interval
 from pens.report.paper import Cell, paper_accuracy
 from pens.report.study import Study
-from pens.results import DataSizes, RunResult
+from pens.results import DataSizes, RunResult, Summary, summarise, work_of
 
-FORWARDS_PER_TRAINING_PASS = 3
-"""A backward pass costs about two forward passes, so that a sample trained on counts as three samples looked at."""
 FEWEST_FOR_WILCOXON = 6
 """With n seeds the signed-rank test cannot give less than 2 / 2ⁿ: below six seeds never less than 0.05."""
 REAL_METHODS: tuple[Method, ...] = ("pens", "pens+", "random", "random+", "local")
-"""Those that need neither knowledge of the kinds nor all data in one place."""
+"""Those that need neither knowledge of the clusters nor all data in one place."""
 
 
 # --- differences between methods --------------------------------------------------------------------------------------
@@ -37,7 +35,7 @@ class Difference:
     """Difference of the mean accuracies.  [seed]"""
     mean: Interval
     p_t: float | None
-    """Paired t test, two-sided; None with fewer than two seeds, or where all seeds differ by the same."""
+    """Paired t test, two-sided; None with fewer than three seeds, or where all seeds differ by the same."""
     p_wilcoxon: float | None
     """Wilcoxon's signed-rank test, two-sided; None with too few seeds."""
     p_holm: float | None = None
@@ -60,7 +58,7 @@ def difference(one: Sequence[RunResult], two: Sequence[RunResult]) -> Difference
     better, other = one[0].method, two[0].method
     if values.mean() < 0:
         better, other, values = other, better, -values
-    differ = len(values) > 1 and float(np.ptp(values)) > 0
+    differ = len(values) >= FEWEST_SEEDS and float(np.ptp(values)) > 0
     enough = len(values) >= FEWEST_FOR_WILCOXON and bool(values.any())
     return Difference(
         better,
@@ -104,6 +102,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected.tolist()
 
 
+def summary_of(study: Study, method: Method) -> Summary:
+    """A method as a row of a table, its work as far as it can be known."""
+    parts = _work(study, study.of(method))
+    work = None if None in parts else sum(part or 0.0 for part in parts)
+    return replace(summarise(study.of(method)), work=work)
+
+
 def ranking(study: Study) -> list[Method]:
     """Methods by mean accuracy over seeds, best first."""
     means = {runs[0].method: np.mean([run.mean_accuracy for run in runs]) for runs in study.by_method()}
@@ -128,7 +133,9 @@ class PeerOutcome:
     method: Method
     seed: int
     peer: int
-    kind: str
+    name: str
+    cluster: str
+    """Empty where clusters are not known."""
     accuracy: float
     gain: float | None
     """Over training alone with the same seed; None where `local` was not run with it."""
@@ -160,9 +167,10 @@ def outcomes(study: Study) -> list[PeerOutcome]:
     for run in study.runs:
         gains = run.accuracy - alone[run.seed] if run.seed in alone else [None] * len(run.accuracy)
         for peer, (accuracy, gain) in enumerate(zip(run.accuracy, gains, strict=True)):
-            kind = run.kind_names[run.kinds[peer]]
+            cluster = run.kind_names[run.kinds[peer]] if run.clusters_known else ""
             gained = None if gain is None else float(gain)
-            found.append(PeerOutcome(run.method, run.seed, peer, kind, float(accuracy), gained))
+            name = run.peer_label(peer)
+            found.append(PeerOutcome(run.method, run.seed, peer, name, cluster, float(accuracy), gained))
     return found
 
 
@@ -241,37 +249,18 @@ def _cost(study: Study, runs: Sequence[RunResult]) -> Cost:
 
 def _work(study: Study, runs: Sequence[RunResult]) -> tuple[float | None, float | None, float | None]:
     """Forward passes per peer for training, validation and scoring."""
-    totals = []
-    for run in runs:
-        sizes = data_sizes(study, run)
-        if sizes is None:
-            return None, None, None
-        trained, validated = (part.sum() for part in update_work(study, run, sizes))
-        totals.append([trained, validated, (run.communication.scored * sizes.train).sum()])
-    training, validation, scoring = (np.mean(totals, axis=0) / len(runs[0].kinds)).tolist()
+    found = [work for run in runs if (work := work_of(run, study.settings, data_sizes(study, run)))]
+    if len(found) < len(runs):
+        return None, None, None
+    training, validation, scoring = np.mean(found, axis=0).tolist()
     return training, validation, scoring
 
 
 def data_sizes(study: Study, run: RunResult) -> DataSizes | None:
-    """How many samples each learner held. Older records leave it to the settings, if the data are theirs."""
-    if run.data_sizes or "data" in study.record.own_parts:
+    """How many samples each learner held. Older records of simulations leave it to the settings."""
+    if run.data_sizes or study.record.real_peers or "data" in study.record.own_parts:
         return run.data_sizes
     scenario, peers = study.settings.scenario, len(run.kinds)
     shares = [[n * peers] if run.method == "central" else [n] * peers
               for n in (scenario.train_per_peer, scenario.val_per_peer)]  # fmt: skip
     return DataSizes(*(np.array(share) for share in shares))
-
-
-def update_work(study: Study, run: RunResult, sizes: DataSizes) -> tuple[Array, Array]:
-    """Forward passes, or as much work, that each update took for training and for validation.  [update] each"""
-    peer = run.history.peer
-    return FORWARDS_PER_TRAINING_PASS * epochs_of(study, run) * sizes.train[peer], sizes.val[peer]
-
-
-def epochs_of(study: Study, run: RunResult) -> Array:
-    """Epochs of each update.  [update]"""
-    settings, history = study.settings, run.history
-    if run.method == "central":
-        return np.full(len(history.version), settings.central.central_epochs)
-    in_step1 = history.searching & (history.version > 1)
-    return np.where(in_step1, settings.step1_epochs, settings.training.epochs)

@@ -13,9 +13,10 @@ from pens.data.samples import Array
 from pens.experiment import selection_rule
 from pens.metrics import Agreement
 from pens.policies import SelectionRule, more_than_expected, upper_group
-from pens.report.analysis import data_sizes, update_work
+from pens.report.analysis import data_sizes
+from pens.report.discovered import Discovered
 from pens.report.study import Study
-from pens.results import Comparisons, RunResult
+from pens.results import Comparisons, RunResult, samples_per_score, work_of_updates
 
 Axis = Literal["rounds", "time", "seconds", "bytes", "forwards"]
 POINTS = 120
@@ -85,11 +86,16 @@ def _traces(study: Study, runs: Sequence[RunResult], axis: Axis) -> list[tuple[A
     return found
 
 
+def first_trainings(study: Study) -> int:
+    """Updates of a peer before its first round."""
+    return int(study.settings.training.train_first)
+
+
 def positions(study: Study, run: RunResult, axis: Axis) -> Array | None:
     """Where each update stands on an axis; None where that is not on record.  [update]"""
     history = run.history
     if axis == "rounds":
-        rounds: Array = history.version - 1
+        rounds: Array = history.version - first_trainings(study)
         return rounds
     if axis in ("time", "seconds"):
         return history.time
@@ -98,9 +104,10 @@ def positions(study: Study, run: RunResult, axis: Axis) -> Array | None:
     sizes, scored = data_sizes(study, run), _scored_by(run)
     if sizes is None or scored is None:
         return None
-    trained, validated = update_work(study, run, sizes)
+    updates = work_of_updates(run, study.settings, sizes)
+    scoring = scored * samples_per_score(study.settings, sizes)[history.peer]
     order = np.lexsort((history.version, history.peer))
-    work = (trained + validated + scored * sizes.train[history.peer])[order]
+    work = (updates.training + updates.validation + scoring)[order]
     total = np.cumsum(work)
     begins = np.flatnonzero(np.diff(history.peer[order], prepend=-1))
     before = np.repeat(total[begins] - work[begins], np.diff(begins, append=len(work)))
@@ -138,8 +145,8 @@ def selecting(study: Study, run: RunResult) -> Selecting | None:
     if run.comparisons is None:
         return None
     rule = selection_rule(study.settings.for_method(run.method), len(run.kinds))
-    rounds = np.arange(1, int(run.comparisons.round.max()) + 1)
     found = agreement_by_round(run.comparisons, rule, run.kinds)
+    rounds = np.arange(1, len(found) + 1)
     return Selecting(rounds, np.array([a.precision for a in found]), np.array([a.recall for a in found]))
 
 
@@ -149,10 +156,10 @@ def agreement_by_round(counts: Comparisons, rule: SelectionRule, kinds: Sequence
     pairs, pair = np.unique(counts.receiver * num + counts.sender, return_inverse=True)
     receiver, sender = np.divmod(pairs, num)
     alike = kind[receiver] == kind[sender]
-    others = np.bincount(kind)[kind] - 1  # of the same kind
+    others = np.bincount(kind)[kind] - 1  # of the same cluster
     sampled, selected = np.zeros(len(pairs), np.int64), np.zeros(len(pairs), np.int64)
     found = []
-    for round_ in range(1, int(counts.round.max()) + 1):
+    for round_ in range(int(counts.round.min()), int(counts.round.max()) + 1):  # from 0 where nobody trains first
         now = counts.round == round_
         np.add.at(sampled, pair[now], counts.sampled[now])
         np.add.at(selected, pair[now], counts.selected[now])
@@ -194,39 +201,70 @@ class MergeMap:
     method: Method
     seed: int
     groups: tuple[tuple[int, ...], ...]
-    """The peers of each row and column, kind by kind."""
-    kinds: tuple[str, ...]
-    """Of each row and column."""
+    """The peers of each row and column, section by section."""
+    sections: tuple[str, ...]
+    """Of each row and column: the peers' cluster; where clusters are not known, their discovered group, or nothing."""
+    names: tuple[str, ...]
+    """Of each row and column, where each is one peer that has a name; else empty."""
     mean: Array
     """Merges per pair of peers.  [receiving group, sending group]"""
-    within: float
-    """The share of merges that stayed within the receiver's kind."""
+    within: float | None
+    """The share of merges that stayed within the receiver's cluster; None where clusters are not known."""
 
 
-def merge_map(run: RunResult, cells: int = 100) -> MergeMap | None:
-    """One run's merges with at most about `cells` rows; None where nothing was merged."""
+def merge_map(run: RunResult, cells: int = 100, discovered: Discovered | None = None) -> MergeMap | None:
+    """One run's merges with at most about `cells` rows; None where nothing was merged. `discovered`: by which peers are
+    ordered where their clusters are not known."""
     if not run.pairs.merged.sum():
         return None
-    kinds = np.array(run.kinds)
-    groups = [
-        tuple(part.tolist())
-        for kind in range(len(run.kind_names))
-        if len(mine := np.flatnonzero(kinds == kind))
-        for part in np.array_split(mine, max(1, min(len(mine), round(cells * len(mine) / max(cells, len(kinds))))))
+    num = len(run.kinds)
+    sections = _sections(run, discovered)
+    rows = [
+        (name, tuple(part.tolist()))
+        for name, peers in sections
+        for part in np.array_split(peers, max(1, min(len(peers), round(cells * len(peers) / max(cells, num)))))
     ]
-    place = np.empty(len(kinds), np.int64)
+    groups = [group for _, group in rows]
+    place = np.empty(num, np.int64)
     for number, group in enumerate(groups):
         place[list(group)] = number
     merges = np.zeros((len(groups), len(groups)))
     np.add.at(merges, (place[run.pairs.receiver], place[run.pairs.sender]), run.pairs.merged)
     sizes = np.array([len(group) for group in groups])
     pairs = np.outer(sizes, sizes) - np.diag(sizes)  # nobody is sent its own model
-    alike = kinds[run.pairs.receiver] == kinds[run.pairs.sender]
+    named = len(groups) == num and (run.peer_names or not run.clusters_known)
     return MergeMap(
         run.method,
         run.seed,
         tuple(groups),
-        tuple(run.kind_names[kinds[group[0]]] for group in groups),
+        tuple(name for name, _ in rows),
+        tuple(run.peer_label(group[0]) for group in groups) if named else (),
         merges / np.maximum(pairs, 1),
-        float(run.pairs.merged[alike].sum() / run.pairs.merged.sum()),
+        merged_within(run),
     )
+
+
+def merged_within(run: RunResult) -> float | None:
+    """The share of merges that stayed within the receiver's cluster; None where nobody knows, or nothing was merged."""
+    total = run.pairs.merged.sum()
+    if not total or not run.clusters_known:
+        return None
+    kinds = np.array(run.kinds)
+    alike = kinds[run.pairs.receiver] == kinds[run.pairs.sender]
+    return float(run.pairs.merged[alike].sum() / total)
+
+
+def _sections(run: RunResult, discovered: Discovered | None) -> list[tuple[str, Array]]:
+    """(name, peers) of each part of a map."""
+    if run.clusters_known:
+        kinds = np.array(run.kinds)
+        return [
+            (name, peers) for kind, name in enumerate(run.kind_names) if len(peers := np.flatnonzero(kinds == kind))
+        ]
+    if discovered is None:
+        return [("", np.arange(len(run.kinds)))]
+    order, found, begin = np.array(discovered.order), [], 0
+    for number, group in enumerate(discovered.groups, 1):
+        found.append((f"group {number}", order[begin : begin + len(group)]))
+        begin += len(group)
+    return found

@@ -10,50 +10,72 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
+from pens.config import SELECTING
 from pens.data.samples import Array
+from pens.report.discovered import Discovered, discover
 from pens.report.svg import COLOURS
 from pens.results import ExperimentResult, RunResult
 
 _CELLS = 1000  # of a heatmap, along each side
+_MOST_NAMES = 30  # of peers, along each side
 
 
 def write_heatmaps(result: ExperimentResult, path: Path) -> bool:
-    """Figure 2: how often each peer merged each other's models, one map per method, first seed. Peers of one kind stand
-    together. False where no method merged anything."""
+    """Figure 2: how often each peer merged each other's models, one map per method, first seed. Peers of one cluster
+    stand together, or, where clusters are not known, those that chose each other. False where nothing was merged."""
     runs = [runs[0] for runs in _by_method(result) if runs[0].communication.merged.sum()]
     if not runs:
         return False
     figure = Figure(figsize=(3.6 * len(runs) + 0.9, 3.9), layout="constrained")
     axes = figure.subplots(1, len(runs), squeeze=False)[0]
+    found = [groups for method in SELECTING if (groups := discover(result.of(method)))]
     for axis, run in zip(axes, runs, strict=True):
-        image = _draw_heatmap(axis, run)
+        image = _draw_heatmap(axis, run, found[0] if found else None)
     axes[0].set_ylabel("receiving peer")
     figure.colorbar(image, ax=list(axes), label="merges, relative to the largest", shrink=0.9)
     figure.savefig(path, dpi=140)
     return True
 
 
-def _draw_heatmap(axis: Axes, run: RunResult) -> AxesImage:
-    matrix = _merge_map(run)
+def _draw_heatmap(axis: Axes, run: RunResult, discovered: Discovered | None) -> AxesImage:
+    order, numbers, names = _arranged(run, discovered)
+    matrix = _merge_map(run, order)
     image = axis.imshow(matrix / max(1, matrix.max()), cmap="magma", vmin=0, vmax=1, interpolation="nearest")
-    sizes = np.bincount(run.kinds) * len(matrix) / len(run.kinds)
+    sizes = numbers * len(matrix) / len(run.kinds)
     ends = np.cumsum(sizes)
     for end in ends[:-1]:
         axis.axhline(end - 0.5, color="white", linewidth=0.8)
         axis.axvline(end - 0.5, color="white", linewidth=0.8)
-    axis.set_xticks(ends - sizes / 2 - 0.5, run.kind_names)
-    axis.set_yticks(ends - sizes / 2 - 0.5, run.kind_names)
+    if not run.clusters_known and len(order) <= _MOST_NAMES:
+        places, names = np.arange(len(order), dtype=np.float64), [run.peer_label(peer) for peer in order]
+    else:
+        places = ends - sizes / 2 - 0.5
+    small = 7 if len(names) > 12 else 10
+    axis.set_xticks(places, names, rotation=90 if max(map(len, names)) > 4 else 0, fontsize=small)
+    axis.set_yticks(places, names, fontsize=small)
     axis.tick_params(length=0)
     axis.set_title(run.method)
     axis.set_xlabel("sending peer")
     return image
 
 
-def _merge_map(run: RunResult) -> Array:
-    """Merge counts with peers of one kind side by side; many peers share a cell.  [receiver, sender]"""
+def _arranged(run: RunResult, discovered: Discovered | None) -> tuple[list[int], Array, Sequence[str]]:
+    """The peers in order, and how many of them each part of a map has, and its name."""
+    if run.clusters_known:
+        order = np.argsort(run.kinds, kind="stable").tolist()
+        return order, np.bincount(run.kinds, minlength=len(run.kind_names)), run.kind_names
+    if discovered is None:
+        return list(range(len(run.kinds))), np.array([len(run.kinds)]), [""]
+    sizes = [len(group) for group in discovered.groups]
+    names = [f"group {number}" if size > 1 else "" for number, size in enumerate(sizes, 1)]
+    return list(discovered.order), np.array(sizes), names
+
+
+def _merge_map(run: RunResult, order: Sequence[int]) -> Array:
+    """Merge counts with peers in this order; many peers share a cell.  [receiver, sender]"""
     peers, cells = len(run.kinds), min(len(run.kinds), _CELLS)
     place = np.empty(peers, np.int64)
-    place[np.argsort(run.kinds, kind="stable")] = np.arange(peers) * cells // peers
+    place[list(order)] = np.arange(peers) * cells // peers
     matrix = np.zeros((cells, cells), np.int64)
     np.add.at(matrix, (place[run.pairs.receiver], place[run.pairs.sender]), run.pairs.merged)
     return matrix

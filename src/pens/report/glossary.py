@@ -9,11 +9,11 @@ from pens.report.study import Study
 
 _METHODS: dict[Method, str] = {
     "central": "one model, trained on everybody's data in one place, which a federation wants to avoid",
-    "oracle": "gossip within the peer's own kind: what could be had if somebody told, which nobody does",
+    "oracle": "gossip within the peer's own cluster: an upper bound, because it needs to know the true clusters",
     "oracle+": "oracle that validates and tests merged models",
     "pens": "performance-based neighbour selection: in step 1 a peer scores the models of random others on its own "
     "training data, merges the best and counts whose they were; in step 2 it gossips with those it chose often",
-    "pens+": "pens with changes that are not the paper's: the counts are parted into two groups, of which the upper "
+    "pens+": "pens with changes that are not the paper's: the counts are split into two groups, of which the upper "
     "are the neighbours; what a peer validates, keeps and tests is the average of the models it received, before it "
     "trains it further; and step 2 begins with the model that was best on its validation data in step 1, or, where all "
     "peers began with the same model, with that one again",
@@ -28,9 +28,12 @@ def glossary(studies: Sequence[Study]) -> tuple[tuple[str, str], ...]:
     there = {method for study in studies for method in study.methods}
     words = [
         ("peer", "one participant, with data of its own that nobody else sees; peers send each other models"),
-        ("kind", "the distribution of a peer's data; nobody is told who is of which kind"),
         ("merge", "to average received models with the own one, and train the average on the own data"),
     ]
+    if any(study.runs and study.clusters_known for study in studies):
+        words.insert(1, ("cluster", "the distribution that a peer's data come from; peers are not told"))
+    if any(study.runs and not study.clusters_known for study in studies):
+        words.insert(1, ("group", "peers that chose each other as neighbours: discovered by their choices, not known"))
     return (*words, *((method, _METHODS[method]) for method in _METHODS if method in there))
 
 

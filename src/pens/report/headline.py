@@ -7,18 +7,27 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pens.config import UNCONNECTED, Method, flat_values
-from pens.report.analysis import REAL_METHODS, costs, difference, paired, paper_cells, ranking
-from pens.report.section import Table, count, listed, points, setting_text
+from pens.metrics import FEWEST_SEEDS
+from pens.report.analysis import (
+    REAL_METHODS,
+    costs,
+    data_sizes,
+    difference,
+    paired,
+    paper_cells,
+    ranking,
+    summary_of,
+)
+from pens.report.section import Table, count, listed, points, setting_text, thousands
 from pens.report.study import Study
 from pens.results import summarise
+
+_FEW_NAMES = 6
+"""That a sentence can hold."""
 
 
 def what_was_run(study: Study) -> str:
     """Setting, peers, seeds, device and versions."""
-    run, scenario = study.runs[0], study.settings.scenario
-    sizes = Counter(run.kind_names[kind] for kind in run.kinds)
-    kinds = ", ".join(f"{number} of {name}" for name, number in sizes.items())
-    samples = "" if "data" in study.record.own_parts else f", {scenario.train_per_peer} training samples each"
     schedule = "synchronous rounds" if study.settings.gossip.schedule == "rounds" else "event-driven (async)"
     schedule = "real peers" if study.record.real_peers else schedule
     devices = ", ".join(dict.fromkeys(r.device for r in study.runs))
@@ -26,9 +35,29 @@ def what_was_run(study: Study) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in libraries.items()) or "versions not on record"
     seeds = count(len({r.seed for r in study.runs}), "seed")
     return (
-        f"{_data_name(study)}: {study.num_peers} peers ({kinds}){samples}; {', '.join(study.methods)} × {seeds}; "
-        f"{schedule}; on {devices}; {versions}."
+        f"{_data_name(study)}: {study.num_peers} peers{_peers_words(study)}{_samples_words(study)}; "
+        f"{', '.join(study.methods)} × {seeds}; {schedule}; on {devices}; {versions}."
     )
+
+
+def _peers_words(study: Study) -> str:
+    """Their clusters where these are known, else their names where there are few."""
+    run = study.runs[0]
+    if study.clusters_known:
+        sizes = Counter(run.kind_names[kind] for kind in run.kinds)
+        return f" ({', '.join(f'{number} of {name}' for name, number in sizes.items())})"
+    names = [run.peer_label(peer) for peer in range(study.num_peers)]
+    return f" ({', '.join(names)})" if len(names) <= _FEW_NAMES else ""
+
+
+def _samples_words(study: Study) -> str:
+    """How many samples a peer trains on, as recorded; nothing where that is not on record."""
+    run = next((run for run in study.runs if run.method != "central"), None)
+    sizes = data_sizes(study, run) if run else None
+    if sizes is None:
+        return ""
+    low, high = int(sizes.train.min()), int(sizes.train.max())
+    return f", {low} training samples each" if low == high else f", {low} to {high} training samples each"
 
 
 def verdict(study: Study) -> str:
@@ -37,7 +66,7 @@ def verdict(study: Study) -> str:
     real = [method for method in order if method in REAL_METHODS] or order
     best = real[0]
     words = [_lead(study, best, real[1]) if len(real) > 1 else f"{best} reaches {accuracy_of(study, best)} %."]
-    for reference, what in (("oracle", "which is told the kinds"), ("central", "one model on everybody's data")):
+    for reference, what in (("oracle", "which is told the clusters"), ("central", "one model on everybody's data")):
         if reference in order and reference != best:
             words.append(_beside(study, best, reference, what))
     if advantage := _tested_otherwise(study, best):
@@ -65,10 +94,12 @@ def _lead(study: Study, best: Method, second: Method) -> str:
     if found is None:
         return f"{best} ({accuracy_of(study, best)} %) and {second} ({accuracy_of(study, second)} %) share no seed."
     gap = f"{points(found.mean)} points"
-    if len(found.seeds) == 1:
+    if len(found.seeds) < FEWEST_SEEDS:
+        more = "more" if found.better == best else "less"
+        seeds = "one seed is" if len(found.seeds) == 1 else f"{len(found.seeds)} seeds are"
         return (
-            f"{best} has {accuracy_of(study, best)} %, {gap} more than {second}; "
-            "but this is one seed, without an interval, and may be luck."
+            f"{best} has {accuracy_of(study, best)} %, {gap} {more} than {second}; "
+            f"but {seeds} too few for an interval, and it may be luck."
         )
     if found.better != best or not found.is_clear:
         return (
@@ -87,7 +118,7 @@ def _beside(study: Study, best: Method, reference: Method, what: str) -> str:
     if found is None:
         return f"{accuracy}."
     gap = f"{points(found.mean)} points"
-    if len(found.seeds) > 1 and not found.is_clear:
+    if len(found.seeds) >= FEWEST_SEEDS and not found.is_clear:
         return f"{accuracy}: no clear difference ({gap})."
     return f"{accuracy}, {gap} {'less' if found.better == best else 'more'}."
 
@@ -131,8 +162,8 @@ def side_by_side(studies: Sequence[Study]) -> str:
     apart = _apart(studies)
     differ = f", which differ in {listed(apart)}" if apart else ""
     return (
-        f"{len(studies)} experiments side by side{differ}: test accuracy in per cent, mean over peers ± 95 % interval "
-        "over seeds."
+        f"{len(studies)} experiments side by side{differ}: accuracy in per cent, mean over peers ± 95 % interval over "
+        "seeds; below it what a peer received and computed."
     )
 
 
@@ -144,6 +175,9 @@ def overview(studies: Sequence[Study]) -> Table:
     for study in studies:
         cells = [accuracy_of(study, m) if m in study.methods else "–" for m in methods]
         rows.append((study.name, _setting_words(study, apart), *cells))
+        if study.runs:
+            spent = [_cost_words(study, m) if m in study.methods else "–" for m in methods]
+            rows.append(("… its cost", "models received; thousand forward passes of a peer", *spent))
         if papers := paper_cells(study):
             where = listed(list(dict.fromkeys(cell.where for cell in papers.values())))
             rows.append(("the paper", where, *(papers[m].value.percent() if m in papers else "–" for m in methods)))
@@ -156,16 +190,18 @@ def overview(studies: Sequence[Study]) -> Table:
 
 
 def _data_name(study: Study) -> str:
-    return "own data" if "data" in study.record.own_parts else study.settings.scenario.dataset
+    return "own data" if study.has_own_data else study.settings.scenario.dataset
 
 
 def _scene(study: Study) -> str:
     data = _data_name(study)
     if not study.runs:
         return data
+    peers = f"{data}, {study.num_peers} {'real peers' if study.record.real_peers else 'peers'}"
+    if not study.clusters_known:
+        return peers
     names = study.runs[0].kind_names
-    kinds = ", ".join(names) if len(names) <= 6 else count(len(names), "kind")
-    return f"{data}, {study.num_peers} peers ({kinds})"
+    return f"{peers} ({', '.join(names) if len(names) <= _FEW_NAMES else count(len(names), 'cluster')})"
 
 
 def _apart(studies: Sequence[Study]) -> list[str]:
@@ -182,6 +218,12 @@ def _setting_words(study: Study, apart: Sequence[str]) -> str:
     own = "".join(f", {key} = {setting_text(values[key])}" for key in apart)
     seeds = count(len({run.seed for run in study.runs}), "seed")
     return f"{_scene(study)}, {study.settings.gossip.schedule}, {seeds}{own}"
+
+
+def _cost_words(study: Study, method: Method) -> str:
+    """904; 201"""
+    row = summary_of(study, method)
+    return f"{row.models_received:,.0f}; {thousands(row.work)}"
 
 
 def accuracy_of(study: Study, method: Method) -> str:

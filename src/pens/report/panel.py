@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -62,16 +63,33 @@ def draw_columns(canvas: Canvas, x: Scale, top: float, bottom: float, title: str
 
 
 def interval_ends(value: Interval) -> tuple[float, float]:
-    """Of an interval of fractions, in per cent; with few seeds it may reach beyond what is possible."""
+    """Of an interval of fractions, in per cent, within what is possible; of the single values where there are too few
+    for an interval."""
+    if value.half_width is None and value.values:
+        return 100 * min(value.values), 100 * max(value.values)
     half = value.half_width or 0
     return max(0.0, 100 * (value.mean - half)), min(100.0, 100 * (value.mean + half))
 
 
-def draw_interval(canvas: Canvas, x: Scale, y: float, value: Interval, colour: str, of_paper: bool) -> None:
-    """A mean with its interval, lying: ours a dot, the paper's a hollow diamond."""
-    low, high = interval_ends(value)
-    canvas.line(x(low), y, x(high), y, colour, 2)
-    if of_paper:
-        canvas.diamond(x(100 * value.mean), y, colour, 4)
+Mark = Literal["dot", "square", "diamond"]
+
+
+def draw_mark(canvas: Canvas, x: float, y: float, colour: str, mark: Mark) -> None:
+    """Of a mean: ours a dot, the paper's a hollow diamond, others a hollow square."""
+    if mark == "dot":
+        canvas.dot(x, y, colour, 3.5)
+    elif mark == "diamond":
+        canvas.diamond(x, y, colour, 4)
     else:
-        canvas.dot(x(100 * value.mean), y, colour, 3.5)
+        canvas.square(x, y, colour, 3)
+
+
+def draw_interval(canvas: Canvas, x: Scale, y: float, value: Interval, colour: str, mark: Mark) -> None:
+    """A mean with its interval, lying. Two seeds have no interval: each is a
+    tick of its own."""
+    low, high = interval_ends(value)
+    if value.half_width is not None:
+        canvas.line(x(low), y, x(high), y, colour, 2)
+    for single in value.values:
+        canvas.line(x(100 * single), y - 4, x(100 * single), y + 4, colour, 1.5)
+    draw_mark(canvas, x(100 * value.mean), y, colour, mark)

@@ -1,24 +1,39 @@
-"""The paper's numbers, and which of them a run can be compared with.
+"""The paper's numbers, which of them a run can be compared with, and the one rule by which it is.
 
 A setting is that of a cell if data set, rotations, peers, training samples per peer and initialisation are the cell's.
-Everything else that the paper fixes and a run changed is listed as a departure, so that a comparison says what it
-compares.
+Every other setting that decides results and is not that of the paper's preset is listed as a departure, so that a
+comparison says what it compares.
+
+`compare_with_paper` is the rule, for tables, files, pictures and reports alike: a Welch test of two means at 5 %, from
+mean, half-width and number of seeds on both sides. Not to differ is not to be equal, so every verdict comes with the
+half width of the difference's interval: a smaller difference could not have been seen.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 from scipy.special import stdtrit
 
-from pens.config import METHODS, Method, Settings
-from pens.metrics import Interval
+from pens.config import (
+    METHODS,
+    SELECTING,
+    CentralSettings,
+    EngineSettings,
+    Method,
+    PensSettings,
+    Settings,
+    TimingSettings,
+    flat_values,
+)
+from pens.metrics import FEWEST_SEEDS, Interval
+from pens.presets import PRESETS
 
 PAPER_SEEDS = 4
 """Section 5.4: 4 experiments for each algorithm."""
@@ -77,10 +92,63 @@ def paper_agreement(settings: Settings) -> tuple[Cell, Cell] | None:
     return None
 
 
+# --- the rule ---------------------------------------------------------------------------------------------------------
+
+Outcome = Literal["not run", "not in the paper", "too few seeds", "does not differ", "above", "below"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A mean of ours beside one of the paper's."""
+
+    outcome: Outcome
+    difference: Interval | None = None
+    """Ours less the paper's, with Welch's 95 % interval where there are seeds enough."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the test, which was possible, sees no difference."""
+        return self.outcome == "does not differ"
+
+    @property
+    def detectable(self) -> float | None:
+        """The smallest difference of the means that the test would have called one; None where there is no test."""
+        return self.difference.half_width if self.difference else None
+
+    def __str__(self) -> str:
+        """does not differ, above by 0.9, too few seeds, …"""
+        if self.outcome == "not in the paper":
+            return "–"
+        if self.outcome in ("above", "below") and self.difference:
+            return f"{self.outcome} by {100 * abs(self.difference.mean):.1f}"
+        return self.outcome
+
+
+RULE = (
+    "Verdicts are Welch tests of the two means at 5 %, from the spread over seeds on both sides. Not differing is not "
+    "the same as being equal: a difference smaller than half its 95 % interval could not have been seen. With fewer "
+    f"than {FEWEST_SEEDS} seeds there is no interval and no test. Of many cells about one in twenty differs by chance."
+)
+
+
+def compare_with_paper(ours: Interval | None, seeds: int, paper: Interval | None) -> Verdict:
+    """The rule by which a number agrees with the paper's or does not, for everything that tells so."""
+    if ours is None or not seeds:
+        return Verdict("not run")
+    if paper is None:
+        return Verdict("not in the paper")
+    apart = less_paper(ours, seeds, paper)
+    if apart.half_width is None:
+        return Verdict("too few seeds", apart)
+    if abs(apart.mean) <= apart.half_width:
+        return Verdict("does not differ", apart)
+    return Verdict("above" if apart.mean > 0 else "below", apart)
+
+
 def less_paper(ours: Interval, seeds: int, paper: Interval) -> Interval:
-    """Ours less the paper's, with Welch's 95 % interval; without one where ours is a single seed."""
+    """Ours less the paper's, with Welch's 95 % interval; without one where ours has fewer than `FEWEST_SEEDS`."""
     mean = ours.mean - paper.mean
-    if ours.half_width is None or paper.half_width is None:
+    if seeds < FEWEST_SEEDS or ours.half_width is None or paper.half_width is None:
         return Interval(mean, None)
     sides = [(ours.half_width, seeds - 1), (paper.half_width, PAPER_SEEDS - 1)]
     variances = [(half / stdtrit(freedom, 0.975)) ** 2 for half, freedom in sides]
@@ -90,26 +158,64 @@ def less_paper(ours: Interval, seeds: int, paper: Interval) -> Interval:
     return Interval(mean, float(stdtrit(freedom, 0.975)) * math.sqrt(variance))
 
 
-def departures(settings: Settings) -> tuple[str, ...]:
-    """What the paper fixes for all its experiments (section 5) and these settings have otherwise, in words."""
-    scenario, pens = settings.scenario, settings.pens
-    fixed = (
-        ("val_per_peer", scenario.val_per_peer, 100),
-        ("n_peers", settings.gossip.n_peers, 20),
-        ("rounds", settings.gossip.rounds, 333),
-        ("n_sampled", pens.n_sampled, 10),
-        ("m", pens.m, 2),
-        ("samplings of step 1", pens.step1_rounds * pens.step1_samplings, 200),
-        ("net", settings.model.net, "auto"),
-        ("test", scenario.test, "partitioned"),
-        ("test_samples", scenario.test_samples, None),
-        ("half_turn", scenario.half_turn, "rotation"),
-        ("validated", settings.stopping.validated, "trained"),
-        ("tested", settings.stopping.tested, "best"),
-        ("neighbours_by", pens.neighbours_by, "expected"),
-        ("step2_model", pens.step2_model, "last"),
-    )
-    return tuple(f"{name} = {value} (paper: {paper})" for name, value, paper in fixed if value != paper)
+# --- what a run has otherwise than the paper --------------------------------------------------------------------------
+
+_OF_A_CELL = ("dataset", "rotations", "peers", "train_per_peer", "init")
+"""By which a setting is known to be that of a cell."""
+_PAPER_GIVES = ("val_per_peer", "n_peers", "rounds", "n_sampled", "m")
+"""Section 5; of the other settings the paper says nothing, or what does not learn (docs/reproduction.md)."""
+_STEP1 = ("step1_rounds", "step1_samplings")
+
+
+def departures(settings: Settings, methods: Iterable[Method] = METHODS) -> tuple[str, ...]:
+    """Every setting that decides the results of these methods and is not the one with which pens repeats the paper's
+    cell, in words. Empty where there is no such cell."""
+    if (preset := paper_preset(settings)) is None:
+        return ()
+    ours, theirs = flat_values(settings), flat_values(preset)
+    ours_resolved, theirs_resolved = flat_values(settings.resolved), flat_values(preset.resolved)
+    words = []
+    for key in (key for key in theirs if key not in _without_effect(settings, frozenset(methods))):
+        if ours[key] != theirs[key] and ours_resolved[key] != theirs_resolved[key]:
+            whose = "paper" if key in _PAPER_GIVES else "preset"
+            words.append(f"{key} = {ours[key]} ({whose}: {theirs[key]})")
+    samplings, papers = (s.pens.step1_rounds * s.pens.step1_samplings for s in (settings, preset))
+    if samplings != papers and any(method in SELECTING for method in methods):
+        words.append(f"samplings of step 1 = {samplings} (paper: {papers})")
+    return tuple(words)
+
+
+def paper_preset(settings: Settings) -> Settings | None:
+    """The settings with which pens repeats the cell that these settings are compared with; None without a cell."""
+    scene = _Scene.of(settings)
+    if scene not in {known for known, *_ in _accuracies()} and paper_agreement(settings) is None:
+        return None
+    flat = flat_values(settings)
+    varied = {key: flat[key] for key in _OF_A_CELL}
+    sampling = settings.pens.n_sampled, settings.pens.m
+    if any((known, pair) == (scene, sampling) for known, pair, *_ in _accuracies()):
+        varied |= {"n_sampled": settings.pens.n_sampled, "m": settings.pens.m}
+    return PRESETS[settings.scenario.dataset].settings.replace(varied)
+
+
+def _without_effect(settings: Settings, methods: frozenset[Method]) -> set[str]:
+    """Settings that cannot make results of these methods other than the preset's, or that are compared in other words:
+    how numbers are computed, virtual time where rounds are synchronous, and what only other methods have."""
+    keys = {*EngineSettings.model_fields, *_STEP1}
+    if settings.engine.precision == "bf16":
+        keys.discard("precision")
+    if settings.gossip.schedule == "rounds":
+        keys |= {*TimingSettings.model_fields, "accept", "admit", "admission_trials"}
+    else:
+        keys.add("pull_from")
+    if "central" not in methods:
+        keys |= CentralSettings.model_fields.keys()
+    if not methods & {*SELECTING}:
+        keys |= PensSettings.model_fields.keys()
+    return keys
+
+
+# --- its numbers ------------------------------------------------------------------------------------------------------
 
 
 def _accuracies() -> Iterator[tuple[_Scene, tuple[int, int] | None, Method, Cell]]:

@@ -6,13 +6,17 @@ import json
 import shlex
 from typing import Any
 
-from pens.config import Settings
+from pens.config import Settings, check_methods, check_scenario
+from pens.errors import SettingsError
 from pens.presets import PRESETS
 from pens.runlog import ExperimentRecord
 
 
 def command(record: ExperimentRecord) -> str:
-    """`pens run …`, or the call from Python where the command line cannot say it."""
+    """`pens run …`, or the call from Python where the command line cannot say it, or what each real peer is started
+    with where nothing but these peers can do it again."""
+    if not can_be_simulated(record):
+        return "pens peer CONFIG.toml"
     base, changed = nearest_preset(record.settings)
     if record.own_parts or record.seeds != tuple(range(len(record.seeds))):
         return _python_call(record, base, changed)
@@ -22,6 +26,22 @@ def command(record: ExperimentRecord) -> str:
     if changed:
         words += ["--set", *(f"{key}={_toml(value)}" for key, value in changed.items())]
     return shlex.join(words)
+
+
+def can_be_simulated(record: ExperimentRecord) -> bool:
+    """Whether the settings say all that decides the results, and pens accepts them for so many peers. What was
+    simulated can be again; of real peers, those that held shares of a scenario."""
+    if not record.real_peers:
+        return True
+    if record.own_parts:
+        return False
+    scenario = record.settings.scenario
+    try:
+        check_scenario(record.settings)
+        check_methods(record.settings, record.methods, scenario.peers, scenario.peers // len(scenario.rotations))
+    except SettingsError:
+        return False
+    return True
 
 
 def nearest_preset(settings: Settings) -> tuple[str, dict[str, Any]]:

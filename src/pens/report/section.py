@@ -45,9 +45,8 @@ class Section:
 
 
 def points(value: Interval) -> str:
-    """7.0 ± 3.8"""
-    half = "" if value.half_width is None else f" ± {100 * value.half_width:.1f}"
-    return f"{100 * value.mean:.1f}{half}"
+    """7.0 ± 3.8, or of two seeds 7.0 (2 seeds: 6.1, 7.9)"""
+    return value.percent().replace("-", "−")
 
 
 def p_value(value: float | None) -> str:
@@ -61,6 +60,14 @@ def size(amount: float) -> str:
         if amount >= one:
             return f"{amount / one:,.1f} {unit}"
     return f"{amount:.0f} B"
+
+
+def thousands(passes: float | None) -> str:
+    """Forward passes in thousands: 12, 3.4, 0.27; – where they are not known"""
+    if passes is None:
+        return "–"
+    value = passes / 1e3
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 or not value else f"{value:.2g}"
 
 
 def count(number: int, noun: str) -> str:
@@ -83,21 +90,3 @@ def setting_text(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def overlaps(ours: Interval, paper: Interval) -> bool:
-    """Whether two intervals overlap or touch; one seed has a point for an interval."""
-    return abs(ours.mean - paper.mean) <= (ours.half_width or 0) + (paper.half_width or 0) + 1e-9
-
-
-def points_apart(ours: Interval, paper: Interval) -> str:
-    """How far our mean is from the paper's."""
-    return f"{100 * abs(ours.mean - paper.mean):.1f} points {'higher' if ours.mean > paper.mean else 'lower'}"
-
-
-def agreement_words(ours: Interval, paper: Interval) -> str:
-    """Whether they overlap, in words."""
-    off = points_apart(ours, paper)
-    if ours.half_width is None:
-        return f"one seed, {'inside' if overlaps(ours, paper) else f'{off}, outside'} the paper's interval"
-    return "the intervals overlap" if overlaps(ours, paper) else f"the intervals do not overlap, {off}"

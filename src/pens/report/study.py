@@ -44,6 +44,14 @@ class Study:
     def num_peers(self) -> int:
         return len(self.runs[0].kinds)
 
+    @property
+    def clusters_known(self) -> bool:
+        return self.runs[0].clusters_known
+
+    @property
+    def has_own_data(self) -> bool:
+        return "data" in self.record.own_parts
+
     def of(self, method: Method) -> tuple[RunResult, ...]:
         """A method's complete runs, one per seed."""
         return tuple(run for run in self.runs if run.method == method)

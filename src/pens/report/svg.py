@@ -1,8 +1,9 @@
 """A small drawing vocabulary: a canvas that ends as SVG text, scales with round ticks, one palette.
 
 All panels are 340 units wide and are shown 300 to 460 pixels wide, so that text of 12 units stays legible on a phone.
-Colours are written as CSS variables, which the page sets for light, dark and print; `standalone` puts the light ones in
-their place, because few programs other than browsers know variables.
+Colours are written as CSS variables, which the page sets for light, dark and print. In a file of its own a picture has
+the light ones in their place, because few programs other than browsers know variables, a background, so that it can be
+read on any page, and a style by which browsers exchange every colour for its dark form where the reader prefers that.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LIGHT = {
     "soft": "#5c6670",
     "grid": "#dfe3e8",
     "paper": "#ffffff",
-    "rule": "#ffffff",
+    "rule": "#fff",
     "local": "#6f6f6f",
     "random": "#c05000",
     "random-plus": "#8f6a00",
@@ -36,7 +37,7 @@ DARK = {
     "soft": "#a3adb8",
     "grid": "#343b44",
     "paper": "#14171b",
-    "rule": "#ffffff",
+    "rule": "#fff",
     "local": "#a9a9a9",
     "random": "#ee8a3c",
     "random-plus": "#e0c341",
@@ -55,9 +56,35 @@ def colour(name: str) -> str:
     return f"var(--{name.replace('+', '-plus')})"
 
 
+MARGIN = 14
+"""Around a picture in a file of its own, within its background."""
+
+
 def standalone(svg: str) -> str:
     """A panel as a file of its own."""
-    return re.sub(r"var\(--([\w-]+)\)", lambda found: LIGHT[found[1]], svg) + "\n"
+    left, top, width, height = map(float, _VIEW_BOX.search(svg)[1].split())  # type: ignore[index]
+    box = " ".join(map(_n, (left - MARGIN, top - MARGIN, width + 2 * MARGIN, height + 2 * MARGIN)))
+    begin = svg.index("</title>") + len("</title>")
+    ground = (
+        f'\n<style>{_dark_style()}</style>\n<rect x="{_n(left - MARGIN)}" y="{_n(top - MARGIN)}" '
+        f'width="{_n(width + 2 * MARGIN)}" height="{_n(height + 2 * MARGIN)}" fill="{colour("paper")}"/>'
+    )
+    whole = _VIEW_BOX.sub(f'viewBox="{box}"', svg[:begin], count=1) + ground + svg[begin:]
+    return re.sub(r"var\(--([\w-]+)\)", lambda found: LIGHT[found[1]], whole) + "\n"
+
+
+_VIEW_BOX = re.compile(r'viewBox="([^"]*)"')
+
+
+def _dark_style() -> str:
+    """Each light colour, told by its attribute, for the dark one. No two names share a light colour."""
+    rules = [
+        f'[{what}="{light}"]{{{what}:{DARK[name]}}}'
+        for name, light in LIGHT.items()
+        for what in ("fill", "stroke")
+        if DARK[name] != light
+    ]
+    return f"@media (prefers-color-scheme:dark){{{''.join(rules)}}}"
 
 
 @dataclass
@@ -99,6 +126,12 @@ class Canvas:
         corners = [(x - size, y), (x, y - size), (x + size, y), (x, y + size)]
         self._shapes.append(
             f'<path d="{_path(corners)}Z" fill="{colour("paper")}" stroke="{colour(stroke)}" stroke-width="1.5"/>'
+        )
+
+    def square(self, x: float, y: float, stroke: str, size: float = 4.0) -> None:
+        self._shapes.append(
+            f'<rect x="{_n(x - size)}" y="{_n(y - size)}" width="{_n(2 * size)}" height="{_n(2 * size)}" '
+            f'fill="{colour("paper")}" stroke="{colour(stroke)}" stroke-width="1.5"/>'
         )
 
     def text(

@@ -9,27 +9,37 @@ from rich.markup import escape
 from rich.table import Table
 
 from pens.bench import BenchResult
-from pens.metrics import Interval
+from pens.config import SELECTING
+from pens.metrics import FEWEST_SEEDS, Interval
+from pens.report.discovered import discover
 from pens.results import ExperimentResult, Summary
 
-_FIRST_TO_GO = ("mean\nbatch", "models\nmerged", "worst\ntenth %", "time")
+_FIRST_TO_GO = ("mean\nbatch", "models\nmerged", "MB\nreceived", "time", "worst\ntenth %", "recall\n%", "precision\n%")
+
+_MOST_GROUPS, _MOST_NAMES = 12, 12
 
 
 def results_table(rows: Sequence[Summary], title: str, width: int) -> Table:
-    """One row per method. Accuracy is in per cent: mean over peers, ± half the 95 % confidence interval over seeds.
+    """One row per method: accuracy in per cent, mean over peers ± half the 95 % confidence interval over seeds, and
+    what it cost a peer.
 
     Where it is wider than `width`, it goes without some columns, rather than with numbers cut short.
     """
     columns: dict[str, list[str]] = {
         "method": [row.method for row in rows],
-        "accuracy\n%": [row.accuracy.percent() for row in rows],
-        "worst\ntenth %": [row.worst_tenth.percent() for row in rows],
+        "accuracy\n%": [row.accuracy.brief() for row in rows],
+        "worst\ntenth %": [row.worst_tenth.brief() for row in rows],
         "precision\n%": [_optional(row.precision) for row in rows],
         "recall\n%": [_optional(row.recall) for row in rows],
+        "models\nreceived": [f"{row.models_received:,.0f}" for row in rows],
+        "MB\nreceived": [f"{row.bytes_received / 1e6:,.1f}" for row in rows],
+        "work,\nk passes": ["–" if row.work is None else f"{row.work / 1e3:,.0f}" for row in rows],
         "models\nmerged": [f"{row.models_merged:,.0f}" for row in rows],
         "mean\nbatch": [f"{row.mean_batch:.1f}" for row in rows],
         "time": [duration(row.seconds) for row in rows],
     }
+    if not any(row.precision or row.recall for row in rows):
+        del columns["precision\n%"], columns["recall\n%"]
     return narrow_table(columns, title, width, first_to_go=_FIRST_TO_GO)
 
 
@@ -46,7 +56,7 @@ def narrow_table(
     `words`: headings of columns that hold no numbers. `styles`: one for each row.
     """
     shown = dict(columns)
-    for heading in first_to_go:
+    for heading in (heading for heading in first_to_go if heading in shown):
         if _width(shown) > width:
             del shown[heading]
     table = Table(title=title, title_justify="left")
@@ -67,10 +77,17 @@ def print_results(console: Console, result: ExperimentResult, name: str) -> None
     """The table of an experiment on the data set `name`, what its columns mean, and what the runs warn of."""
     seeds = len({run.seed for run in result.runs})
     peers = len(result.runs[0].kinds)
-    kinds = ", ".join(result.runs[0].kind_names)
-    title = f"{name}: {peers} peers, kinds {kinds}, {seeds} seed{'s' if seeds > 1 else ''}"
+    clusters = f", clusters {', '.join(result.runs[0].kind_names)}" if result.runs[0].clusters_known else ""
+    title = f"{name}: {peers} peers{clusters}, {seeds} seed{'s' if seeds > 1 else ''}"
     console.print(results_table(result.table, escape(title), console.width))
-    console.print(LEGEND, style="dim")
+    selected = any(row.precision for row in result.table)
+    console.print(f"{LEGEND}{' precision, recall: of the selected neighbours.' if selected else ''}", style="dim")
+    if seeds < FEWEST_SEEDS:
+        console.print(
+            f"With fewer than {FEWEST_SEEDS} seeds there is no interval; two seeds stand in brackets.", style="dim"
+        )
+    for line in group_lines(result):
+        console.print(line, style="dim", markup=False, soft_wrap=True)
     peak = max(result.runs, key=lambda run: run.peak_memory_bytes)
     console.print(
         f"peak memory: {size(peak.peak_memory_bytes)} ({peak.method} seed {peak.seed}, {peak.device})", style="dim"
@@ -82,6 +99,26 @@ def print_results(console: Console, result: ExperimentResult, name: str) -> None
             console.print(
                 f"[yellow]note[/yellow] {run.method} seed {run.seed}: … {len(run.warnings) - 3} more in result.json"
             )
+
+
+def group_lines(result: ExperimentResult) -> list[str]:
+    """Who belongs together by the peers' own choices, where nobody knows the clusters."""
+    if result.runs[0].clusters_known:
+        return []
+    lines = []
+    for method in (method for method in SELECTING if result.of(method)):
+        runs = result.of(method)
+        if (found := discover(runs)) is None:
+            continue
+        lines.append(
+            f"clusters are not known; by their own choices in {method} these peers belong together (discovered):"
+        )
+        for number, group in enumerate(found.groups[:_MOST_GROUPS], 1):
+            names = ", ".join(runs[0].peer_label(peer) for peer in group[:_MOST_NAMES])
+            lines.append(f"  group {number}: {names}{' …' if len(group) > _MOST_NAMES else ''}")
+        if len(found.groups) > _MOST_GROUPS:
+            lines.append(f"  … and {len(found.groups) - _MOST_GROUPS} more")
+    return lines
 
 
 def layers_table(result: BenchResult) -> Table:
@@ -116,7 +153,8 @@ def bench_table(result: BenchResult, peers: int, batch_size: int) -> Table:
 
 LEGEND = (
     "accuracy: on each peer's own distribution, mean over peers ± 95 % interval over seeds; worst tenth: of peers.\n"
-    "precision, recall: of the selected neighbours. models merged: per peer. mean batch: a run's peers at once."
+    "received, work, merged: of one peer; work in thousand forward passes of a sample, a trained one counts three.\n"
+    "mean batch: a run's peers at once."
 )
 
 
@@ -134,4 +172,4 @@ def size(num_bytes: int) -> str:
 
 
 def _optional(value: Interval | None) -> str:
-    return value.percent() if value else "–"
+    return value.brief() if value else "–"

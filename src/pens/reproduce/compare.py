@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pens.config import Method, Settings, flat_values
 from pens.metrics import Interval, interval
-from pens.report.course import merge_map
-from pens.report.section import overlaps
-from pens.reproduce.plan import Cell, Column, Exhibit, Quantity
+from pens.report.course import merged_within
+from pens.report.paper import Verdict, compare_with_paper
+from pens.reproduce.plan import RULES_OF, Cell, Column, Exhibit, Quantity
 from pens.reproduce.store import RunStore
-from pens.results import RunResult
+from pens.results import RunResult, Spending, mean_or_none, spending
 from pens.runlog import RULES
 
 AND = " and "
@@ -31,22 +34,36 @@ class Finding:
     """As fractions.  [seed]"""
     seconds: float
     """Of all its runs together."""
+    spent: tuple[Spending | None, ...] = ()
+    """What each run cost per peer; None where that was not kept.  [seed], or empty"""
+
+    @property
+    def cost(self) -> Spending | None:
+        """What a run cost per peer, mean over seeds; None where that was not kept of all of them."""
+        known = [each for each in self.spent if each]
+        if not known or len(known) < len(self.values):
+            return None
+        return Spending(
+            fmean(each.models_received for each in known),
+            fmean(each.bytes_received for each in known),
+            mean_or_none([each.work for each in known]),
+        )
 
     @property
     def ours(self) -> Interval | None:
         return interval(self.values) if self.values else None
 
     @property
-    def verdict(self) -> str:
-        """Whether the two 95 % intervals overlap; one seed has a point for an interval."""
-        ours, paper = self.ours, self.paper
-        if ours is None:
-            return "not run"
-        if paper is None:
-            return "–"
-        if overlaps(ours, paper):
-            return "overlap"
-        return f"{'above' if ours.mean > paper.mean else 'below'} by {100 * abs(ours.mean - paper.mean):.1f}"
+    def verdict(self) -> Verdict:
+        return compare_with_paper(self.ours, len(self.seeds), self.paper)
+
+
+def agreement_counts(findings: Sequence[Finding]) -> tuple[int, int, int]:
+    """Of the cells that the paper has: how many do not differ, how many do, and how many cannot be told."""
+    verdicts = [finding.verdict for finding in findings if finding.paper]
+    same = sum(verdict.agrees for verdict in verdicts)
+    differ = sum(verdict.outcome in ("above", "below") for verdict in verdicts)
+    return same, differ, len(verdicts) - same - differ
 
 
 @dataclass(frozen=True)
@@ -82,6 +99,36 @@ class Comparison:
     @property
     def is_empty(self) -> bool:
         return not any(finding.values for _, finding in self.findings)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The same tables and figures by other rules, kept in another folder, to be shown between the paper's and ours."""
+
+    label: str
+    """Of its column."""
+    comparison: Comparison
+
+    def finding(self, label: str, ours: Finding) -> Finding | None:
+        """The same cell."""
+        for other, finding in self.comparison.findings:
+            if (other, finding.method, finding.quantity) == (label, ours.method, ours.quantity):
+                return finding
+        return None
+
+
+def whose_rules(changed: Mapping[str, Any]) -> str | None:
+    """Whose rules settings that are not ours are, if somebody's: `authors`."""
+    plain = json.loads(json.dumps(dict(changed)))
+    return next(
+        (name for name, rules in RULES_OF.items() if rules and plain == json.loads(json.dumps(dict(rules)))), None
+    )
+
+
+def beside_label(folder: Path, comparison: Comparison) -> str:
+    """authors' rules, or the name of the folder"""
+    whose = whose_rules(comparison.changed)
+    return f"{whose}' rules" if whose else folder.resolve().name
 
 
 def compare(exhibit: Exhibit, store: RunStore, seeds: Sequence[int], changed: Mapping[str, Any]) -> Comparison:
@@ -120,20 +167,28 @@ def complete_runs(store: RunStore, settings: Settings, method: Method, seeds: Se
 
 
 def _column(column: Column, settings: Settings, runs: Mapping[Method, Sequence[RunResult]]) -> ColumnFindings:
-    findings = tuple(_finding(cell, runs[cell.method]) for cell in column.cells if not cell.ours or runs[cell.method])
+    findings = tuple(
+        _finding(cell, runs[cell.method], settings) for cell in column.cells if not cell.ours or runs[cell.method]
+    )
     return ColumnFindings(column.label, column.x, flat_values(settings.resolved), findings)
 
 
-def _finding(cell: Cell, runs: Sequence[RunResult]) -> Finding:
-    found = [(run.seed, value) for run in runs if (value := _measured(run, cell.quantity)) is not None]
-    seeds, values = tuple(seed for seed, _ in found), tuple(value for _, value in found)
-    return Finding(cell.method, cell.quantity, cell.paper, seeds, values, sum(run.seconds for run in runs))
+def _finding(cell: Cell, runs: Sequence[RunResult], settings: Settings) -> Finding:
+    found = [(run, value) for run in runs if (value := _measured(run, cell.quantity)) is not None]
+    return Finding(
+        cell.method,
+        cell.quantity,
+        cell.paper,
+        tuple(run.seed for run, _ in found),
+        tuple(value for _, value in found),
+        sum(run.seconds for run in runs),
+        tuple(spending(run, settings) for run, _ in found),
+    )
 
 
 def _measured(run: RunResult, quantity: Quantity) -> float | None:
     if quantity == "accuracy":
         return run.mean_accuracy
     if quantity == "own kind":
-        merges = merge_map(run)
-        return merges.within if merges else None
+        return merged_within(run)
     return getattr(run.agreement, quantity) if run.agreement else None

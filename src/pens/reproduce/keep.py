@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from pens.errors import ReportError
 from pens.metrics import Interval
 from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding
 from pens.reproduce.plan import EXHIBITS, Quantity
+from pens.results import Spending
 from pens.runlog import RULES
 
 FORMAT = 1
@@ -78,6 +79,13 @@ def load(folder: Path, name: str) -> Comparison:
         raise ReportError(
             f"{path}: not a result of this version of pens ({error!r}): delete it, or name another folder"
         ) from None
+
+
+def load_beside(folder: Path, name: str) -> Comparison | None:
+    """What was kept of a table or figure by other rules, to be shown beside; None where that folder has none of it."""
+    if not folder.is_dir():
+        raise ReportError(f"--beside {folder}: no such folder: name one that --keep wrote")
+    return load(folder, name) if (folder / f"{name}.json").is_file() else None
 
 
 def load_all(folder: Path, changed: Mapping[str, Any]) -> list[Comparison]:
@@ -152,14 +160,20 @@ def _alike(kept: Comparison, settings: Mapping[str, Any], method: Method, quanti
 
 def _with_seeds(found: Finding, others: Iterable[Finding], seeds: set[int] | None) -> Finding:
     """With the seeds that it lacks, of these or of all, and their share of the time."""
-    values, seconds = dict(zip(found.seeds, found.values, strict=True)), found.seconds
+    cells, seconds = _by_seed(found), found.seconds
     for other in others:
-        offered = zip(other.seeds, other.values, strict=True)
-        lent = {s: v for s, v in offered if s not in values and (seeds is None or s in seeds)}
-        values |= lent
+        lent = {s: v for s, v in _by_seed(other).items() if s not in cells and (seeds is None or s in seeds)}
+        cells |= lent
         seconds += other.seconds * len(lent) / len(other.seeds)
-    values = dict(sorted(values.items()))
-    return replace(found, seeds=tuple(values), values=tuple(values.values()), seconds=seconds)
+    cells = dict(sorted(cells.items()))
+    values, spent = tuple(value for value, _ in cells.values()), tuple(each for _, each in cells.values())
+    return replace(found, seeds=tuple(cells), values=values, seconds=seconds, spent=spent if any(spent) else ())
+
+
+def _by_seed(finding: Finding) -> dict[int, tuple[float, Spending | None]]:
+    """Seed → its number and what it cost."""
+    spent = finding.spent or (None,) * len(finding.seeds)
+    return dict(zip(finding.seeds, zip(finding.values, spent, strict=True), strict=True))
 
 
 def _of_all_machines(new: Comparison, used: Sequence[Comparison]) -> Comparison:
@@ -259,16 +273,34 @@ def _column_json(column: ColumnFindings, shared: Mapping[str, Any]) -> dict[str,
 
 
 def _cell_json(finding: Finding) -> dict[str, Any]:
-    """`ours` and `verdict` are for readers; they follow from the values."""
-    return {
+    """`ours`, `verdict` and `detectable` are for readers; they follow from the values and are not read again."""
+    detectable = finding.verdict.detectable
+    cell = {
         "method": finding.method,
         "quantity": finding.quantity,
-        "ours": asdict(finding.ours) if finding.ours else None,
-        "paper": asdict(finding.paper) if finding.paper else None,
-        "verdict": finding.verdict,
+        "ours": _interval_json(finding.ours),
+        "paper": _interval_json(finding.paper),
+        "verdict": str(finding.verdict),
+        "detectable": None if detectable is None else round(detectable, 5),
         "seeds": list(finding.seeds),
         "values": list(finding.values),
         "seconds": round(finding.seconds, 1),
+    }
+    return {**cell, "spent": [_spent_json(each) for each in finding.spent]} if finding.spent else cell
+
+
+def _interval_json(value: Interval | None) -> dict[str, float | None] | None:
+    return {"mean": value.mean, "half_width": value.half_width} if value else None
+
+
+def _spent_json(spent: Spending | None) -> dict[str, float | None] | None:
+    """Per peer."""
+    if spent is None:
+        return None
+    return {
+        "models_received": spent.models_received,
+        "bytes_received": spent.bytes_received,
+        "forward_passes": spent.work,
     }
 
 
@@ -280,7 +312,12 @@ def _finding(cell: Mapping[str, Any]) -> Finding:
         tuple(cell["seeds"]),
         tuple(cell["values"]),
         cell["seconds"],
+        tuple(_spent(each) for each in cell.get("spent", ())),
     )
+
+
+def _spent(data: Mapping[str, Any] | None) -> Spending | None:
+    return Spending(data["models_received"], data["bytes_received"], data["forward_passes"]) if data else None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -5,32 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 from pens.config import Method
 from pens.metrics import Interval
 from pens.report.charts.merges import merge_chart
 from pens.report.course import merge_map
-from pens.report.panel import Chart, Row, as_csv, draw_axes, draw_columns, draw_interval, interval_ends
+from pens.report.panel import (
+    Chart,
+    Mark,
+    Row,
+    as_csv,
+    draw_axes,
+    draw_columns,
+    draw_interval,
+    draw_mark,
+    interval_ends,
+)
 from pens.report.svg import Canvas, Scale, scale_over, spread, standalone
-from pens.reproduce.compare import ColumnFindings, Comparison, Finding, complete_runs
+from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, complete_runs
 from pens.reproduce.keep import write_text
 from pens.reproduce.plan import Exhibit, exhibits
 from pens.reproduce.store import RunStore
 
 
-def write_files(comparison: Comparison, store: RunStore, folder: Path) -> list[Path]:
+def write_files(comparison: Comparison, store: RunStore, folder: Path, beside: Beside | None = None) -> list[Path]:
     """Pictures and numbers."""
-    files = {f"{comparison.name}.csv": as_csv(*_numbers(comparison))}
-    charts = _charts(comparison, store)
+    files = {f"{comparison.name}.csv": as_csv(*_numbers(comparison, beside))}
+    charts = _charts(comparison, store, beside)
     for chart in charts:
         if chart.name != comparison.name:
             files[f"{chart.name}.csv"] = as_csv(chart.columns, chart.rows)
     return [*_write(folder, files), *_write(folder, _drawn(charts))]
 
 
-def write_pictures(comparison: Comparison, store: RunStore, folder: Path) -> list[Path]:
+def write_pictures(comparison: Comparison, store: RunStore, folder: Path, beside: Beside | None = None) -> list[Path]:
     """Pictures alone."""
-    return _write(folder, _drawn(_charts(comparison, store)))
+    return _write(folder, _drawn(_charts(comparison, store, beside)))
 
 
 def _drawn(charts: Iterable[Chart]) -> dict[str, str]:
@@ -43,41 +54,75 @@ def _write(folder: Path, files: Mapping[str, str]) -> list[Path]:
     return [folder / name for name in files]
 
 
-def _charts(comparison: Comparison, store: RunStore) -> list[Chart]:
+def _charts(comparison: Comparison, store: RunStore, beside: Beside | None) -> list[Chart]:
     """Maps of merges are drawn from the runs themselves, those that are there."""
     if comparison.x_title:
-        return [curve_chart(comparison)]
+        return [curve_chart(comparison, beside)]
     exhibit = exhibits([comparison.name])[0]
     if any(cell.quantity == "own kind" for column in exhibit.columns for cell in column.cells):
         return _maps(exhibit, comparison, store)
-    return [table_chart(comparison)]
+    return [table_chart(comparison, beside)]
 
 
-def table_chart(comparison: Comparison) -> Chart:
-    """A table, a row for each number: ours a dot with its 95 % interval, below it the paper's, hollow."""
-    step, first, left, width, right = 26.0, 48.0, 152.0, 560.0, 380.0
-    height = first + 60 + step * sum(len(c.findings) + _has_heading(c) for c in comparison.columns)
+Source = Literal["paper", "beside", "ours"]
+
+
+def _values(label: str, finding: Finding, beside: Beside | None) -> dict[Source, Interval | None]:
+    """One cell's numbers, the paper's first: ours are drawn over them."""
+    values: dict[Source, Interval | None] = {"paper": finding.paper}
+    if beside:
+        other = beside.finding(label, finding)
+        values["beside"] = other.ours if other else None
+    return {**values, "ours": finding.ours}
+
+
+def table_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
+    """A table, a row for each number: ours a dot with its 95 % interval, below it the paper's, hollow; and whether they
+    differ."""
+    step, first, left, right = 34.0 if beside else 26.0, 48.0, 152.0, 360.0
+    width = right + (478 if beside else 292)
+    height = first + 60 + 26 * sum(map(_has_heading, comparison.columns)) + step * len(comparison.findings)
     canvas = Canvas(comparison.title, height, width)
-    values = [value for _, finding in comparison.findings for value in (finding.ours, finding.paper) if value]
-    ends = [end for value in values for end in interval_ends(value)]
+    cells = [_values(label, finding, beside) for label, finding in comparison.findings]
+    ends = [end for values in cells for value in values.values() if value for end in interval_ends(value)]
     x = scale_over(min(ends), max(ends), left, right)
     quantities = {finding.quantity for _, finding in comparison.findings}
     canvas.text(0, 14, comparison.title, bold=True)
     draw_columns(canvas, x, first, height - 60, "test accuracy, %" if quantities == {"accuracy"} else "%")
-    for at, words in ((width - 90, "ours"), (width, "paper")):
-        canvas.text(at, first - 8, words, "soft", "end")
-    top = first
+    places = _text_places(right, beside)
+    headings: dict[Source, str] = {"paper": "paper", "beside": beside.label if beside else "", "ours": "ours"}
+    for source, (at, verdict_at) in places.items():
+        canvas.text(at, first - 8, headings[source], "soft", "end")
+        if verdict_at:
+            canvas.text(verdict_at, first - 8, "verdict", "soft")
+    top, number = first, 0
     for column in comparison.columns:
         if _has_heading(column):
             canvas.text(0, top + 17, column.label, "ink", halo=True)
-            top += step
+            top += 26
         for finding in column.findings:
-            _draw_row(canvas, x, top + 13, finding, _row_name(column, finding))
-            top += step
-    canvas.text(0, height - 2, "dot: ours, diamond: the paper's, each with its 95 % interval over seeds", "soft")
+            canvas.text(12, top + step / 2 + 4, _row_name(column, finding), finding.method, bold=True)
+            _draw_row(canvas, x, top + step / 2, finding, cells[number], places)
+            if beside and (other := beside.finding(column.label, finding)):
+                _draw_verdict(canvas, places["beside"][1], top + step / 2, other)
+            _draw_verdict(canvas, places["ours"][1], top + step / 2, finding)
+            top, number = top + step, number + 1
+    square = f"square: {beside.label}; " if beside else ""
+    intervals = "with 95 % intervals over seeds; verdict: Welch's test at 5 %"
+    canvas.text(0, height - 2, f"dot: ours; {square}diamond: the paper's, {intervals}", "soft")
     return Chart(
-        comparison.name, "Ours and the paper's, with 95 % intervals over seeds.", canvas.svg(), *_numbers(comparison)
+        comparison.name,
+        "Ours and the paper's, with 95 % intervals over seeds.",
+        canvas.svg(),
+        *_numbers(comparison, beside),
     )
+
+
+def _text_places(right: float, beside: Beside | None) -> dict[Source, tuple[float, float]]:
+    """Where a source's number ends and where its verdict begins; the paper has none."""
+    if not beside:
+        return {"paper": (right + 177, 0.0), "ours": (right + 92, right + 189)}
+    return {"paper": (right + 92, 0.0), "beside": (right + 190, right + 198), "ours": (right + 368, right + 376)}
 
 
 def _has_heading(column: ColumnFindings) -> bool:
@@ -90,23 +135,40 @@ def _row_name(column: ColumnFindings, finding: Finding) -> str:
     return finding.method if finding.quantity == "accuracy" else finding.quantity
 
 
-def _draw_row(canvas: Canvas, x: Scale, y: float, finding: Finding, name: str) -> None:
-    canvas.text(12, y + 4, name, finding.method, bold=True)
-    for value, of_paper in ((finding.paper, True), (finding.ours, False)):
+def _draw_row(
+    canvas: Canvas,
+    x: Scale,
+    y: float,
+    finding: Finding,
+    values: Mapping[Source, Interval | None],
+    places: Mapping[Source, tuple[float, float]],
+) -> None:
+    """Marks below each other, ours on top, and their numbers beside."""
+    lines: dict[Source, float] = {"ours": -8.0, "beside": 0.0, "paper": 8.0}
+    if "beside" not in values:
+        lines = {"ours": -4.0, "paper": 5.0}
+    for source, value in values.items():
         if value:
-            colour, below = ("soft", 5) if of_paper else (finding.method, -4)
-            draw_interval(canvas, x, y + below, value, colour, of_paper)
-        words = value.percent() if value else "–" if of_paper else "not run"
-        strong = bool(value) and not of_paper
-        place = canvas.width if of_paper else canvas.width - 90
-        canvas.text(place, y + 4, words, "ink" if strong else "soft", "end", bold=strong)
+            colour = "soft" if source == "paper" else finding.method
+            draw_interval(canvas, x, y + lines[source], value, colour, _MARKS[source])
+        words = value.short() if value else "–" if source == "paper" else "not run"
+        strong = bool(value) and source == "ours"
+        canvas.text(places[source][0], y + 4, words, "ink" if strong else "soft", "end", bold=strong)
 
 
-def curve_chart(comparison: Comparison) -> Chart:
+def _draw_verdict(canvas: Canvas, x: float, y: float, finding: Finding) -> None:
+    if finding.paper and finding.values:
+        canvas.text(x, y + 4, str(finding.verdict), "soft" if finding.verdict.agrees else "ink")
+
+
+_MARKS: dict[Source, Mark] = {"ours": "dot", "beside": "square", "paper": "diamond"}
+
+
+def curve_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
     """Figure 1: accuracy of each method along an axis with its 95 % interval, and the paper's, dashed and hollow."""
-    height, bottom, right = 318.0, 252.0, 268.0
+    height, bottom, right = 334.0 if beside else 318.0, 252.0, 268.0
     canvas = Canvas(comparison.title, height)
-    curves = list(_curves(comparison))
+    curves = list(_curves(comparison, beside))
     values = [value for _, _, points in curves for _, value in points]
     ends = [end for value in values for end in interval_ends(value)]
     y = scale_over(min(ends), max(ends), bottom, 30)
@@ -114,51 +176,57 @@ def curve_chart(comparison: Comparison) -> Chart:
     margin = (max(places) - min(places)) / 16
     x = Scale(min(places) - margin, max(places) + margin, 34, right)
     draw_axes(canvas, x, y, comparison.x_title, "test accuracy, %")
-    for method, of_paper, points in curves:
-        _draw(canvas, x, y, method, of_paper, points, places)
+    for method, source, points in curves:
+        _draw(canvas, x, y, method, source, points, places)
     by_end = sorted(curves, key=lambda curve: curve[2][-1][0] == max(places))  # a curve that ends at the edge decides
     labels = {method: y(100 * points[-1][1].mean) for method, _, points in by_end}
     for method, place in zip(labels, spread(list(labels.values()), 14), strict=True):
         canvas.text(right + 6, place + 4, method, method, bold=True)
+    if beside:
+        canvas.text(0, height - 18, f"square and dots: {beside.label}", "soft")
     canvas.text(0, height - 2, "dot and line: ours; diamond and dashes: the paper's", "soft")
     caption = "Mean over peers and seeds with the 95 % interval over seeds; the paper's dashed."
-    return Chart(comparison.name, caption, canvas.svg(), *_numbers(comparison))
+    return Chart(comparison.name, caption, canvas.svg(), *_numbers(comparison, beside))
 
 
 Points = list[tuple[float, Interval]]
 
 
-def _curves(comparison: Comparison) -> Iterator[tuple[Method, bool, Points]]:
-    """(method, whether the paper's, points), the paper's first: ours are drawn over them."""
+def _curves(comparison: Comparison, beside: Beside | None) -> Iterator[tuple[Method, Source, Points]]:
+    """(method, whose, points), the paper's first: ours are drawn over them."""
     methods = dict.fromkeys(finding.method for _, finding in comparison.findings)
-    for of_paper in (True, False):
+    sources: tuple[Source, ...] = ("paper", "beside", "ours") if beside else ("paper", "ours")
+    for source in sources:
         for method in methods:
             points = [
                 (column.x or 0.0, value)
                 for column in comparison.columns
                 for finding in column.findings
-                if finding.method == method and (value := finding.paper if of_paper else finding.ours)
+                if finding.method == method and (value := _values(column.label, finding, beside)[source])
             ]
             if points:
-                yield method, of_paper, points
+                yield method, source, points
+
+
+_DASHES: dict[Source, str] = {"paper": "4 4", "beside": "1 3", "ours": ""}
 
 
 def _draw(
-    canvas: Canvas, x: Scale, y: Scale, method: Method, of_paper: bool, points: Points, places: Sequence[float]
+    canvas: Canvas, x: Scale, y: Scale, method: Method, source: Source, points: Points, places: Sequence[float]
 ) -> None:
     """No line leads over a place in between that was not run."""
-    known = dict(points)
+    known, wide = dict(points), 2.0 if source == "ours" else 1.2
     for here, there in pairwise(places):
         if here in known and there in known:
             line = [(x(at), y(100 * known[at].mean)) for at in (here, there)]
-            canvas.path(line, method, 1.2 if of_paper else 2.0, "4 4" * of_paper)
+            canvas.path(line, method, wide, _DASHES[source])
     for at, value in points:
         low, high = interval_ends(value)
-        canvas.line(x(at), y(low), x(at), y(high), method, 1.2 if of_paper else 2.0)
-        if of_paper:
-            canvas.diamond(x(at), y(100 * value.mean), method, 4)
-        else:
-            canvas.dot(x(at), y(100 * value.mean), method, 3.5)
+        if value.half_width is not None:
+            canvas.line(x(at), y(low), x(at), y(high), method, wide)
+        for single in value.values:  # too few for an interval
+            canvas.line(x(at) - 4, y(100 * single), x(at) + 4, y(100 * single), method, wide)
+        draw_mark(canvas, x(at), y(100 * value.mean), method, _MARKS[source])
 
 
 def _maps(exhibit: Exhibit, comparison: Comparison, store: RunStore) -> list[Chart]:
@@ -175,24 +243,33 @@ def _maps(exhibit: Exhibit, comparison: Comparison, store: RunStore) -> list[Cha
     ]
 
 
-def _numbers(comparison: Comparison) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+def _numbers(comparison: Comparison, beside: Beside | None = None) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+    """What is shown, as a table for other programs: a row for each number of ours, and of those beside."""
     columns = (
-        "setting", "method", "quantity", "seeds", "ours", "half_width_95", "paper", "paper_half_width_95", "verdict",
+        "source", "setting", "method", "quantity", "seeds", "mean", "half_width_95", "paper", "paper_half_width_95",
+        "verdict", "detectable", "models_received", "bytes_received", "forward_passes",
     )  # fmt: skip
+    sources = [("ours", comparison)] + ([(beside.label, beside.comparison)] if beside else [])
     rows: list[Row] = []
-    for label, finding in comparison.findings:
-        ours, paper = finding.ours, finding.paper
-        rows.append(
-            (
-                label,
-                finding.method,
-                finding.quantity,
-                len(finding.seeds),
-                ours.mean if ours else None,
-                ours.half_width if ours else None,
-                paper.mean if paper else None,
-                paper.half_width if paper else None,
-                finding.verdict,
+    for name, each in sources:
+        for label, finding in each.findings:
+            mean, paper, cost = finding.ours, finding.paper, finding.cost
+            rows.append(
+                (
+                    name,
+                    label,
+                    finding.method,
+                    finding.quantity,
+                    len(finding.seeds),
+                    mean.mean if mean else None,
+                    mean.half_width if mean else None,
+                    paper.mean if paper else None,
+                    paper.half_width if paper else None,
+                    str(finding.verdict),
+                    finding.verdict.detectable,
+                    cost.models_received if cost else None,
+                    cost.bytes_received if cost else None,
+                    cost.work if cost else None,
+                )
             )
-        )
     return columns, tuple(rows)

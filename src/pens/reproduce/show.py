@@ -1,18 +1,21 @@
-"""Plans and comparisons as tables for a terminal."""
+"""Plans and comparisons as tables, for a terminal and in Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from pens.config import PLUS, EngineSettings, Method
-from pens.report.paper import PAPER_SEEDS
-from pens.report.section import count
+from pens.metrics import Interval
+from pens.report.paper import PAPER_SEEDS, RULE, Verdict
+from pens.report.section import count, thousands
 from pens.report.tables import duration
-from pens.reproduce.compare import Comparison, Finding
+from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, agreement_counts, whose_rules
 from pens.reproduce.keep import outdated
 from pens.reproduce.plan import PAPER_ORDER, Column, Exhibit
 from pens.reproduce.run import Reproduction, Work
@@ -50,36 +53,100 @@ def plan_words(plan: Reproduction) -> str:
     return f"{told}: {_time(plan, works)}." if missing else f"{told}."
 
 
-def comparison_table(comparison: Comparison) -> Table:
-    """Every cell: ours, the paper's, and whether the intervals overlap."""
-    table = _plain_table()
-    table.add_column("setting", no_wrap=True)
-    table.add_column("of pens" if _is_agreement(comparison) else "method", no_wrap=True)
-    for heading in ("ours %", "paper %"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("intervals", no_wrap=True)
-    table.add_column("seeds", justify="right", no_wrap=True)
-    before = ""
-    for label, finding in comparison.findings:
-        table.add_row("" if label == before else label, *_finding_cells(comparison, finding))
-        before = label
+_VERDICT_STYLES = {"does not differ": "green", "above": "yellow", "below": "yellow"}
+_FIRST_TO_GO = ("detect-\nable", "seeds", "received", "work")
+"""Columns that a narrow terminal goes without."""
+
+
+class _Column(NamedTuple):
+    """One column of a comparison, a cell for each number."""
+
+    heading: str
+    source: str
+    """Whose: the paper's, ours, or what stands beside."""
+    cells: list[str | Verdict]
+
+    @property
+    def width(self) -> int:
+        return max(map(len, (*self.heading.split("\n"), *map(str, self.cells))))
+
+
+def comparison_table(comparison: Comparison, beside: Beside | None = None, width: int = 80) -> Table:
+    """Every cell: ours, the paper's, whether they differ, and what ours cost; no wider than `width`, if going without
+    some columns brings that about."""
+    names = [_row_name(column, finding) for column in comparison.columns for finding in column.findings]
+    headings = [column.label for column in comparison.columns if _has_heading(column)]
+    first = max(map(len, (*names, *headings)))
+    columns = _columns(comparison, beside)
+
+    def is_too_wide(gap: int) -> bool:
+        return first + sum(gap + column.width for column in columns) > width
+
+    table = _plain_table(pad=0 if is_too_wide(2) else 1)
+    for one in [column for heading in _FIRST_TO_GO for column in columns if column.heading == heading]:
+        if is_too_wide(1):
+            columns.remove(one)
+    if is_too_wide(1):
+        columns = [column._replace(cells=list(map(_shortened, column.cells))) for column in columns]
+    table.add_column("", no_wrap=True)
+    for heading, _, _ in columns:
+        table.add_column(heading, justify="left" if heading == "verdict" else "right", no_wrap=True)
+    at = 0
+    for group in comparison.columns:
+        if _has_heading(group):
+            table.add_row(group.label, style="bold")
+        for _ in group.findings:
+            table.add_row(names[at], *(_styled(column.cells[at]) for column in columns))
+            at += 1
     return table
 
 
-def comparison_notes(comparison: Comparison) -> list[str]:
+def comparison_markdown(comparison: Comparison, beside: Beside | None = None) -> str:
+    """The same as a table in Markdown, with all columns."""
+    columns = _columns(comparison, beside)
+    labels = [c.label if i == 0 else "" for c in comparison.columns for i, _ in enumerate(c.findings)]
+    names = [_cell_name(finding) for _, finding in comparison.findings]
+    headings = ["setting", "of pens" if _is_agreement(comparison) else "method"]
+    for heading, source, _ in columns:
+        name = heading.replace("-\n", "").replace("\n", " ")
+        headings.append(f"{name} ({source})" if beside and not heading.endswith("%") else name)
+    sides = ["---", "---", *("---" if column.heading == "verdict" else "---:" for column in columns)]
+    rows = zip(labels, names, *([str(cell) for cell in column.cells] for column in columns), strict=True)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (headings, sides, *rows))
+
+
+def comparison_notes(comparison: Comparison, beside: Beside | None = None) -> list[str]:
     """What a reader must know of the numbers."""
     notes = []
     changed = [f"{key} = {value}" for key, value in comparison.changed.items() if not _is_of_engine(key)]
     if changed:
-        notes.append(f"A trial, not the paper's settings: {', '.join(changed)}.")
+        whose = whose_rules(comparison.changed)
+        what = f"By the {whose}' rules" if whose else "A trial, not the paper's settings"
+        notes.append(f"{what}: {', '.join(changed)}.")
     if any(finding.quantity == "own kind" for _, finding in comparison.findings):
-        notes.append("The share of merged models that came from a peer of the receiver's own kind.")
-    if any(len(finding.seeds) == 1 and finding.paper for _, finding in comparison.findings):
-        notes.append("With one seed there is no interval: its value is compared as a point.")
+        notes.append("The share of merged models that came from a peer of the receiver's own cluster.")
+    if any(finding.paper for _, finding in comparison.findings):
+        notes.append(_counted("Ours", comparison))
+        if beside:
+            notes.append(_counted(f"By the {beside.label}", beside.comparison))
+        notes.append(f"{RULE} Detectable: that half interval of ours less the paper's, in points.")
+    if any(finding.cost for _, finding in comparison.findings):
+        notes.append(
+            "Received and work are those of one peer: models, and thousand forward passes of a sample, where training "
+            "on a sample counts as three; – where a file is older than that record."
+        )
     if comparison.devices:
         versions = ", ".join(f"{name} {version}" for name, version in comparison.versions.items())
         notes.append(f"On {', '.join(comparison.devices)}; {versions}.")
     return notes
+
+
+def _counted(whose: str, comparison: Comparison) -> str:
+    """Ours, over 4 seeds: 6 of 10 cells do not differ from the paper's, 4 differ."""
+    same, differ, open_ = agreement_counts([finding for _, finding in comparison.findings])
+    rest = f", {open_} cannot be told (not run, or too few seeds)" if open_ else ""
+    seeds = f"{whose}, over {'up to ' if open_ else ''}{count(len(comparison.planned_seeds), 'seed')}"
+    return f"{seeds}: {same} of {same + differ + open_} cells do not differ from the paper's, {differ} differ{rest}."
 
 
 def not_run_lines(plan: Reproduction) -> list[str]:
@@ -111,9 +178,9 @@ def _missing_words(plan: Reproduction, work: Work) -> str:
     return "; ".join(words + ([f"begun and saved: {', '.join(begun)}"] if begun else []))
 
 
-def _plain_table() -> Table:
-    """Narrow enough for all columns to fit on 80."""
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+def _plain_table(pad: int = 1) -> Table:
+    """Narrow enough for all columns to fit on 80: without borders, `pad` and one space between columns."""
+    return Table(box=box.SIMPLE_HEAD, padding=(0, pad, 0, 0), pad_edge=False, show_edge=False)
 
 
 def _is_of_engine(key: str) -> bool:
@@ -125,15 +192,69 @@ def _is_agreement(comparison: Comparison) -> bool:
     return all(finding.quantity in ("precision", "recall") for _, finding in comparison.findings)
 
 
-def _finding_cells(comparison: Comparison, finding: Finding) -> tuple[str, ...]:
-    name = finding.quantity if _is_agreement(comparison) else finding.method
-    ours = finding.ours.percent() if finding.ours else "–"
-    paper = finding.paper.percent() if finding.paper else "–"
-    verdict = finding.verdict
-    colour = {"overlap": "green", "not run": "dim"}.get(verdict, "yellow" if finding.paper else "")
+def _columns(comparison: Comparison, beside: Beside | None) -> list[_Column]:
+    """The paper first where there are three to compare."""
+    cells = comparison.findings
+    paper = _Column("paper %", "paper", [finding.paper.short() if finding.paper else "–" for _, finding in cells])
+    if not beside:
+        ours = _source("ours", [finding for _, finding in cells], comparison, Interval.brief)
+        return [ours[0], paper, *ours[1:]]
+    others = [beside.finding(label, finding) for label, finding in cells]
+    return [
+        paper,
+        *_source(beside.label, others, beside.comparison, Interval.short),
+        *_source("ours", [finding for _, finding in cells], comparison, Interval.short),
+    ]
+
+
+def _source(
+    name: str, findings: Sequence[Finding | None], whose: Comparison, form: Callable[[Interval], str]
+) -> list[_Column]:
+    """The columns of one source of numbers."""
+    costs = [finding.cost if finding else None for finding in findings]
+    found: list[tuple[str, list[str | Verdict]]] = [
+        (name.replace(" ", "\n") + " %", [form(f.ours) if f and f.ours else "–" for f in findings]),
+        ("verdict", [finding.verdict if finding else "–" for finding in findings]),
+        ("detect-\nable", [_points(finding.verdict.detectable) if finding else "–" for finding in findings]),
+    ]
+    if any(costs):
+        found.append(("received", [f"{cost.models_received:,.0f}" if cost else "–" for cost in costs]))
+        found.append(("work", [thousands(cost.work) if cost else "–" for cost in costs]))
+    if any(finding and len(finding.seeds) < len(whose.planned_seeds) for finding in findings):
+        found.append(("seeds", [_seeds(finding, whose) if finding else "–" for finding in findings]))
+    return [_Column(heading, name, cells) for heading, cells in found]
+
+
+def _points(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def _seeds(finding: Finding, comparison: Comparison) -> str:
     planned = len(comparison.planned_seeds)
-    seeds = str(planned) if len(finding.seeds) == planned else f"{len(finding.seeds)} of {planned}"
-    return name, ours, paper, f"[{colour}]{verdict}[/]" if colour else verdict, seeds
+    return str(planned) if len(finding.seeds) == planned else f"{len(finding.seeds)} of {planned}"
+
+
+def _styled(cell: str | Verdict) -> str:
+    if isinstance(cell, str):
+        return escape(cell)
+    style = _VERDICT_STYLES.get(cell.outcome, "dim")
+    return f"[{style}]{cell}[/]"
+
+
+def _shortened(cell: str | Verdict) -> str | Verdict:
+    return "no diff. seen" if isinstance(cell, Verdict) and cell.agrees else cell
+
+
+def _has_heading(column: ColumnFindings) -> bool:
+    return len(column.findings) > 1
+
+
+def _row_name(column: ColumnFindings, finding: Finding) -> str:
+    return f"  {_cell_name(finding)}" if _has_heading(column) else column.label
+
+
+def _cell_name(finding: Finding) -> str:
+    return finding.quantity if finding.quantity in ("precision", "recall") else finding.method
 
 
 def _complete(plan: Reproduction, exhibit: Exhibit, column: Column, method: str) -> str:

@@ -11,23 +11,24 @@ from pens.report.svg import WIDTH, Canvas, scale_over
 from pens.results import Summary
 
 
-def accuracy_chart(table: Sequence[Summary], paper: dict[Method, Cell]) -> Chart:
-    """Mean and interval of each method, with the paper's below where it has one."""
+def accuracy_chart(table: Sequence[Summary], paper: dict[Method, Cell], tested: bool = True) -> Chart:
+    """Mean and interval of each method, with the paper's below where it has one. `tested`: whether all is test data."""
+    what = "test accuracy" if tested else "accuracy"
     cells = {row.method: [(row.accuracy, False)] for row in table}
     for method, cell in paper.items():
         cells[method].append((cell.value, True))
     ends = [end for values in cells.values() for value, _ in values for end in interval_ends(value)]
     step = 22.0
     height = 40 + sum(step * len(c) + 10 for c in cells.values())
-    canvas = Canvas("Test accuracy of each method with its 95 % interval", height)
+    canvas = Canvas(f"{what.capitalize()} of each method with its 95 % interval", height)
     x = scale_over(min(ends), max(ends), 62, 252, about=4)
-    draw_columns(canvas, x, 4, height - 34, "test accuracy, %")
+    draw_columns(canvas, x, 4, height - 34, f"{what}, %")
     top = 8.0
     for method, values in cells.items():
         canvas.text(0, top + 14, method, method, bold=True)
         for value, of_paper in values:
-            draw_interval(canvas, x, top + 10, value, method, of_paper)
-            canvas.text(WIDTH, top + 14, value.percent(), "soft" if of_paper else "ink", "end", bold=not of_paper)
+            draw_interval(canvas, x, top + 10, value, method, "diamond" if of_paper else "dot")
+            canvas.text(WIDTH, top + 14, value.short(), "soft" if of_paper else "ink", "end", bold=not of_paper)
             if of_paper:
                 canvas.text(0, top + 14, "paper", "soft")
             top += step
@@ -35,6 +36,9 @@ def accuracy_chart(table: Sequence[Summary], paper: dict[Method, Cell]) -> Chart
     rows: list[Row] = [(row.method, "runs", row.seeds, row.accuracy.mean, row.accuracy.half_width) for row in table]
     rows += [(m, f"paper, {c.where}", 4, c.value.mean, c.value.half_width) for m, c in paper.items()]
     columns = ("method", "source", "seeds", "accuracy", "half_width_95")
-    caption = "Dot: mean over peers and seeds. Bar: 95 % interval over seeds (Student t)."
+    shown = [value for values in cells.values() for value, _ in values]
+    caption = "Dot: mean over peers and seeds."
+    caption += " Bar: 95 % interval over seeds (Student t)." if any(v.half_width is not None for v in shown) else ""
+    caption += " Ticks: single seeds, too few for an interval." if any(row.accuracy.values for row in table) else ""
     caption += " Diamond: the paper." if paper else ""
     return Chart("accuracy", caption, canvas.svg(), columns, tuple(rows))

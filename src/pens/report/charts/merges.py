@@ -13,6 +13,9 @@ from pens.report.course import MergeMap
 from pens.report.panel import Chart
 from pens.report.svg import Canvas
 
+_MOST_NAMES = 12
+"""Rows of a map that have room for the names of their peers."""
+
 
 def merge_chart(merges: MergeMap, most: float) -> Chart:
     """Figure 2 for one method; `most` is the value of the lightest colour, the same for all methods."""
@@ -22,12 +25,15 @@ def merge_chart(merges: MergeMap, most: float) -> Chart:
     canvas.text(left + side / 2, 32, "sending peer", "soft", "middle")
     canvas.text(10, top + side / 2, "receiving peer", "soft", "middle", turned=True)
     canvas.image(left, top, side, side, _png(merges.mean / most))
-    for name, begin, end in _runs_of(merges.kinds):
-        middle, edge = (begin + end) / 2 / len(merges.kinds) * side, begin / len(merges.kinds) * side
-        if begin:
-            canvas.line(left + edge, top, left + edge, top + side, "rule", 1.5)
-            canvas.line(left, top + edge, left + side, top + edge, "rule", 1.5)
-        label = _cut(name, (end - begin) / len(merges.kinds) * side)
+    rows = len(merges.sections)
+    for _, begin, _ in _runs_of(merges.sections)[1:]:
+        edge = begin / rows * side
+        canvas.line(left + edge, top, left + edge, top + side, "rule", 1.5)
+        canvas.line(left, top + edge, left + side, top + edge, "rule", 1.5)
+    few = bool(merges.names) and rows <= _MOST_NAMES
+    for name, begin, end in _runs_of(merges.names) if few else _runs_of(merges.sections):
+        middle = (begin + end) / 2 / rows * side
+        label = _cut(name, (end - begin) / rows * side)
         canvas.text(left + middle, top + side + 16, label, "ink", "middle")
         canvas.text(left - 6, top + middle, label, "ink", "middle", turned=True)
     ramp = np.linspace(0, 1, 64)[None]
@@ -35,14 +41,17 @@ def merge_chart(merges: MergeMap, most: float) -> Chart:
     canvas.image(left + 6, 362, side - 84, 11, _png(ramp))
     canvas.text(left + side, 372, f"{most:.3g} times", "soft", "end")
     canvas.text(left + 6, 392, "merges of one peer's models by another", "soft")
-    rows = tuple(
-        (_span(merges.groups[i]), merges.kinds[i], _span(merges.groups[j]), merges.kinds[j], float(merges.mean[i, j]))
-        for i in range(len(merges.groups))
-        for j in range(len(merges.groups))
+    who = merges.names or tuple(map(_span, merges.groups))
+    numbers = tuple(
+        (who[i], merges.sections[i], who[j], merges.sections[j], float(merges.mean[i, j]))
+        for i in range(rows)
+        for j in range(rows)
     )
-    columns = ("receiving_peers", "receiving_kind", "sending_peers", "sending_kind", "merges_per_pair")
-    caption = f"{merges.method}, seed {merges.seed}: {100 * merges.within:.1f} % of merges within the own kind."
-    return Chart(f"merges-{merges.method}", caption, canvas.svg(), columns, rows)
+    part = "cluster" if merges.within is not None else "discovered_group"
+    columns = ("receiving_peers", f"receiving_{part}", "sending_peers", f"sending_{part}", "merges_per_pair")
+    within = "" if merges.within is None else f": {100 * merges.within:.1f} % of merges within the own cluster"
+    caption = f"{merges.method}, seed {merges.seed}{within}."
+    return Chart(f"merges-{merges.method}", caption, canvas.svg(), columns, numbers)
 
 
 def _png(values: Array) -> str:
@@ -67,7 +76,7 @@ def _cut(name: str, room: float) -> str:
 
 
 def _span(peers: Sequence[int]) -> str:
-    """7, 7–12 or, where numbers are missing in between, 7…12"""
-    if len(peers) == 1:
-        return str(peers[0])
-    return f"{peers[0]}{'–' if peers[-1] - peers[0] + 1 == len(peers) else '…'}{peers[-1]}"
+    """7, 7–12 or, where they do not follow each other, 7 9 12"""
+    if len(peers) > 2 and list(peers) == list(range(peers[0], peers[-1] + 1)):
+        return f"{peers[0]}–{peers[-1]}"
+    return " ".join(map(str, peers))

@@ -15,22 +15,22 @@ from pens.report.svg import WIDTH, Canvas, scale_over
 
 def peers_chart(outcomes: Sequence[PeerOutcome]) -> Chart:
     """How accuracy is distributed over peers, per method."""
-    rows = tuple((o.method, o.seed, o.peer, o.kind, o.accuracy, o.gain) for o in outcomes)
+    rows = tuple((o.method, o.seed, o.peer, o.name, o.cluster, o.accuracy, o.gain) for o in outcomes)
     by_method = _grouped(outcomes, lambda o: o.accuracy)
     svg = _histograms("Accuracy of the peers", "test accuracy of a peer, %", by_method, zero=False)
     caption = "Each row: how many peers (of all seeds) reached which accuracy. Line: mean. Triangle: the worst peer."
-    columns = ("method", "seed", "peer", "kind", "accuracy", "gain_over_local")
+    columns = ("method", "seed", "peer", "name", "cluster", "accuracy", "gain_over_local")
     return Chart("peers", caption, svg, columns, rows)
 
 
 def gains_chart(outcomes: Sequence[PeerOutcome]) -> Chart:
     """What each peer gained over training alone, per method."""
     paired = [o for o in outcomes if o.gain is not None and o.method != "local"]
-    rows = tuple((o.method, o.seed, o.peer, o.kind, o.accuracy, o.gain) for o in paired)
+    rows = tuple((o.method, o.seed, o.peer, o.name, o.cluster, o.accuracy, o.gain) for o in paired)
     by_method = _grouped(paired, lambda o: o.gain or 0.0)
     svg = _histograms("What each peer gained over training alone", "points over training alone", by_method, zero=True)
     caption = "Each row: how many peers gained how many points over local with the same seed; left of zero they lost."
-    columns = ("method", "seed", "peer", "kind", "accuracy", "gain_over_local")
+    columns = ("method", "seed", "peer", "name", "cluster", "accuracy", "gain_over_local")
     return Chart("gains", caption, svg, columns, rows)
 
 

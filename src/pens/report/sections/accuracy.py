@@ -5,68 +5,93 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pens.config import Method
-from pens.metrics import Interval
-from pens.report.analysis import paper_cells
+from pens.metrics import FEWEST_SEEDS
+from pens.report.analysis import paper_cells, summary_of
 from pens.report.charts.accuracy import accuracy_chart
-from pens.report.paper import Cell, departures, less_paper
-from pens.report.section import Section, Table, agreement_words, listed, overlaps, points_apart
+from pens.report.paper import PAPER_SEEDS, RULE, Cell, Verdict, compare_with_paper, departures
+from pens.report.section import Section, Table, count, listed, thousands
 from pens.report.study import Study
-from pens.results import Summary, summarise
+from pens.results import Summary
 
 
 def accuracy_section(study: Study) -> Section:
-    """Accuracy per method, and the paper's."""
-    table = [summarise(study.of(method)) for method in study.methods]
+    """Accuracy per method, what it cost, and the paper's."""
+    table = [summary_of(study, method) for method in study.methods]
     cells = paper_cells(study)
     named = ", ".join(
         f"{row.method} {row.accuracy.percent()} %" for row in sorted(table, key=lambda r: -r.accuracy.mean)
     )
     seeds = max(row.seeds for row in table)
-    how = f"95 % interval over {seeds} seeds" if seeds > 1 else "one seed, so no interval"
-    rows = tuple(_accuracy_row(row, cells.get(row.method)) for row in table)
-    columns = ("method", "test accuracy %", "worst tenth of peers %")
-    shown = Table(columns, tuple(row[:3] for row in rows), narrow=True)
+    how = f"95 % interval over {seeds} seeds" if seeds >= FEWEST_SEEDS else f"{count(seeds, 'seed')}, so no interval"
+    untested = max(len(run.untested) for run in study.runs)
+    columns: tuple[str, ...] = (
+        "method",
+        "accuracy %" if untested else "test accuracy %",
+        "worst tenth of peers %",
+        "models received by a peer",
+        "work of a peer, thousand forward passes",
+    )
+    rows = tuple(_accuracy_row(row) for row in table)
     if cells:
-        shown = Table((*columns, "paper %", "ours − paper", "in words"), rows, wordy=("in words",))
-    notes = ["Each peer is tested on its own distribution; the worst tenth is the mean of the least accurate peers."]
+        columns += ("paper %", "ours − paper", "verdict")
+        rows = tuple((*row, *_paper_row(ours, cells.get(ours.method))) for row, ours in zip(rows, table, strict=True))
+    notes = [
+        "Each peer is tested on its own distribution; the worst tenth is the mean of the least accurate peers. "
+        "A forward pass looks at one sample; training on a sample counts as three."
+    ]
+    if untested:
+        notes.append(
+            f"{untested} of {study.num_peers} peers had no test data: their accuracy is the last one on their "
+            "validation data, by which their model was chosen, so that it flatters."
+        )
     return Section(
         "accuracy",
         "How accurate is each method?",
         f"Mean over peers, {how}: {named}.{_paper_answer(table, cells)}",
-        (accuracy_chart(table, cells),),
-        shown,
+        (accuracy_chart(table, cells, tested=not untested),),
+        Table(columns, rows, wordy=("verdict",)),
         (*notes, *_paper_notes(study, cells)),
     )
 
 
-def _accuracy_row(row: Summary, cell: Cell | None) -> tuple[str, ...]:
-    ours = (row.method, row.accuracy.percent(), row.worst_tenth.percent())
+def _accuracy_row(row: Summary) -> tuple[str, ...]:
+    cost = f"{row.models_received:,.0f}", thousands(row.work)
+    return (row.method, row.accuracy.percent(), row.worst_tenth.percent(), *cost)
+
+
+def _paper_row(row: Summary, cell: Cell | None) -> tuple[str, ...]:
     if not cell:
-        return (*ours, "–", "–", "not in the paper")
-    apart = less_paper(row.accuracy, row.seeds, cell.value).signed()
-    return (*ours, cell.value.percent(), apart, f"{cell.where}: {agreement_words(row.accuracy, cell.value)}")
+        return "–", "–", "not in the paper"
+    verdict = _verdict(row, cell)
+    apart = verdict.difference.signed() if verdict.difference else "–"
+    return cell.value.percent(), apart, f"{verdict} ({cell.where})"
+
+
+def _verdict(row: Summary, cell: Cell) -> Verdict:
+    return compare_with_paper(row.accuracy, row.seeds, cell.value)
 
 
 def _paper_answer(table: Sequence[Summary], cells: dict[Method, Cell]) -> str:
-    if not cells:
+    judged = [(row, cells[row.method], _verdict(row, cells[row.method])) for row in table if row.method in cells]
+    if not judged:
         return ""
-    judged = [(row.method, row.accuracy, cells[row.method].value) for row in table if row.method in cells]
-    agree = [method for method, ours, paper in judged if overlaps(ours, paper)]
-    differ = listed([f"{m} ({points_apart(ours, paper)})" for m, ours, paper in judged if m not in agree])
-    if agree:
-        verdict = f"overlap for {listed(agree)}{f'; not for {differ}' if differ else ''}"
-    else:
-        verdict = f"do not overlap for {differ}"
-    return f" Our intervals and the paper's {verdict}.{_order_words(judged) if len(judged) > 1 else ''}"
+    same = [row.method for row, _, verdict in judged if verdict.agrees]
+    apart = [f"{row.method} ({verdict})" for row, _, verdict in judged if verdict.outcome in ("above", "below")]
+    few = [row.method for row, _, verdict in judged if verdict.outcome == "too few seeds"]
+    words = [f"no difference is seen for {listed(same)}"] if same else []
+    words += [f"it differs for {listed(apart)}"] if apart else []
+    words += [f"there are too few seeds to tell for {listed(few)}"] if few else []
+    text = f" Beside the paper's numbers, by Welch's test at 5 %: {'; '.join(words)}."
+    return text + (_order_words(judged) if len(judged) > 1 else "")
 
 
-def _order_words(judged: Sequence[tuple[Method, Interval, Interval]]) -> str:
+def _order_words(judged: Sequence[tuple[Summary, Cell, Verdict]]) -> str:
     """Whether the methods stand in the paper's order."""
     turned = [
-        f"{a} is above {b}"
-        for a, ours, paper in judged
-        for b, their, papers in judged
-        if ours.mean > their.mean and paper.mean < papers.mean
+        f"{a.method} is above {b.method}"
+        for a, paper, _ in judged
+        for b, papers, _ in judged
+        if a.accuracy.mean > b.accuracy.mean and paper.value.mean < papers.value.mean
     ]
     return f" Unlike in the paper, {listed(turned)}." if turned else " The methods stand in the paper's order."
 
@@ -75,12 +100,11 @@ def _paper_notes(study: Study, cells: dict[Method, Cell]) -> list[str]:
     if not cells:
         why = "own data or an own network" if study.record.own_parts else "other data, peers, samples or initialisation"
         return [f"The paper has no number for these settings ({why}), so there is nothing to set beside them."]
-    changed = departures(study.settings)
+    changed = departures(study.settings, study.methods)
     notes = [
-        "Ours − paper has Welch's 95 % interval, from the spread over seeds on both sides. Where it leaves out zero "
-        "the two differ, even if their own intervals overlap; of many cells a few will by chance.",
+        f"{RULE} The paper has {PAPER_SEEDS} seeds; ours − paper stands with its 95 % interval.",
         "The paper's text says SGD with a rate of 0.001, which does not learn here; pens uses Adam, as its code does.",
     ]
     if changed:
-        notes.append(f"Compare with care, these settings are not the paper's: {'; '.join(changed)}.")
+        notes.append(f"Compare with care, these settings are not those that repeat the paper: {'; '.join(changed)}.")
     return notes

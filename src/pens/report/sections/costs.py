@@ -18,7 +18,7 @@ def costs_section(study: Study) -> Section:
     notes = [
         f"Per peer: means over peers and seeds. One model weighs {size(study.runs[0].communication.model_bytes)}. "
         "A forward pass looks at one sample; training on a sample counts as three, scoring a received model as one for "
-        "each of the receiver's training samples. Seconds are of one seed, all peers, where it ran."
+        "each sample that it is scored on. Seconds are of one seed, all peers, where it ran."
     ]
     budgets, words = _equal_terms(study, found)
     notes += words

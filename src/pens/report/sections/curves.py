@@ -6,7 +6,7 @@ import numpy as np
 
 from pens.config import SELECTING
 from pens.report.charts.curves import curves_chart
-from pens.report.course import Axis, curves
+from pens.report.course import Axis, curves, first_trainings
 from pens.report.section import OLDER, Section, count, listed
 from pens.report.study import Study
 
@@ -80,7 +80,9 @@ def _stopping_words(study: Study) -> str:
     lasted = {}
     for runs in study.by_method():
         if runs[0].method != "central":
-            lasted[runs[0].method] = np.mean([len(run.history.version) / len(run.kinds) - 1 for run in runs])
+            lasted[runs[0].method] = np.mean(
+                [len(run.history.version) / len(run.kinds) - first_trainings(study) for run in runs]
+            )
     if not lasted:
         return "Once it has stopped, its last value holds."
     words = ", ".join(f"{method} {rounds:.0f}" for method, rounds in lasted.items())

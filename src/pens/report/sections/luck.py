@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pens.metrics import FEWEST_SEEDS
 from pens.report.analysis import FEWEST_FOR_WILCOXON, Difference, differences
 from pens.report.charts.differences import differences_chart
-from pens.report.section import Section, Table, p_value, points
+from pens.report.section import Section, Table, count, p_value, points
 from pens.report.study import Study
 
 
@@ -18,11 +19,12 @@ def luck_section(study: Study) -> Section:
         return Section("tests", question, "There is one method only, or no seed in common: nothing to compare.")
     most = max(len(d.seeds) for d in found)
     shown = (differences_chart(found),)
-    if most == 1:
+    if most < FEWEST_SEEDS:
         return Section(
             "tests",
             question,
-            "With one seed nobody can know: run at least four (--seeds 4) for intervals and tests.",
+            f"With {count(most, 'seed')} nobody can know: there is no interval and no test below {FEWEST_SEEDS} seeds. "
+            "Run at least four (--seeds 4).",
             shown,
         )
     columns = (

@@ -2,43 +2,108 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
+from pens.config import SELECTING, Method
 from pens.report.charts.merges import merge_chart
-from pens.report.course import merge_map
-from pens.report.section import Section, listed
+from pens.report.course import MergeMap, merge_map
+from pens.report.discovered import MOST_PEERS, Discovered, discover
+from pens.report.section import Section, Table, count, listed
 from pens.report.study import Study
+
+_QUESTION = "Whose models does a peer merge?"
+_MOST_NAMES = 40
+"""Of a group, in its row of the table."""
 
 
 def merges_section(study: Study) -> Section:
-    """Figure 2."""
-    question = "Whose models does a peer merge?"
-    maps = [found for runs in study.by_method() if (found := merge_map(runs[0]))]
+    """Figure 2; and where clusters are not known, who belongs together by the peers' own choices."""
+    chooser, groups = _discovered(study)
+    maps = [found for runs in study.by_method() if (found := merge_map(runs[0], discovered=groups))]
     if not maps:
         answer = f"Nobody's: no models are merged with {listed(study.methods)}, so there is no map."
-        return Section("merges", question, answer)
-    shares = ", ".join(f"{100 * m.within:.1f} % with {m.method}" for m in maps)
-    sizes = Counter(study.runs[0].kinds)
-    by_chance = sum(n * (n - 1) for n in sizes.values()) / max(1, study.num_peers * (study.num_peers - 1))
-    quiet = [m for m in study.methods if m not in {found.method for found in maps}]
+        return Section("merges", _QUESTION, answer)
     notes = [
         "As in the paper's figure 2: in a light cell the receiving peer often merged a model of the sending one. "
-        "Peers are sorted by distribution, so light squares on the diagonal are peers that found their own kind. "
-        "All maps share one colour scale."
+        f"{_order_words(study, chooser)} All maps share one colour scale."
     ]
     if max(len(group) for found in maps for group in found.groups) > 1:
         notes.append(
             f"{study.num_peers} peers are too many for a map; a cell is the mean over pairs of peers side by side."
         )
+    quiet = [m for m in study.methods if m not in {found.method for found in maps}]
     if quiet:
         notes.append(f"{listed(quiet)} merged nothing and {'has' if len(quiet) == 1 else 'have'} no map.")
     most = max(float(found.mean.max()) for found in maps)
-    answer = f"Of all models merged, {shares} came from a peer of the receiver's own kind; "
-    answer += f"by chance it would be {100 * by_chance:.1f} %." if by_chance else "nobody has another of its kind."
     return Section(
         "merges",
-        question,
-        answer,
+        _QUESTION,
+        _answer(study, maps) if study.clusters_known else _discovered_answer(study, chooser, groups),
         tuple(merge_chart(found, most) for found in maps),
+        _group_table(study, groups) if groups else None,
         notes=tuple(notes),
+    )
+
+
+def _discovered(study: Study) -> tuple[Method | None, Discovered | None]:
+    """The method whose peers' choices part them best, and the groups; nothing where clusters are known."""
+    if study.clusters_known:
+        return None, None
+    found = [(method, groups) for method in SELECTING if (groups := discover(study.of(method)))]
+    return max(found, key=lambda each: each[1].within_all) if found else (None, None)
+
+
+def _answer(study: Study, maps: list[MergeMap]) -> str:
+    shares = ", ".join(f"{100 * (m.within or 0.0):.1f} % with {m.method}" for m in maps)
+    sizes = Counter(study.runs[0].kinds)
+    by_chance = sum(n * (n - 1) for n in sizes.values()) / max(1, study.num_peers * (study.num_peers - 1))
+    return (
+        f"Of all models merged, {shares} came from a peer of the receiver's own cluster; "
+        f"by chance it would be {100 * by_chance:.1f} %."
+    )
+
+
+def _discovered_answer(study: Study, chooser: Method | None, groups: Discovered | None) -> str:
+    unknown = "Nobody said which peers belong together."
+    if groups is None and study.num_peers > MOST_PEERS and any(method in SELECTING for method in study.methods):
+        return f"{unknown} {study.num_peers} peers are too many to look for groups in their choices."
+    if groups is None:
+        return (
+            f"{unknown} No peer of {listed(study.methods)} chose its neighbours, so their choices do not tell either."
+        )
+    if len(groups.groups) == 1:
+        return f"{unknown} The choices of {chooser} do not part them: all {study.num_peers} peers form one group."
+    several = [group for group in groups.groups if len(group) > 1]
+    alone = len(groups.groups) - len(several)
+    sizes = f"{len(several)} groups of {listed([str(len(group)) for group in several])} peers"
+    if len(several) == 1:
+        sizes = f"one group of {len(several[0])} peers"
+    words = listed([*([sizes] if several else []), *([f"{count(alone, 'peer')} alone"] if alone else [])])
+    return (
+        f"{unknown} By the neighbours that the peers of {chooser} chose themselves there are {words}: discovered, not "
+        f"known. {100 * groups.within_all:.1f} % of the chosen neighbours are of the chooser's own group."
+    )
+
+
+def _group_table(study: Study, groups: Discovered) -> Table:
+    run = study.runs[0]
+    rows = []
+    for number, (group, share) in enumerate(zip(groups.groups, groups.within, strict=True), 1):
+        names = ", ".join(run.peer_label(peer) for peer in group[:_MOST_NAMES])
+        more = f" and {len(group) - _MOST_NAMES} more" if len(group) > _MOST_NAMES else ""
+        chosen = "–" if math.isnan(share) else f"{100 * share:.1f}"
+        rows.append((f"group {number}", str(len(group)), f"{names}{more}", chosen))
+    columns = ("discovered", "peers", "who", "chosen neighbours within the group %")
+    return Table(columns, tuple(rows), wordy=("who",))
+
+
+def _order_words(study: Study, chooser: Method | None) -> str:
+    if study.clusters_known:
+        return "Peers are sorted by cluster, so light squares on the diagonal are peers that found their own."
+    if chooser is None:
+        return "Peers stand in the order of their numbers."
+    return (
+        f"In all maps peers stand beside those with whom they chose each other in {chooser}: the order is that of a "
+        "tree (average linkage), which is cut into groups where modularity is largest."
     )

@@ -12,8 +12,8 @@ from pens.experiment import selection_rule
 from pens.metrics import Interval
 from pens.report.charts.neighbours import neighbours_chart
 from pens.report.course import Selecting, selecting
-from pens.report.paper import Cell, paper_agreement
-from pens.report.section import OLDER, Section, agreement_words, count, listed
+from pens.report.paper import Cell, compare_with_paper, paper_agreement
+from pens.report.section import OLDER, Section, count, listed
 from pens.report.study import Study
 from pens.results import summarise
 
@@ -23,6 +23,7 @@ class _Chosen:
     """How well a method's peers chose."""
 
     method: Method
+    seeds: int
     precision: Interval
     recall: Interval
     course: tuple[Selecting, ...]
@@ -41,11 +42,16 @@ def neighbours_section(study: Study) -> Section:
     question = "Does PENS find the right neighbours, and when?"
     if not any(study.of(method) for method in SELECTING):
         return Section("neighbours", question, "pens was not run here, and no other method chooses neighbours.")
+    if not study.clusters_known:
+        return Section(
+            "neighbours",
+            question,
+            "The clusters of these peers are not known, so nobody can say which neighbours are right: there is no "
+            "precision and no recall. Which peers chose each other stands above.",
+        )
     found = [chosen for method in SELECTING if (chosen := _chosen(study, method))]
     if not found:
-        return Section(
-            "neighbours", question, "No peer chose a neighbour that could be judged: each is alone of its kind."
-        )
+        return Section("neighbours", question, "No peer chose a neighbour, so there is nothing to judge.")
     drawn = [each for each in found if each.course]
     lowest = min((each.lowest for each in drawn), default=0.0)
     charts = [neighbours_chart(each.method, each.course, each.paper, lowest) for each in drawn]
@@ -60,7 +66,8 @@ def _chosen(study: Study, method: Method) -> _Chosen | None:
         return None
     course = [each for run in runs if (each := selecting(study, run))]
     paper = paper_agreement(study.settings) if method == "pens" and not study.record.own_parts else None
-    return _Chosen(method, summary.precision, summary.recall, tuple(course) if len(course) == len(runs) else (), paper)
+    whole = tuple(course) if len(course) == len(runs) else ()
+    return _Chosen(method, len(runs), summary.precision, summary.recall, whole, paper)
 
 
 def _ended(chosen: _Chosen) -> str:
@@ -72,21 +79,22 @@ def _ended(chosen: _Chosen) -> str:
 
 
 def _when(course: Sequence[Selecting]) -> str:
-    """From which round on nearly all neighbours are right, and when half of the own kind is found, in every seed."""
+    """From which round on nearly all neighbours are right, and when half of the own cluster is found, in every seed."""
     shortest = min(len(s.rounds) for s in course)
     wrong = [np.flatnonzero(~(s.precision[:shortest] >= 0.95)) for s in course]
     right_from = max((int(places[-1]) + 2 for places in wrong if len(places)), default=1)
     half = [np.flatnonzero(s.recall[:shortest] >= 0.5) for s in course]
     words = [f"95 % of its neighbours are right from round {right_from} on"] if right_from <= shortest else []
     if all(len(places) for places in half):
-        words.append(f"half of the own kind is found by round {max(int(places[0]) for places in half) + 1}")
+        words.append(f"half of the own cluster is found by round {max(int(places[0]) for places in half) + 1}")
     return f" {'; '.join(words)}." if words else ""
 
 
 def _notes(study: Study, found: Sequence[_Chosen]) -> list[str]:
     notes = [
-        "Precision: the share of the chosen neighbours that are of the peer's own kind. Recall: the share of its kind "
-        "that was chosen. Mean over peers. A picture applies the rule of the end of step 1 to the counts so far."
+        "Precision: the share of the chosen neighbours that are of the peer's own cluster. Recall: the share of its "
+        "cluster that was chosen. Mean over peers. A picture applies the rule of the end of step 1 to the counts so "
+        "far."
     ]
     if steps := _steps(study):
         notes.append(
@@ -98,8 +106,8 @@ def _notes(study: Study, found: Sequence[_Chosen]) -> list[str]:
             precision, recall = each.paper
             notes.append(
                 f"The paper's table 5: precision {precision.value.percent()} % ("
-                f"{agreement_words(each.precision, precision.value)}), recall {recall.value.percent()} % ("
-                f"{agreement_words(each.recall, recall.value)})."
+                f"ours {compare_with_paper(each.precision, each.seeds, precision.value)}), recall "
+                f"{recall.value.percent()} % (ours {compare_with_paper(each.recall, each.seeds, recall.value)})."
             )
         if not each.course:
             notes.append(f"There is no picture of {each.method} over the rounds: {OLDER}.")

@@ -30,7 +30,7 @@ def peers_section(study: Study) -> Section:
             f"{100 * g.values.mean():+.1f}".replace("-", "−"),
             f"{g.lost} of {len(g.values)} ({100 * g.share_lost:.1f} %)",
             f"{100 * (g.worst.gain or 0):+.1f} points, to {100 * g.worst.accuracy:.1f} %".replace("-", "−"),
-            f"peer {g.worst.peer}, seed {g.worst.seed}, kind {g.worst.kind}",
+            f"{g.worst.name}, seed {g.worst.seed}{f', cluster {g.worst.cluster}' if g.worst.cluster else ''}",
             f"{100 * min(o.accuracy for o in found if o.method == g.method):.1f}",
         )
         for g in gained
@@ -50,7 +50,8 @@ def _gain_words(gained: Sequence[Gains]) -> str:
     words = [f"no peer loses with {listed(happy)}"] if happy else []
     for g in sorted(gained, key=lambda g: g.share_lost):
         if g.lost:
-            worst = f"peer {g.worst.peer} of seed {g.worst.seed} ({g.worst.kind})"
+            cluster = f" ({g.worst.cluster})" if g.worst.cluster else ""
+            worst = f"{g.worst.name} of seed {g.worst.seed}{cluster}"
             loss = f"{-100 * (g.worst.gain or 0):.1f} points"
             words.append(f"with {g.method} {100 * g.share_lost:.1f} % of peers lose, most of all {worst} with {loss}")
     return "; ".join(words)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pens.report.glossary import own_settings
-from pens.report.reproduce import command, nearest_preset
+from pens.report.reproduce import can_be_simulated, command, nearest_preset
 from pens.report.section import Section, count, listed, setting_text
 from pens.report.study import Study
 from pens.report.tables import duration
+
+_SIMULATED = "The command below simulates them."
+_EACH_ITS_OWN = (
+    "Nothing here can simulate them: their data, or their number, are not those of the settings. Each peer starts "
+    "again with the command below and its own file."
+)
 
 
 def settings_section(study: Study) -> Section:
@@ -29,17 +35,23 @@ def settings_section(study: Study) -> Section:
             notes.append(f"{method} has {changes}, whatever is said below.")
     took = duration(sum(run.seconds for run in study.runs))
     if study.record.real_peers:
+        simulated = can_be_simulated(study.record)
         notes.append(
             f"These were real peers, up for {took}: who hears whom first depends on machines and network, so runs "
-            "agree as much as seeds do. The command below simulates them."
+            f"agree as much as seeds do. {_SIMULATED if simulated else _EACH_ITS_OWN}"
         )
     else:
         devices = [device for device in dict.fromkeys(run.device for run in study.runs) if device != "cpu"]
         elsewhere = f"; {listed(devices)}, where these ran, rounds otherwise than other devices" if devices else ""
         notes.append(f"The same settings and seed give the same run on a CPU, to the last bit{elsewhere}.")
         notes.append(f"All runs took {took}.")
-    if study.record.own_parts:
+    if study.record.own_parts and not study.record.real_peers:
         notes.append(f"Own {' and '.join(study.record.own_parts)} came from Python and must be given again.")
+    if study.has_own_data:
+        notes.append(
+            "Where peers brought their own data, these decide how many peers and samples there are, whatever the "
+            "settings of the scenario say."
+        )
     notes += [f"Warning, {run.method} seed {run.seed}: {message}" for run, message in warned[:8]]
     if len(warned) > 8:
         notes.append(f"… and {len(warned) - 8} warnings more; each run's result.json has its own.")
