@@ -11,9 +11,10 @@ from typing import Any
 
 from pens.config import Method, Settings, flat_values
 from pens.metrics import Interval, interval
+from pens.presets import RULES_OF
 from pens.report.course import merged_within
 from pens.report.paper import Verdict, compare_with_paper
-from pens.reproduce.plan import RULES_OF, Cell, Column, Exhibit, Quantity
+from pens.reproduce.plan import Cell, Column, Exhibit, Quantity
 from pens.reproduce.store import RunStore
 from pens.results import RunResult, Spending, mean_or_none, spending
 from pens.runlog import RULES
