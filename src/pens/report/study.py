@@ -49,6 +49,11 @@ class Study:
         return self.runs[0].clusters_known
 
     @property
+    def num_untested(self) -> int:
+        """Peers whose accuracy is on validation data, because they have no test data."""
+        return max(len(run.untested) for run in self.runs)
+
+    @property
     def has_own_data(self) -> bool:
         return "data" in self.record.own_parts
 

@@ -13,11 +13,12 @@ from pens.report.panel import Chart, draw_columns
 from pens.report.svg import WIDTH, Canvas, scale_over
 
 
-def peers_chart(outcomes: Sequence[PeerOutcome]) -> Chart:
-    """How accuracy is distributed over peers, per method."""
+def peers_chart(outcomes: Sequence[PeerOutcome], tested: bool = True) -> Chart:
+    """How accuracy is distributed over peers, per method. `tested`: whether all is test data."""
+    axis = "test accuracy of a peer, %" if tested else "accuracy of a peer, %"
     rows = tuple((o.method, o.seed, o.peer, o.name, o.cluster, o.accuracy, o.gain) for o in outcomes)
     by_method = _grouped(outcomes, lambda o: o.accuracy)
-    svg = _histograms("Accuracy of the peers", "test accuracy of a peer, %", by_method, zero=False)
+    svg = _histograms("Accuracy of the peers", axis, by_method, zero=False)
     caption = "Each row: how many peers (of all seeds) reached which accuracy. Line: mean. Triangle: the worst peer."
     columns = ("method", "seed", "peer", "name", "cluster", "accuracy", "gain_over_local")
     return Chart("peers", caption, svg, columns, rows)

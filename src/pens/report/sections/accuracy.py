@@ -23,7 +23,7 @@ def accuracy_section(study: Study) -> Section:
     )
     seeds = max(row.seeds for row in table)
     how = f"95 % interval over {seeds} seeds" if seeds >= FEWEST_SEEDS else f"{count(seeds, 'seed')}, so no interval"
-    untested = max(len(run.untested) for run in study.runs)
+    untested = study.num_untested
     columns: tuple[str, ...] = (
         "method",
         "accuracy %" if untested else "test accuracy %",
@@ -36,7 +36,7 @@ def accuracy_section(study: Study) -> Section:
         columns += ("paper %", "ours − paper", "verdict")
         rows = tuple((*row, *_paper_row(ours, cells.get(ours.method))) for row, ours in zip(rows, table, strict=True))
     notes = [
-        "Each peer is tested on its own distribution; the worst tenth is the mean of the least accurate peers. "
+        "Accuracy is each peer's on its own distribution; the worst tenth is the mean of the least accurate peers. "
         "A forward pass looks at one sample; training on a sample counts as three."
     ]
     if untested:

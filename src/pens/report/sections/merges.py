@@ -41,7 +41,7 @@ def merges_section(study: Study) -> Section:
         _QUESTION,
         _answer(study, maps) if study.clusters_known else _discovered_answer(study, chooser, groups),
         tuple(merge_chart(found, most) for found in maps),
-        _group_table(study, groups) if groups else None,
+        _group_table(study, groups) if groups and len(groups.groups) > 1 else None,
         notes=tuple(notes),
     )
 

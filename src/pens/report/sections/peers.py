@@ -14,7 +14,7 @@ def peers_section(study: Study) -> Section:
     """Accuracy as a distribution over peers, and who lost."""
     found = outcomes(study)
     gained = gains(study, found)
-    shown = [peers_chart(found)]
+    shown = [peers_chart(found, tested=not study.num_untested)]
     question = "Does every peer gain?"
     if not gained:
         why = "local was not run with the same seeds" if study.methods != ("local",) else "only local was run"
@@ -36,7 +36,7 @@ def peers_section(study: Study) -> Section:
         for g in gained
     )
     notes = (
-        "A gain is a peer's test accuracy minus its own with local and the same seed, in points. "
+        "A gain is a peer's accuracy minus its own with local and the same seed, in points. "
         "Who gains least need not be the least accurate.",
     )
     shown.append(gains_chart(found))
