@@ -48,7 +48,8 @@ def test_the_interval_over_four_seeds_by_hand() -> None:
     t with three degrees of freedom is 3.182 at 97.5 %: 25.0 ± 20.5."""
     assert str(interval([0.1, 0.2, 0.3, 0.4])) == "25.0 ± 20.5"
     assert interval([0.1, 0.2, 0.3, 0.4]).half_width == pytest.approx(0.2054257, rel=1e-5)
-    assert interval([0.4, 0.6]).half_width == pytest.approx(12.7062 * 0.1, rel=1e-5)  # one degree: 0.1414 / √2 = 0.1
+    assert interval([0.4, 0.5, 0.6]).half_width == pytest.approx(4.302653 * 0.1 / 3**0.5, rel=1e-5)  # two degrees
+    assert interval([0.4, 0.6]).half_width is None
 
 
 def test_the_worst_tenth_by_hand() -> None:
