@@ -49,6 +49,7 @@ def test_the_interval_over_four_seeds_by_hand() -> None:
     assert str(interval([0.1, 0.2, 0.3, 0.4])) == "25.0 ± 20.5"
     assert interval([0.1, 0.2, 0.3, 0.4]).half_width == pytest.approx(0.2054257, rel=1e-5)
     assert interval([0.4, 0.5, 0.6]).half_width == pytest.approx(4.302653 * 0.1 / 3**0.5, rel=1e-5)  # two degrees
+    assert interval([0.4, 0.6]).half_width is None
 
 
 def test_the_worst_tenth_by_hand() -> None:

@@ -100,7 +100,7 @@ def mutants_of(module: str, source: str, only: frozenset[str] = frozenset()) -> 
     tree = ast.parse(source)
     found: list[Mutant] = []
     seen: Counter[str] = Counter()
-    for qualified, function in _functions(tree):
+    for qualified, function in functions_of(tree):
         if only and qualified not in only:
             continue
         for node in _body(function):
@@ -113,7 +113,8 @@ def mutants_of(module: str, source: str, only: frozenset[str] = frozenset()) -> 
     return found
 
 
-def _functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
+def functions_of(tree: ast.Module) -> Iterator[tuple[str, Function]]:
+    """Functions and methods with their qualified names."""
     for node in tree.body:
         if isinstance(node, Function):
             yield node.name, node

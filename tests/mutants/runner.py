@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import importlib
@@ -19,12 +20,12 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
 
-from tests.mutants.operators import Mutant, mutants_of
+from tests.mutants.operators import Mutant, functions_of, mutants_of
 from tests.mutants.targets import Target
 
 ROOT = Path(__file__).parent.parent.parent
@@ -67,25 +68,27 @@ class Hunt:
     _slow: set[str] = field(default_factory=set)
     """Tests that take too much of the budget: they are not run at all."""
     _has_failed: bool = False
+    _failures: list[str] = field(default_factory=list)
     _seconds: float = 0.0
 
     # --- hooks --------------------------------------------------------------------------------------------------------
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._has_failed = self._has_failed or report.failed
+        self._failures += [f"{report.nodeid}: {report.longreprtext}"] if report.failed else []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             raise pytest.UsageError("the tests cannot be collected")
-        begun = time.monotonic()
+        begun, digest = time.monotonic(), _digest()
         self._items = {item.nodeid: item for item in session.items}
         for item in session.items:
             _always_the_same_examples(item)
         self._mutants = self._faults()
         self._slow = set(_read_record()["slow"])
         self._measure()
-        self._try_all()
+        self._try_all(digest)
         self._seconds = time.monotonic() - begun
         return True
 
@@ -100,33 +103,29 @@ class Hunt:
     def _measure(self) -> None:
         """Run each test once: how long it takes, and what it calls. Slow ones are cut short, and not used."""
         with os.fdopen(_fork(self._measure_here), "rb") as pipe:
-            passed, self._durations, self._reach = pickle.load(pipe)
-        if not passed:
-            raise pytest.UsageError("the tests fail without a fault: run them first")
+            failures, self._durations, self._reach = pickle.load(pipe)
+        if failures:
+            raise pytest.UsageError("tests fail without a fault: " + "\n".join(failures))
         self._slow |= {test for test, seconds in self._durations.items() if seconds >= self.budget_s / 2}
 
     def _measure_here(self, pipe: int) -> None:
-        files = {str(path_of(name)): name for name in self.targets}
         self._be_quiet()
+        called: set[tuple[str, str]] = set()
+        for name in self.targets:
+            _let_note(name, called)
         durations, reach = {}, {}
         for item in self._items.values():
             if item.nodeid in self._slow:
                 continue
-            called: set[tuple[str, str]] = set()
-
-            def note(frame: FrameType, event: str, argument: Any, called: set[tuple[str, str]] = called) -> None:
-                if module := files.get(frame.f_code.co_filename):
-                    called.add((module, frame.f_code.co_qualname.split(".<locals>")[0]))
-
+            called.clear()
             begun = time.process_time()
             signal.signal(signal.SIGVTALRM, _skip)
             signal.setitimer(signal.ITIMER_VIRTUAL, self.budget_s / 2)
-            sys.settrace(note)
             self._run(item)
-            sys.settrace(None)
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            durations[item.nodeid], reach[item.nodeid] = time.process_time() - begun, called
-        os.write(pipe, pickle.dumps((not self._has_failed, durations, reach)))
+            durations[item.nodeid], reach[item.nodeid] = time.process_time() - begun, set(called)
+        with os.fdopen(pipe, "wb") as stream:
+            pickle.dump((self._failures, durations, reach), stream)
 
     def _be_quiet(self) -> None:
         """No dots from a child."""
@@ -138,9 +137,8 @@ class Hunt:
 
     # --- with one -----------------------------------------------------------------------------------------------------
 
-    def _try_all(self) -> None:
+    def _try_all(self, digest: str) -> None:
         before = _read_record()
-        digest = _digest()
         known = before["outcomes"] if before["digest"] == digest and not self.again else {}
         self.outcomes = {m.name: known[m.name] for m in self._mutants if m.name in known}
         accepted = {name for name, _ in equivalents()}
@@ -196,7 +194,7 @@ class Hunt:
         """In the child: exchange the code, and run tests until one fails."""
         self._be_quiet()
         try:
-            exchange_code(mutant)
+            exchange_code(mutant.module, mutant.function, mutant.tree())
         except (SyntaxError, ValueError):
             os.write(pipe, b"not code")
             return
@@ -251,15 +249,25 @@ class Hunt:
 # --- code -------------------------------------------------------------------------------------------------------------
 
 
-def exchange_code(mutant: Mutant) -> None:
-    """Let a function of this process run faulty code."""
-    live = importlib.import_module(f"pens.{mutant.module}")
-    code = compile(mutant.tree(), str(path_of(mutant.module)), "exec", dont_inherit=True)
-    owner: Any = live
-    for part in mutant.function.split("."):
+def exchange_code(module: str, function: str, tree: ast.Module) -> None:
+    """Let a function of this process run the code that it has in a changed module."""
+    owner: Any = importlib.import_module(f"pens.{module}")
+    code = compile(tree, str(path_of(module)), "exec", dont_inherit=True)
+    for part in function.split("."):
         code = [c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == part][-1]
         owner = vars(owner)[part]
     _function(owner).__code__ = code
+
+
+def _let_note(module: str, called: set[tuple[str, str]]) -> None:
+    """Let each function of a module note that it was called."""
+    vars(importlib.import_module(f"pens.{module}"))["__called__"] = called
+    tree = ast.parse(path_of(module).read_text(encoding="utf-8"))
+    functions = list(functions_of(tree))
+    for name, function in functions:
+        function.body[:0] = ast.parse(f"__called__.add({(module, name)!r})").body
+    for name, _ in functions:
+        exchange_code(module, name, ast.fix_missing_locations(tree))
 
 
 def _function(wrapped: Any) -> FunctionType:

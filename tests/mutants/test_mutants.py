@@ -50,7 +50,7 @@ def test_a_fault_is_put_into_memory_alone() -> None:
 
     code = select_top_m.__code__
     try:
-        exchange_code(fault)
+        exchange_code(fault.module, fault.function, fault.tree())
         assert select_top_m([PeerId(0), PeerId(1), PeerId(2)], [0.3, 0.1, 0.2], 1) == [2, 0]
     finally:
         select_top_m.__code__ = code

@@ -51,18 +51,20 @@ def test_a_difference_is_paired_by_seed_and_turned_towards_the_better() -> None:
 
 
 def test_seeds_are_paired_by_their_number_and_not_by_their_place() -> None:
-    """`random` was run with seeds 0, 1, 2, `pens` with 2, 5, 0 in this order: they share 0 and 2. Seed 0: 60 − 50 = 10
-    points; seed 2: 75 − 55 = 20; by place it would be 75 − 50 and so on."""
-    random = runs_of("random", 0.50, 0.60, 0.55)
-    pens = [replace(run, seed=seed) for run, seed in zip(runs_of("pens", 0.75, 0.90, 0.60), (2, 5, 0), strict=True)]
+    """`random` was run with seeds 0 to 3, `pens` with 2, 5, 0, 3 in this order: they share 0, 2 and 3. Seed 0: 60 − 50
+    = 10 points; seed 2: 75 − 55 = 20; seed 3: 65 − 50 = 15; by place it would be 75 − 50 and so on."""
+    random = runs_of("random", 0.50, 0.60, 0.55, 0.50)
+    runs = runs_of("pens", 0.75, 0.90, 0.60, 0.65)
+    pens = [replace(run, seed=seed) for run, seed in zip(runs, (2, 5, 0, 3), strict=True)]
     found = difference(random, pens)
     assert found
-    assert dict(zip(found.seeds, found.values, strict=True)) == {0: pytest.approx(0.10), 2: pytest.approx(0.20)}
+    by_seed = dict(zip(found.seeds, found.values, strict=True))
+    assert by_seed == {0: pytest.approx(0.10), 2: pytest.approx(0.20), 3: pytest.approx(0.15)}
     assert found.mean.mean == pytest.approx(0.15)
     both = paired(pens, random)
     assert both
     assert both.mean == pytest.approx(0.15)
-    assert sorted(both.values) == pytest.approx([0.10, 0.20])  # two seeds are shown as they are
+    assert both.half_width == pytest.approx(4.302653 * 0.05 / 3**0.5, rel=1e-5)  # two degrees of freedom
     assert paired(pens[1:2], random) is None
 
 
