@@ -186,3 +186,33 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, capsys: pytest.Captu
     assert "Continue with the same command: pens reproduce table2 --methods random" in errors.decode()
     assert list(tmp_path.rglob("checkpoint.safetensors"))
     assert "0 complete, 1 to run" in reproduce(capsys, *arguments[1:], "--dry-run")
+
+
+def test_the_authors_rules_leave_out_what_their_code_does_not_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --set these are their rules to the letter, so nothing is run here: the plan tells what would be."""
+    printed = reproduce(capsys, "table1", "--as", "authors", "--dry-run", "--out", tmp_path / "runs")
+    assert "central" not in printed
+    assert "32 runs in all" in printed  # two settings, four methods, four seeds
+    kept = tmp_path / "kept"
+    small = reproduce(
+        capsys,
+        "table1",
+        "--as",
+        "authors",
+        "--methods",
+        "local",
+        "--seeds",
+        "1",
+        "--out",
+        tmp_path,
+        "--keep",
+        kept,
+        *TRIAL,
+    )
+    assert "pull_from" not in small
+    changed = json.loads((kept / "table1.json").read_text())["changed"]
+    assert changed["half_turn"] == "flip"
+    assert changed["step1_epochs"] == 1  # --set goes over the rules
+    assert "--as nobody: choose from ours, authors" in reproduce(capsys, "table1", "--as", "nobody", code=2)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pens.config import Method, Settings, flat_values
 from pens.metrics import Interval, interval
-from pens.presets import RULES_OF
+from pens.presets import AUTHORS_METHODS, RULES_OF
 from pens.report.course import merged_within
 from pens.report.paper import Verdict, compare_with_paper
 from pens.reproduce.plan import Cell, Column, Exhibit, Quantity
@@ -126,6 +126,12 @@ def whose_rules(changed: Mapping[str, Any]) -> str | None:
     )
 
 
+def is_wanted(cell: Cell, changed: Mapping[str, Any]) -> bool:
+    """Whether a cell belongs to a table or figure even where nothing of it is run: not where the method is ours, or
+    missing in the code whose rules are followed."""
+    return not cell.ours and (whose_rules(changed) != "authors" or cell.method in AUTHORS_METHODS)
+
+
 def beside_label(folder: Path, comparison: Comparison) -> str:
     """authors' rules, or the name of the folder"""
     whose = whose_rules(comparison.changed)
@@ -139,7 +145,7 @@ def compare(exhibit: Exhibit, store: RunStore, seeds: Sequence[int], changed: Ma
     for column in exhibit.columns:
         settings = column.settings(changed)
         runs = {method: complete_runs(store, settings, method, planned) for method in column.all_methods}
-        columns.append(_column(column, settings, runs))
+        columns.append(_column(column, settings, runs, changed))
         all_runs += [run for found in runs.values() for run in found]
     return Comparison(
         exhibit.name,
@@ -167,10 +173,11 @@ def complete_runs(store: RunStore, settings: Settings, method: Method, seeds: Se
     return [run.read() for seed in seeds if (run := store.complete(settings, method, seed))]
 
 
-def _column(column: Column, settings: Settings, runs: Mapping[Method, Sequence[RunResult]]) -> ColumnFindings:
-    findings = tuple(
-        _finding(cell, runs[cell.method], settings) for cell in column.cells if not cell.ours or runs[cell.method]
-    )
+def _column(
+    column: Column, settings: Settings, runs: Mapping[Method, Sequence[RunResult]], changed: Mapping[str, Any]
+) -> ColumnFindings:
+    shown = [cell for cell in column.cells if is_wanted(cell, changed) or runs[cell.method]]
+    findings = tuple(_finding(cell, runs[cell.method], settings) for cell in shown)
     return ColumnFindings(column.label, column.x, flat_values(settings.resolved), findings)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pens.config import SELECTING, CentralSettings, EngineSettings, Method, PensSettings, Settings, flat_values
 from pens.errors import ReportError
 from pens.metrics import Interval
-from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding
+from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding, is_wanted
 from pens.reproduce.plan import EXHIBITS, Quantity
 from pens.results import Spending
 from pens.runlog import RULES
@@ -135,7 +135,7 @@ def joined(kept: Sequence[Comparison], new: Comparison) -> Comparison:
                 alike, before = _alike(each, column.settings, *key), found
                 found = _with_seeds(found, alike, None if each.name == new.name else seeds)
                 used += [each] if found != before else []
-            if found.values or not cell.ours:
+            if found.values or is_wanted(cell, new.changed):
                 findings.append(found)
         columns.append(replace(column, findings=tuple(findings)))
     return replace(_of_all_machines(new, used), planned_seeds=tuple(sorted(seeds)), columns=tuple(columns))

@@ -102,8 +102,9 @@ def table_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
             top += 26
         for finding in column.findings:
             canvas.text(12, top + step / 2 + 4, _row_name(column, finding), finding.method, bold=True)
-            _draw_row(canvas, x, top + step / 2, finding, cells[number], places)
-            if beside and (other := beside.finding(column.label, finding)):
+            other = beside.finding(column.label, finding) if beside else None
+            _draw_row(canvas, x, top + step / 2, finding, cells[number], places, has_beside=other is not None)
+            if other:
                 _draw_verdict(canvas, places["beside"][1], top + step / 2, other)
             _draw_verdict(canvas, places["ours"][1], top + step / 2, finding)
             top, number = top + step, number + 1
@@ -142,8 +143,9 @@ def _draw_row(
     finding: Finding,
     values: Mapping[Source, Interval | None],
     places: Mapping[Source, tuple[float, float]],
+    has_beside: bool,
 ) -> None:
-    """Marks below each other, ours on top, and their numbers beside."""
+    """Marks below each other, ours on top, and their numbers beside. `has_beside`: whether the other rules have it."""
     lines: dict[Source, float] = {"ours": -8.0, "beside": 0.0, "paper": 8.0}
     if "beside" not in values:
         lines = {"ours": -4.0, "paper": 5.0}
@@ -151,7 +153,8 @@ def _draw_row(
         if value:
             colour = "soft" if source == "paper" else finding.method
             draw_interval(canvas, x, y + lines[source], value, colour, _MARKS[source])
-        words = value.short() if value else "–" if source == "paper" else "not run"
+        might_be_run = source == "ours" or (source == "beside" and has_beside)
+        words = value.short() if value else "not run" if might_be_run else "–"
         strong = bool(value) and source == "ours"
         canvas.text(places[source][0], y + 4, words, "ink" if strong else "soft", "end", bold=strong)
 

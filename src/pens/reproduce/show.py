@@ -146,7 +146,8 @@ def _counted(whose: str, comparison: Comparison) -> str:
     same, differ, open_ = agreement_counts([finding for _, finding in comparison.findings])
     rest = f", {open_} cannot be told (not run, or too few seeds)" if open_ else ""
     seeds = f"{whose}, over {'up to ' if open_ else ''}{count(len(comparison.planned_seeds), 'seed')}"
-    return f"{seeds}: {same} of {same + differ + open_} cells do not differ from the paper's, {differ} differ{rest}."
+    total, verb = same + differ + open_, "differs" if differ == 1 else "differ"
+    return f"{seeds}: {same} of {total} cells do not differ from the paper's, {differ} {verb}{rest}."
 
 
 def not_run_lines(plan: Reproduction) -> list[str]:
