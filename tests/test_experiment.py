@@ -324,6 +324,31 @@ def test_setbacks_are_told_and_kept() -> None:
     assert len(result.runs[0].warnings) == 6
 
 
+ALL_ALONE = {"schedule": "async", "latency": 9.0, "give_up": 0.05, "step1_rounds": 1, "step1_samplings": 1}
+
+
+@pytest.mark.parametrize(
+    ("admit", "words"),
+    [
+        (True, "heard too few others in step 1 to compare them, so began step 2 without neighbours, and "),
+        (False, "heard nobody in step 1, so trained alone"),
+    ],
+)
+def test_each_peer_whose_step_one_failed_is_told_of_once_and_truly(admit: bool, words: str) -> None:
+    values = {**ALL_ALONE, "admit": admit, "rounds": 20, "patience": 99, "admission_trials": 1}
+    (run,) = tiny_run(methods="pens", overrides=values).runs
+    assert len(run.warnings) == 6
+    assert [text.partition(": ")[0] for text in run.warnings] == [f"peer {p}" for p in range(6)]
+    for peer, text in enumerate(run.warnings):
+        told = text.partition(": ")[2]
+        assert told.startswith(words)
+        number = len(run.neighbours[peer])
+        assert told.removeprefix(words) == (
+            (f"has admitted {number}" if number else "admitted nobody") if admit else ""
+        )
+    assert any(run.neighbours.values()) == admit
+
+
 def test_settings_come_from_presets_files_and_mappings(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text('preset = "digits"\npeers = 8\n[pens]\nm = 1\n')

@@ -172,7 +172,8 @@ class PensSettings(Section):
     """What a peer begins step 2 with. last: what step 1 made of its model (paper); first: its untrained model; best:
     that of step 1's models with the lowest validation loss. `pens+`: first where init = common, else best."""
     admit: bool = False
-    """async only: whether peers that join late can become neighbours in step 2, if their models do well."""
+    """async only, refused in rounds: whether peers that join late can become neighbours in step 2, if their models do
+    well."""
     admission_trials: Annotated[int, Field(ge=1, le=32)] = 6
     """With admit: how many models of a late joiner are compared before it can become a neighbour."""
 
@@ -428,6 +429,11 @@ def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int,
         if method in TOLD_CLUSTERS and smallest_kind < 2:
             raise SettingsError(
                 f"{method} with {num_peers} peers leaves some alone in their cluster: add peers or omit {method}"
+            )
+        if method in SELECTING and pens.admit and settings.gossip.schedule == "rounds":
+            raise SettingsError(
+                "admit = true, but schedule = rounds: there peers ask those whom they chose, and no stranger sends "
+                "anything that could be judged: set schedule = async or admit = false"
             )
         if method in SELECTING and others < 2:
             raise SettingsError(

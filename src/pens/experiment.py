@@ -437,8 +437,8 @@ def build_plan(settings: Settings, method: Method) -> Plan:
         interval=settings.timing.interval,
         jitter=settings.timing.jitter,
         give_up=settings.timing.give_up,
-        admit=method in SELECTING and pens.admit,
         train_first=settings.training.train_first,
+        admit=method in SELECTING and pens.admit and gossip.schedule == "async",
     )
 
 
@@ -523,12 +523,22 @@ def _all_warnings(simulator: Simulator) -> list[str]:
         f"peer {peer}: {count} update(s) undone, the loss was not a finite number"
         for peer, count in sorted(simulator.learners.setbacks.items())
     ]
+    neighbours = simulator.neighbours()
     fallbacks = [
-        f"peer {peer}: selected nobody more often than expected, so "
-        + ("took those selected most often" if simulator.selections[peer] else "trained alone: nobody was ever heard")
-        for peer in simulator.fallbacks
+        f"peer {peer}: {_fallback(simulator.peers[peer].plan, simulator.selections[peer], neighbours[peer])}"
+        for peer in sorted(simulator.fallbacks)
     ]
     return setbacks + fallbacks
+
+
+def _fallback(plan: Plan, selected: Sequence[PeerId], neighbours: Sequence[PeerId]) -> str:
+    """What a peer did that selected nobody more often than expected, in words."""
+    if selected:
+        return "selected nobody more often than expected, so took those selected most often"
+    if not plan.admit:
+        return "heard nobody in step 1, so trained alone"
+    later = f"and has admitted {len(neighbours)}" if neighbours else "and admitted nobody"
+    return f"heard too few others in step 1 to compare them, so began step 2 without neighbours, {later}"
 
 
 def _pairs(learners: Learners) -> Pairs:

@@ -39,6 +39,7 @@ scenarios = st.fixed_dictionaries(
         "patience": st.integers(1, 6),
         "jitter": st.floats(0.01, 0.5),
         "latency": st.floats(0.01, 0.4),
+        "give_up": st.sampled_from([0.05, 0.5, 3.0]),
         "training_time": st.floats(0.1, 7.0),
         "init": st.sampled_from(["independent", "common"]),
         "own_in_merge": st.booleans(),

@@ -114,7 +114,7 @@ class Learning:
         """Compare strangers' models with those of the update that follows."""
         self._give((*action.strangers, *action.against))
         self._given = action.against
-        self.learners.record_judgement(self.me, action, time)
+        self.learners.record_judgement(self.me, self.current, action, time)
         await self.bench.do(lambda: self._compute(self.learners.compare()), 0)
 
     async def update(self, action: Update, time: float) -> None:
