@@ -73,13 +73,14 @@ class Search:
     rounds: int
     samplings_per_round: int
     epochs: int
+    """May differ between peers, with the number of samples that each holds."""
     anew: bool = False
     """Not in the paper: step 2 begins with another model than step 1 ended with."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a peer has been told to do. The same for all peers of a run."""
+    """What a peer has been told to do. The same for all peers of a run, but for the epochs of step 1."""
 
     pace: Literal["push", "pull"]
     rounds: int

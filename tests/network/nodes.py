@@ -73,7 +73,9 @@ class Cluster:
         for other in range(known):
             membership.merge([record(other)], 0.0, speaker=record(other).name)
         reachable = Reachable()
-        peer = Peer(PeerId(me), self.seed, build_plan(self.settings, self.method), reachable)
+        data = self.federation.peers[me]
+        plan = build_plan(self.settings, self.method, len(data.train), len(data.val))
+        peer = Peer(PeerId(me), self.seed, plan, reachable)
         learning = Learning(PeerId(me), self._learners(me), bench or self.bench(), "fp32", self._test(me))
         rules = rules or NodeRules()
         if rules.selection is None:

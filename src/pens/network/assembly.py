@@ -28,7 +28,7 @@ from pens.network.peer_config import PeerConfig, load_object, parse_address
 from pens.network.reachable import Reachable
 from pens.network.state import PeerFolder
 from pens.network.transport import MemberRecord, Transport
-from pens.peer import Peer
+from pens.peer import Peer, Plan
 from pens.version import VERSION
 
 
@@ -86,11 +86,12 @@ def build_node(
     me = number(about.name)
     learners = _learners(config, holding, device, me)
     test = SampleStack([holding.test], device) if holding.test else None
+    plan = build_plan(settings, about.method, len(holding.data.train), len(holding.data.val))
     reachable = Reachable()
     folder = PeerFolder(config.path(about.state))
-    folder.create(_card(config, holding, me, device))
+    folder.create(_card(config, holding, plan, me, device))
     return Node(
-        Peer(me, about.seed, build_plan(settings, about.method), reachable),
+        Peer(me, about.seed, plan, reachable),
         reachable,
         Learning(me, learners, bench, settings.gossip.wire, test),
         _membership(config),
@@ -136,8 +137,9 @@ def _engine(config: PeerConfig, holding: Holding, device: torch.device) -> Engin
     return new_engine(factory, example, holding.num_classes, settings.engine, num_visits)
 
 
-def _card(config: PeerConfig, holding: Holding, me: PeerId, device: torch.device) -> dict[str, Any]:
+def _card(config: PeerConfig, holding: Holding, plan: Plan, me: PeerId, device: torch.device) -> dict[str, Any]:
     """What goes into peer.json."""
+    own_parts = {"model": config.peer.model, "data": config.data.source}
     return {
         "name": config.peer.name,
         "peer_id": me,
@@ -150,6 +152,8 @@ def _card(config: PeerConfig, holding: Holding, me: PeerId, device: torch.device
             "val": len(holding.data.val),
             "test": len(holding.test) if holding.test else 0,
         },
+        "step1_epochs": plan.search.epochs if plan.search else None,
+        "own_parts": [name for name, part in own_parts.items() if part is not None],
         "device": device_name(device),
         "started": time.time(),
         "version": VERSION,
