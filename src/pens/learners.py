@@ -157,6 +157,10 @@ class Learners:
         if ref not in self._rows:
             (self._rows[ref],) = self.models.add(model[None].to(self.models.device))
 
+    def holds(self, ref: ModelRef) -> bool:
+        """Whether a model has a name here: somebody retains it."""
+        return ref in self._uses
+
     def row(self, ref: ModelRef) -> int:
         """Where a model's values are."""
         return self._rows[ref]

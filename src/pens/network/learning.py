@@ -66,7 +66,6 @@ class Learning:
         self.max_payload_bytes = largest_payload(self._expected)
         self._held: dict[ModelRef, Tensor] = {}
         self._uses: Counter[ModelRef] = Counter()
-        self._given: tuple[ModelRef, ...] = ()  # to a judgement, and kept for the update that follows
         self.current = learners.first_model(me)
         self.payload: bytes | None = None
         """The current model as it is sent; None before the first training, and where its numbers cannot be sent."""
@@ -111,16 +110,14 @@ class Learning:
         await self.bench.do(lambda: self._compute(self.learners.compare()), 0)
 
     async def judge(self, action: Judge, time: float) -> None:
-        """Compare strangers' models with those of the update that follows."""
+        """Compare strangers' models with those of the update that follows, for which the learners keep them."""
         self._give((*action.strangers, *action.against))
-        self._given = action.against
         self.learners.record_judgement(self.me, self.current, action, time)
         await self.bench.do(lambda: self._compute(self.learners.compare()), 0)
 
     async def update(self, action: Update, time: float) -> None:
         """Merge, train, validate; then the new model is the current one."""
-        self._give(tuple(ref for ref in action.models if ref not in self._given))
-        self._given = ()
+        self._give(tuple(ref for ref in action.models if not self.learners.holds(ref)))
         coming = self.learners.record_update(self.me, self.current, action, time)
         packed: list[bytes | None] = []
 
