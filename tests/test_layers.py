@@ -131,6 +131,7 @@ LAYERS = [
     "network.state",
     "network.past",
     "network.status",
+    "network.misfits",
     "network.node",
     "network.peer_config",
     "network.assembly",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,6 +53,8 @@ class Cluster:
     seed: int = 0
     network: MemoryNetwork = field(default_factory=MemoryNetwork)
     membership: MembershipRules = PATIENT
+    engines: Mapping[int, Engine] = field(default_factory=dict)
+    """Of members that have another network than the rest."""
 
     def bench(self) -> VirtualBench:
         timing, epochs = self.settings.timing, self.settings.training.epochs
@@ -86,7 +88,7 @@ class Cluster:
         return Node(peer, reachable, learning, membership, transport, number, rules, folder, trace=trace)
 
     def _learners(self, me: int) -> Learners:
-        engine = _engine(self.federation)
+        engine = self.engines.get(me) or _engine(self.federation)
         data: PeerData = self.federation.peers[me]
         models = first_models(engine, self.settings, self.seed, me + 1)[me:]
         rules = learning_rules(self.settings, self.method, self.seed)

@@ -78,6 +78,7 @@ def test_health(monitor: Monitor) -> None:
     assert (status, content_type) == (200, "application/json")
     assert json.loads(body) == {
         "healthy": True,
+        "status": "healthy",
         "trouble": None,
         "name": "clinic-a",
         "version": "1.2",
@@ -98,7 +99,19 @@ def test_trouble_is_503_with_its_reason(patient: Patient, monitor: Monitor) -> N
     status, _, body = get(monitor, "/healthz")
     assert status == 503
     assert json.loads(body)["trouble"] == "no update for an hour"
+    assert json.loads(body)["status"] == "unhealthy"
     assert metrics(monitor)["pens_healthy", ""] == 0
+
+
+def test_degraded_is_200_with_its_reason(patient: Patient, monitor: Monitor) -> None:
+    """Starting it again would not help, and one odd member must not have all others restarted."""
+    patient.now = replace(WELL, degraded="b: another network", misfits=1)
+    status, _, body = get(monitor, "/healthz")
+    assert status == 200
+    told = json.loads(body)
+    assert (told["healthy"], told["status"], told["trouble"]) == (False, "degraded", "b: another network")
+    found = metrics(monitor)
+    assert found["pens_healthy", ""] == found["pens_degraded", ""] == found["pens_members_of_another_network", ""] == 1
 
 
 def test_metrics(monitor: Monitor) -> None:
@@ -106,6 +119,8 @@ def test_metrics(monitor: Monitor) -> None:
         ("pens_info", "clinic-a/1.2"): 1,
         ("pens_phase", "searching"): 1,
         ("pens_healthy", ""): 1,
+        ("pens_degraded", ""): 0,
+        ("pens_members_of_another_network", ""): 0,
         ("pens_step", ""): 7,
         ("pens_neighbours", ""): 3,
         ("pens_members", "alive"): 5,

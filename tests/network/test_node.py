@@ -154,7 +154,7 @@ def test_what_is_no_model_is_refused_and_harms_nobody() -> None:
         for bad in (b"", b"garbage", good[:-1], good + b"x", good[:-4] + b"\x00\x00\xc0\x7f", b"\xff" * len(good)):
             assert await nodes[0].take_model("peer-1", Parcel(2, bad)) is Verdict.REFUSED
         assert await nodes[0].take_model("peer-0", Parcel(2, good)) is Verdict.REFUSED
-        assert nodes[0].wants("peer-1", 1 << 30) is Verdict.REFUSED
+        assert nodes[0].wants("peer-1", 1 << 30) is Verdict.OTHER_NETWORK
         assert nodes[0].counts.malformed == 6
         assert await nodes[0].take_model("peer-1", Parcel(2, good)) is Verdict.TAKEN
         while any(node.peer.phase != "finished" for node in nodes):

@@ -4,7 +4,8 @@ The node hands out its `Vitals`, plain numbers, by a function; this module asks 
 none of its own. It answers from threads beside the event loop, so that a peer whose loop is stuck still tells how long
 ago its last update was. Only this machine can connect: what a peer tells here is not for the other members.
 
-    GET /healthz    200, or 503 where the node says that something is wrong; a JSON object either way
+    GET /healthz    200, or 503 where the node says that something is wrong; a JSON object either way. Where it works,
+                    but not with everybody, 200 with "status": "degraded": starting it again would not help
     GET /metrics    the text that Prometheus reads; counters start at 0 with each start of the process
 """
 
@@ -63,6 +64,10 @@ class Vitals:
     """Spent in updates since the start of the process."""
     trouble: str | None = None
     """Why the node is not well; None: it is."""
+    degraded: str | None = None
+    """What keeps it from working with all others; None: nothing."""
+    misfits: int = 0
+    """Members whose models it cannot use, because they have another network."""
 
 
 class Monitor:
@@ -156,8 +161,9 @@ class _Request(BaseHTTPRequestHandler):
 
 def _health(vitals: Vitals) -> dict[str, object]:
     return {
-        "healthy": vitals.trouble is None,
-        "trouble": vitals.trouble,
+        "healthy": vitals.trouble is None and vitals.degraded is None,
+        "status": "unhealthy" if vitals.trouble else "degraded" if vitals.degraded else "healthy",
+        "trouble": vitals.trouble or vitals.degraded,
         "name": vitals.name,
         "version": vitals.version,
         "phase": vitals.phase,
@@ -189,6 +195,8 @@ class _Metrics(Collector):
         yield peer
         yield _by("phase", GaugeMetricFamily, "pens_phase", "1 for what the peer is at.", {v.phase: 1})
         yield GaugeMetricFamily("pens_healthy", "Whether /healthz says 200.", float(v.trouble is None))
+        yield GaugeMetricFamily("pens_degraded", "Whether /healthz says degraded.", float(v.degraded is not None))
+        yield GaugeMetricFamily("pens_members_of_another_network", "Whose models cannot be used.", v.misfits)
         yield GaugeMetricFamily("pens_step", "Updates complete, those before a restart included.", v.step)
         yield GaugeMetricFamily("pens_neighbours", "Neighbours that the peer selected.", len(v.neighbours))
         yield _by("state", GaugeMetricFamily, "pens_members", "Members by state.", v.members)

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from pens.curves import UpdateRecord
 from pens.engine.devices import peak_memory_bytes
-from pens.errors import PayloadError, RunDirError
+from pens.errors import OtherNetwork, PayloadError, RunDirError
 from pens.learners import Learners
 from pens.messages import (
     Action,
@@ -60,6 +60,7 @@ from pens.messages import (
 from pens.network.gossiper import Gossiper
 from pens.network.learning import Learning
 from pens.network.membership import Membership
+from pens.network.misfits import REMEDY, Misfits, Occasions
 from pens.network.outbox import Outbox
 from pens.network.past import Past, compose_records
 from pens.network.reachable import Reachable
@@ -116,6 +117,7 @@ class Node:
         self.counts, self._past = Counts(), Past()
         self._gossiper = Gossiper(membership, transport, self._on_news)
         self._outbox = Outbox(transport, membership.find, self._on_sent, rules.outgoing)
+        self._misfits, self._occasions = Misfits(), Occasions()
         self._names: dict[PeerId, str] = {}
         self._jobs: deque[Job] = deque()
         self._judged = False  # strangers, since the last update
@@ -244,8 +246,13 @@ class Node:
             self.counts.sent += 1
             self.counts.bytes_out += len(parcel.payload)
             self.membership.heard(name, self._now)
+            self._misfits.remove(name)
             return
         self.counts.failed += 1
+        if outcome is Verdict.OTHER_NETWORK:
+            self._note_misfit(name, "it cannot use the model that we sent")
+        if outcome is Verdict.REFUSED and self._occasions.is_due("refuses", name, self._now):
+            _log.warning("member refuses our models", extra={"member": name})
         if isinstance(outcome, TransportError):
             if self.membership.status(name, self._now) == "alive":
                 _log.info("member cannot be reached", extra={"member": name, "why": str(outcome)})
@@ -355,8 +362,12 @@ class Node:
 
     def wants(self, sender: str, size: int) -> Verdict:
         """Asked before a model of this many bytes is received."""
-        if sender == self.membership.me.name or size > self._learning.max_payload_bytes:
+        if sender == self.membership.me.name:
             return Verdict.REFUSED
+        most = self._learning.max_payload_bytes
+        if size > most:
+            self._note_misfit(sender, f"its model has {size} bytes, ours at most {most}")
+            return Verdict.OTHER_NETWORK
         full = self._closing or self._learning.num_held >= self._rules.max_held
         return Verdict.BUSY if full else Verdict.TAKEN
 
@@ -370,12 +381,24 @@ class Node:
                 row = await asyncio.to_thread(self._learning.read, parcel.payload)
             else:
                 row = self._learning.read(parcel.payload)
+        except OtherNetwork as error:
+            self._note_misfit(sender, f"its model does not fit: {error}")
+            return Verdict.OTHER_NETWORK
         except PayloadError as error:
             self.counts.malformed += 1
-            _log.warning("model refused", extra={"member": sender, "reason": str(error)})
+            if self._occasions.is_due("malformed", sender, self._now):
+                _log.warning("model refused", extra={"member": sender, "reason": str(error)})
             return Verdict.REFUSED
+        self._misfits.remove(sender)
         self._receive(sender, parcel, row)
         return Verdict.TAKEN
+
+    def _note_misfit(self, member: str, why: str) -> None:
+        """Models go neither way between this peer and a member: counted each time, told once an hour."""
+        self.counts.other_network += 1
+        self._misfits.add(member, why)
+        if self._occasions.is_due("network", member, self._now):
+            _log.warning("member has another network", extra={"member": member, "why": why, "remedy": REMEDY})
 
     def _receive(self, sender: str, parcel: Parcel, row: Tensor) -> None:
         owner = self._number(sender)
@@ -430,6 +453,7 @@ class Node:
             counts=replace(self.counts),
             merged=self._learners.merges[self.peer.me].total(),
             scored=self._num_scored(),
+            misfits=self._misfits.among(r.name for r in self.membership.members(self._now, "alive")),
             refusals=dict(self._transport.traffic.refusals),
             due=self._now + self._rules.gossip_s,
         )

@@ -12,6 +12,7 @@
 
     [data]
     source = "mydata:load"                # module:function or file.py:function → pens.PeerData, or (train, val[, test])
+    num_classes = 10                      # in the whole federation
     # or share = 3: what peer 3 of the settings' scenario holds
 
     [training]                            # and any other section of the settings
@@ -93,7 +94,8 @@ class DataSection(Section):
     share: Annotated[int, Field(ge=0)] | None = None
     data_dir: Path | None = None
     num_classes: Annotated[int, Field(ge=2)] | None = None
-    """Of an own source, where the network is one of pens'."""
+    """In the whole federation, the same at all peers. Needed for an own source where the network is one of pens', whose
+    last layer has so many outputs."""
 
 
 class PeerConfig(BaseModel):
