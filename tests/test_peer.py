@@ -206,6 +206,20 @@ def test_several_samplings_per_round_are_counted_and_the_last_is_merged() -> Non
     assert it.handle(Updated()) == [Select()]
 
 
+def test_progress_counts_samplings_of_step_one_and_updates_of_step_two() -> None:
+    it = started(plan(search=Search(2, 1, rounds=2, samplings_per_round=2, epochs=5), rounds=7))
+    seen = [it.progress]
+    for round_ in range(2):
+        for sender in (1, 2, 3, 4):
+            it.handle(received(sender, round_))
+            seen.append(it.progress)
+        it.handle(Updated())
+        seen.append(it.progress)
+    assert seen[:10] == [(n, 4) for n in (0, 0, 1, 1, 2, 2, 2, 3, 3, 4)]
+    it.handle(Selected((PeerId(2), PeerId(6))))
+    assert it.progress == (0, 7)
+
+
 def test_step_two_gossips_with_the_selected_only() -> None:
     it = started(plan(search=SEARCH))
     for _ in range(2):

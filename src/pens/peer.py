@@ -121,6 +121,14 @@ class Peer:
         self._buffer: dict[PeerId, ModelRef] = {}  # SAVE(w_i): the newest model of each sender, oldest first
         self._strangers: dict[PeerId, ModelRef] = {}  # likewise, of those to be judged
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """What is done of this phase, and how much there is at most: samplings in step 1, updates elsewhere."""
+        if self.phase != "searching" or not self.plan.search:
+            return self.updates, self.plan.rounds
+        each = self.plan.search.samplings_per_round
+        return (self.updates + self._busy) * each + self._samplings, self.plan.search.rounds * each
+
     def handle(self, event: Event) -> list[Action]:
         """What the peer wants done, now that this has happened to it."""
         match event:

@@ -18,6 +18,7 @@ from pens.experiment import build_plan, first_models, learning_rules, new_worksh
 from pens.learners import Learners
 from pens.links import Links
 from pens.messages import PeerId
+from pens.network.control import ControlRules
 from pens.network.learning import Bench, Learning
 from pens.network.membership import Membership, MembershipRules
 from pens.network.memory import HOST, MemoryNetwork
@@ -69,6 +70,7 @@ class Cluster:
         bench: Bench | None = None,
         folder: PeerFolder | None = None,
         trace: Trace | None = None,
+        control: bool = False,
     ) -> Node:
         """A node, not started. `known`: it knows members 0, 1, … of a network whose members start in that order."""
         membership = Membership(record(me), self.seed, self.membership, [Address(HOST, 1)])
@@ -85,7 +87,15 @@ class Cluster:
             trials = self.settings.pens.admission_trials
             rules = NodeRules(selection, trials, rules.wait_for, rules.linger_s, rules.gossip_s, rules.max_held)
         transport = self.network.join(record(me).name)
-        return Node(peer, reachable, learning, membership, transport, number, rules, folder, trace=trace)
+        compared = self.control(me) if control else None
+        return Node(
+            peer, reachable, learning, membership, transport, number, rules, folder, trace=trace, control=compared
+        )
+
+    def control(self, me: int) -> ControlRules:
+        model = first_models(_engine(self.federation), self.settings, self.seed, me + 1)[me]
+        rules = learning_rules(self.settings, "local", self.seed)
+        return ControlRules(model, rules, self.settings.training.epochs, self.settings.gossip.rounds)
 
     def _learners(self, me: int) -> Learners:
         engine = self.engines.get(me) or _engine(self.federation)

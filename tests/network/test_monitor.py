@@ -30,6 +30,8 @@ WELL = Vitals(
     bytes_out=1300,
     refusals={"not finite": 2, 'odd "reason"\n': 1},
     val_accuracy=0.75,
+    kept_val_accuracy=0.8,
+    first_val_accuracy=0.5,
     val_loss=0.5,
     training_s=42.0,
 )
@@ -89,6 +91,9 @@ def test_health(monitor: Monitor) -> None:
         "neighbours": ["b", "c", "d"],
         "done": False,
         "val_accuracy": 0.75,
+        "kept_val_accuracy": 0.8,
+        "first_val_accuracy": 0.5,
+        "alone_val_accuracy": None,
         "models": {"in": 11, "out": 13},
         "bytes": {"in": 1100, "out": 1300},
     }
@@ -134,6 +139,8 @@ def test_metrics(monitor: Monitor) -> None:
         ("pens_training_seconds_total", ""): 42,
         ("pens_update_age_seconds", ""): 2.5,
         ("pens_validation_accuracy", ""): 0.75,
+        ("pens_compared_validation_accuracy", "kept"): 0.8,
+        ("pens_compared_validation_accuracy", "first training"): 0.5,
         ("pens_validation_loss", ""): 0.5,
     }
 

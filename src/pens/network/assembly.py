@@ -23,6 +23,7 @@ from pens.experiment import build_plan, first_model, learning_rules, new_worksho
 from pens.learners import Learners
 from pens.messages import PeerId
 from pens.nets import net_factory
+from pens.network.control import ControlRules
 from pens.network.learning import Bench, Learning
 from pens.network.membership import Membership, MembershipRules
 from pens.network.node import Node, NodeRules
@@ -149,6 +150,7 @@ def build_node(
         ),
         folder,
         advertise=parse_address(about.advertise) if about.advertise else None,
+        control=_control_rules(config, learners, me) if about.compare_alone else None,
     )
 
 
@@ -165,6 +167,16 @@ def _learners(config: PeerConfig, holding: Holding, device: torch.device, me: Pe
     rules = replace(learning_rules(settings, config.peer.method, seed), wire="fp32")  # others' models come rounded
     model = first_model(engine, settings, seed, me)
     return Learners(new_workshop(engine, [holding.data], device), 0, model[None], rules, [me])
+
+
+def _control_rules(config: PeerConfig, learners: Learners, me: PeerId) -> ControlRules:
+    settings, seed = config.settings, config.peer.seed
+    return ControlRules(
+        first_model=first_model(learners.workshop.engine, settings, seed, me),
+        learning=learning_rules(settings, "local", seed),
+        epochs=settings.training.epochs,
+        rounds=settings.gossip.rounds,
+    )
 
 
 def _engine(config: PeerConfig, holding: Holding, device: torch.device) -> Engine:

@@ -216,6 +216,7 @@ def _write_files(
             "threads": 1,
             "wait_for": count - 1,
             "linger_s": 2.0,
+            "compare_alone": False,
             "metrics_port": member.monitor_port,
             "models_per_s": max(10.0, 4 / settings.timing.interval),
         }

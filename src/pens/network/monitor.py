@@ -60,6 +60,12 @@ class Vitals:
     """Models and calls refused, by reason."""
     val_accuracy: float | None = None
     val_loss: float | None = None
+    first_val_accuracy: float | None = None
+    """After the first training, before any model of another peer."""
+    kept_val_accuracy: float | None = None
+    """Of the model that it keeps."""
+    alone_val_accuracy: float | None = None
+    """Of a model that was trained on its own data alone; None until that is known."""
     training_s: float = 0.0
     """Spent in updates since the start of the process."""
     trouble: str | None = None
@@ -173,6 +179,9 @@ def _health(vitals: Vitals) -> dict[str, object]:
         "neighbours": list(vitals.neighbours),
         "done": vitals.done,
         "val_accuracy": vitals.val_accuracy,
+        "kept_val_accuracy": vitals.kept_val_accuracy,
+        "first_val_accuracy": vitals.first_val_accuracy,
+        "alone_val_accuracy": vitals.alone_val_accuracy,
         "models": {"in": vitals.models_in, "out": vitals.models_out},
         "bytes": {"in": vitals.bytes_in, "out": vitals.bytes_out},
     }
@@ -209,6 +218,10 @@ class _Metrics(Collector):
             yield GaugeMetricFamily("pens_update_age_seconds", "Since the last update.", v.seconds_since_update)
         if v.val_accuracy is not None:
             yield GaugeMetricFamily("pens_validation_accuracy", "After the last update, 0 to 1.", v.val_accuracy)
+        kept = {"kept": v.kept_val_accuracy, "first training": v.first_val_accuracy, "alone": v.alone_val_accuracy}
+        known = {model: accuracy for model, accuracy in kept.items() if accuracy is not None}
+        about = "Of the model that is kept, of that after the first training, and of one trained alone; 0 to 1."
+        yield _by("model", GaugeMetricFamily, "pens_compared_validation_accuracy", about, known)
         if v.val_loss is not None:
             yield GaugeMetricFamily("pens_validation_loss", "After the last update.", v.val_loss)
 

@@ -17,7 +17,8 @@ that wait and received models included. So whoever is killed repeats the job in 
 random streams.
 
 A peer that has done its updates, or stopped early, goes on serving its model until it is told to stop, or until nobody
-it knows needs it any more.
+it knows needs it any more. Meanwhile it may train one more model on its own data alone, to tell what the others brought
+it (`pens.network.control`).
 """
 
 from __future__ import annotations
@@ -57,12 +58,14 @@ from pens.messages import (
     Wake,
     WakeAfter,
 )
+from pens.network.control import Alone, Control, ControlRules
 from pens.network.gossiper import Gossiper
 from pens.network.learning import Learning
 from pens.network.membership import Membership
 from pens.network.misfits import REMEDY, Misfits, Occasions
 from pens.network.outbox import Outbox
 from pens.network.past import Past, compose_records
+from pens.network.progress import Progress
 from pens.network.reachable import Reachable
 from pens.network.state import Job, PeerFolder, decode_job, encode_job
 from pens.network.status import Counts, Status
@@ -109,8 +112,12 @@ class Node:
         folder: PeerFolder | None = None,
         advertise: Address | None = None,
         trace: Trace | None = None,
+        control: ControlRules | None = None,
     ) -> None:
-        """`reachable`: the view that the peer was given. `number`: the number of a member, from its name."""
+        """`reachable`: the view that the peer was given. `number`: the number of a member, from its name.
+
+        `control`: train one more model in the end, on the peer's own data alone.
+        """
         self.peer, self._reachable, self._learning = peer, reachable, learning
         self.membership, self._transport, self._number = membership, transport, number
         self._rules, self._folder, self._advertise, self._trace = rules, folder, advertise, trace
@@ -118,6 +125,9 @@ class Node:
         self._gossiper = Gossiper(membership, transport, self._on_news)
         self._outbox = Outbox(transport, membership.find, self._on_sent, rules.outgoing)
         self._misfits, self._occasions = Misfits(), Occasions()
+        self._control = Control(learning, control) if control else None
+        self._alone: Alone | None = None
+        self._progress = Progress()
         self._names: dict[PeerId, str] = {}
         self._jobs: deque[Job] = deque()
         self._judged = False  # strangers, since the last update
@@ -277,7 +287,22 @@ class Node:
     def _tell_finished(self) -> None:
         if not self.membership.me.finished:
             self.membership.finish()
-            _log.info("finished", extra={"step": self._learning.current.version})
+            _log.info("finished", extra={"step": self._learning.current.version, **self._accuracies()})
+
+    def _accuracies(self) -> dict[str, float]:
+        """On validation data, as far as they are known: of the model that is kept, and of what was alone."""
+        known = {
+            "kept_val_accuracy": self._learning.val_accuracy,
+            "first_val_accuracy": self._first_val_accuracy,
+            "alone_val_accuracy": self._alone.val_accuracy if self._alone else None,
+        }
+        return {name: round(accuracy, 4) for name, accuracy in known.items() if accuracy is not None}
+
+    @property
+    def _first_val_accuracy(self) -> float | None:
+        """After the first training, before any model of another peer."""
+        curves = self._learners.history.table()
+        return float(curves[0, UpdateRecord._fields.index("val_accuracy")]) if len(curves) else None
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
@@ -288,8 +313,25 @@ class Node:
                 self._training, begun = True, self._now
                 await self._do(self._jobs[0])
                 self._training, self._training_s = False, self._training_s + self._now - begun
+            elif self._is_comparing:
+                await self._compare_alone()
             else:
                 await self._wait_for_something()
+
+    @property
+    def _is_comparing(self) -> bool:
+        """Whether the peer has finished, and what training alone comes to is not known yet."""
+        return self._control is not None and self._alone is None and self.membership.me.finished
+
+    async def _compare_alone(self) -> None:
+        """One update of the control; after its last, tell what came of it."""
+        assert self._control
+        self._alone = await self._control.update()
+        if self._alone:
+            tested = {"accuracy": self._learning.accuracy, "alone_accuracy": self._alone.accuracy}
+            told = {name: round(value, 4) for name, value in tested.items() if value is not None}
+            _log.info("compared with training alone", extra={**self._accuracies(), **told})
+            await self._save()
 
     def _on_news(self) -> None:
         self._something.set()
@@ -421,17 +463,32 @@ class Node:
         while True:
             self._gossiper.call()
             self._look_whether_over()
+            self._tell_progress()
             self.status = self._now_status()
             await asyncio.sleep(self._rules.gossip_s)
 
     def _look_whether_over(self) -> None:
         """Whether everybody has finished, and that for long enough."""
-        finished = self.membership.me.finished and self.membership.everyone_finished(self._now)
+        mine = self.membership.me.finished and not self._is_comparing
+        finished = mine and self.membership.everyone_finished(self._now)
         self._all_finished = min(self._all_finished, self._now) if finished else math.inf
         if self._rules.linger_s is not None and self._now - self._all_finished >= self._rules.linger_s:
             self._over.set()
 
     # --- what is told -------------------------------------------------------------------------------------------------
+
+    def _tell_progress(self) -> None:
+        """Soon after each phase began, then more and more seldom."""
+        if self.membership.me.finished or not self._progress.is_due(self.peer.phase, self._now):
+            return
+        members = len(self.membership.members(self._now, "alive"))
+        if self.peer.phase == "starting":
+            about: dict[str, object] = {"trained": bool(self._learning.payload), "wait_for": self._rules.wait_for}
+        else:
+            done, most = self.peer.progress
+            about = {"samplings" if self.peer.phase == "searching" else "updates": f"{done} of {most}"}
+        extra = {"phase": self.peer.phase, **about, "members": members, "received": self.counts.received}
+        _log.info("progress", extra={**extra, **self._accuracies()})
 
     def _now_status(self) -> Status:
         curves = self._learners.history.table()
@@ -453,6 +510,9 @@ class Node:
             counts=replace(self.counts),
             merged=self._learners.merges[self.peer.me].total(),
             scored=self._num_scored(),
+            first_val_accuracy=self._first_val_accuracy,
+            kept_val_accuracy=self._learning.val_accuracy,
+            alone_val_accuracy=self._alone.val_accuracy if self._alone else None,
             misfits=self._misfits.among(r.name for r in self.membership.members(self._now, "alive")),
             refusals=dict(self._transport.traffic.refusals),
             due=self._now + self._rules.gossip_s,
@@ -471,6 +531,9 @@ class Node:
             "done": self.membership.me.finished,
             "stopped_early": learners.has_stopped(me),
             "accuracy": self._learning.accuracy,
+            "val_accuracy": self._learning.val_accuracy,
+            "first_val_accuracy": self._first_val_accuracy,
+            "alone": asdict(self._alone) if self._alone else None,
             "neighbours": sorted(self._named(self.peer.neighbours)) if selected else None,
             "merged": learners.merges[me].total(),
             "scored": self._num_scored(),
@@ -518,6 +581,7 @@ class Node:
             "counts": asdict(self.counts),
             "past": {**asdict(self._past), "seconds": self.seconds},
             "finished": self.membership.me.finished,
+            "alone": asdict(self._alone) if self._alone else None,
             "wake_in": wake_in,
         }
         return state, tensors
@@ -530,6 +594,7 @@ class Node:
         self._judged = state["judged"]
         self._names = {PeerId(peer): name for peer, name in state["names"]}
         self.counts, self._past = Counts(**state["counts"]), Past(**state["past"])
+        self._alone = Alone(**state["alone"]) if state.get("alone") else None
         if state["finished"]:
             self._tell_finished()
         if state["wake_in"] is not None:

@@ -64,7 +64,9 @@ class PeerSection(Section):
     wait_for: Annotated[int, Field(ge=0)] = 1
     """Others that must be known before the peer goes on after its first training."""
     linger_s: NotNegative | None = None
-    """Stop so long after everybody has finished; not set: only when told to."""
+    """Stop so long after everybody has finished; not set: only when told to, so that late joiners hear somebody."""
+    compare_alone: bool = True
+    """Train one more model when the peer has finished, on its own data alone, to tell what joining brought."""
     metrics_port: Port | None = None
     """For /healthz and /metrics, on this machine only; 0: any that is free; not set: none."""
     log: Literal["json", "text"] = "json"

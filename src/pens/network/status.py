@@ -55,5 +55,11 @@ class Status:
     """Calls and models that the transport turned away, by reason, in this life."""
     due: float
     """When this will be told anew, on the event loop's clock."""
+    first_val_accuracy: float | None = None
+    """After the first training, before any model of another peer."""
+    kept_val_accuracy: float | None = None
+    """Of the model that it keeps, the best so far."""
+    alone_val_accuracy: float | None = None
+    """What training on its own data alone came to; None until that is known."""
     misfits: Mapping[str, str] = field(default_factory=dict)
     """Members that are there and have another network, and how it showed."""
