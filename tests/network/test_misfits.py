@@ -66,7 +66,7 @@ def test_both_sides_notice_another_network_and_go_on_without_each_other(
     async def live() -> None:
         stop = asyncio.Event()
         running = [asyncio.create_task(node.run(stop)) for node in nodes]
-        while any(node.peer.phase != "finished" for node in nodes):
+        while any(node.peer.phase != "finished" for node in nodes[:ODD]):
             await asyncio.sleep(1)
         for p, node in enumerate(nodes):
             assert node.status
@@ -77,11 +77,12 @@ def test_both_sides_notice_another_network_and_go_on_without_each_other(
     run_virtually(live())
     odd = nodes[ODD]
     assert odd._learners.merges[odd.peer.me].total() == 0
+    assert (odd.peer.phase, list(odd._reachable)) == ("searching", [])
     assert all(nodes[p]._learners.merges[nodes[p].peer.me].total() > 0 for p in range(3))
     for p, node in enumerate(nodes):
-        assert node.counts.other_network > 3
+        assert 1 <= node.counts.other_network <= 9, "once it is known, nothing more is sent"
         assert node.counts.malformed == 0
-        assert seen[p].refusals["another network"] > 3
+        assert seen[p].refusals["another network"] == node.counts.other_network
     told = [r for r in caplog.records if r.message == "member has another network"]
     pairs = [(p, ODD) for p in range(3)] + [(ODD, p) for p in range(3)]
     assert len(told) == len(pairs), "each side once, however many models came"
@@ -91,6 +92,21 @@ def test_both_sides_notice_another_network_and_go_on_without_each_other(
         assert (seen[p].trouble, seen[p].misfits) == (None, 1)
         assert "peer-3: another network than ours" in str(seen[p].degraded)
     assert "no other member's model can be used: peer-0, peer-1, peer-2: another network" in str(seen[ODD].trouble)
+
+
+def test_those_that_fit_end_without_waiting_for_one_that_does_not() -> None:
+    it = cluster()
+    nodes = [it.node(p, rules=NodeRules(wait_for=3, linger_s=5.0)) for p in range(4)]
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        odd = asyncio.create_task(nodes[ODD].run(stop))
+        await asyncio.gather(*(node.run(asyncio.Event()) for node in nodes[:ODD]))
+        stop.set()
+        await odd
+
+    run_virtually(live())
+    assert all(node.peer.phase == "finished" for node in nodes[:ODD])
 
 
 def test_a_member_that_comes_back_with_the_right_network_is_no_misfit_any_more() -> None:

@@ -1,14 +1,15 @@
 """Members that have another network than this peer, so that neither can use the other's models.
 
 It shows in two ways: a model of theirs has other tensors than ours, or they say so of one of ours. Either way both
-sides need the same remedy, so both note it, and both tell their people. A model that fits, in either direction, ends
-it: the member was started again with the right settings.
+sides need the same remedy, so both note it, and both tell their people. For the protocol such a member is not there:
+nobody waits for its models, and it is sent none. Once its network, or ours, is put right and that peer started again,
+that peer sends to the other; the first model that fits, in either direction, ends it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 AGAIN_S = 3600.0
 _MOST = 4096  # members and occasions that are remembered: more than a federation has
@@ -34,7 +35,7 @@ class Occasions:
         return True
 
 
-class Misfits:
+class Misfits(Collection[str]):
     """Who they are, and how it showed."""
 
     def __init__(self) -> None:
@@ -47,9 +48,18 @@ class Misfits:
         if len(self._why) > _MOST:
             del self._why[next(iter(self._why))]
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._why)
+
+    def __len__(self) -> int:
+        return len(self._why)
+
     def remove(self, member: str) -> None:
         """A model fitted."""
         self._why.pop(member, None)
+
+    def __contains__(self, member: object) -> bool:
+        return member in self._why
 
     def among(self, members: Iterable[str]) -> dict[str, str]:
         """Those of these members, and how it showed."""

@@ -224,8 +224,9 @@ class Node:
             self._act(action)
 
     def _look_around(self) -> None:
-        """Bring the peer's view of the others up to date."""
-        there = {self._number(r.name): r.name for r in self.membership.members(self._now, "alive")}
+        """Bring the peer's view of the others up to date: of those whose models it can use."""
+        alive = [record.name for record in self.membership.members(self._now, "alive")]
+        there = {self._number(name): name for name in alive if name not in self._misfits}
         self._names |= there
         self._reachable.become(tuple(there))
 
@@ -386,7 +387,11 @@ class Node:
     def _select(self) -> tuple[PeerId, ...]:
         assert self._rules.selection, "a peer that searches needs a selection rule"
         selection = choose_neighbours(self._learners.tallies[self.peer.me], self._rules.selection)
-        _log.info("selected", extra={"neighbours": self._named(selection.neighbours), "luck": selection.fallback})
+        if selection.neighbours:
+            told = {"neighbours": self._named(selection.neighbours), "fallback": selection.fallback}
+            _log.info("selected", extra=told)
+        else:
+            _log.warning("too few models came to compare", extra={"received": self.counts.received, "neighbours": []})
         return selection.neighbours
 
     def _admit(self) -> tuple[PeerId, ...]:
@@ -470,7 +475,7 @@ class Node:
     def _look_whether_over(self) -> None:
         """Whether everybody has finished, and that for long enough."""
         mine = self.membership.me.finished and not self._is_comparing
-        finished = mine and self.membership.everyone_finished(self._now)
+        finished = mine and self.membership.everyone_finished(self._now, but=self._misfits)
         self._all_finished = min(self._all_finished, self._now) if finished else math.inf
         if self._rules.linger_s is not None and self._now - self._all_finished >= self._rules.linger_s:
             self._over.set()
