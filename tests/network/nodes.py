@@ -95,7 +95,8 @@ class Cluster:
     def control(self, me: int) -> ControlRules:
         model = first_models(_engine(self.federation), self.settings, self.seed, me + 1)[me]
         rules = learning_rules(self.settings, "local", self.seed)
-        return ControlRules(model, rules, self.settings.training.epochs, self.settings.gossip.rounds)
+        training, rounds = self.settings.training, self.settings.gossip.rounds
+        return ControlRules(model, rules, training.epochs, rounds, training.train_first)
 
     def _learners(self, me: int) -> Learners:
         engine = self.engines.get(me) or _engine(self.federation)

@@ -47,9 +47,10 @@ def validated(simulator: Simulator, peer: int) -> float:
     return found[0]
 
 
+@pytest.mark.parametrize("train_first", [True, False])
 @pytest.mark.parametrize("patience", [1, 99])
-def test_the_control_is_what_local_training_comes_to(patience: int) -> None:
-    it = cluster(patience=patience, rounds=6)
+def test_the_control_is_what_local_training_comes_to(patience: int, train_first: bool) -> None:
+    it = cluster(patience=patience, rounds=6, train_first=train_first)
     local = run(simulation(it.settings, "local", federation=it.federation))
     for me in (0, 5):
         node = it.node(me)

@@ -176,6 +176,7 @@ def _control_rules(config: PeerConfig, learners: Learners, me: PeerId) -> Contro
         learning=learning_rules(settings, "local", seed),
         epochs=settings.training.epochs,
         rounds=settings.gossip.rounds,
+        train_first=settings.training.train_first,
     )
 
 

@@ -37,7 +37,9 @@ class ControlRules:
     learning: LearningRules
     epochs: int
     rounds: int
-    """At most so many updates after the first training."""
+    """At most so many updates, after the first training where there is one."""
+    train_first: bool = True
+    """Whether there is a first training, in which early stopping does not apply yet."""
 
 
 class Control:
@@ -54,7 +56,7 @@ class Control:
             self._learners = Learners(self._learning.learners.workshop, 0, first, rules, [self._me])
             self._current = self._learners.first_model(self._me)
         learners, done = self._learners, self._learners.num_computed(self._me)
-        action = Update((), None, self._rules.epochs, may_stop=done > 0)
+        action = Update((), None, self._rules.epochs, may_stop=done >= self._rules.train_first)
         coming = learners.record_update(self._me, self._current, action, done + 1)
         await self._learning.bench.do(lambda: self._learning.compute(learners.compute_batch()), action.epochs)
         learners.release(self._current)
@@ -62,7 +64,9 @@ class Control:
         return await self._end(done + 1) if self._is_over(done + 1) else None
 
     def _is_over(self, updates: int) -> bool:
-        return updates > self._rules.rounds or bool(self._learners and self._learners.has_stopped(self._me))
+        return updates >= self._rules.train_first + self._rules.rounds or bool(
+            self._learners and self._learners.has_stopped(self._me)
+        )
 
     async def _end(self, updates: int) -> Alone:
         """Measure the control's best model, and let go of it."""

@@ -301,7 +301,9 @@ class Node:
 
     @property
     def _first_val_accuracy(self) -> float | None:
-        """After the first training, before any model of another peer."""
+        """After the first training, before any model of another peer; None where there is no such training."""
+        if not self.peer.plan.train_first:
+            return None
         curves = self._learners.history.table()
         return float(curves[0, UpdateRecord._fields.index("val_accuracy")]) if len(curves) else None
 
