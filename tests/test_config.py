@@ -12,6 +12,7 @@ from pens.config import (
     Settings,
     check_methods,
     check_scenario,
+    epochs_of_step1,
     flat_keys,
     parse_assignments,
     parse_methods,
@@ -102,6 +103,10 @@ def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> No
         check_methods(settings, METHODS, settings.scenario.peers, settings.scenario.peers // kinds)
 
     check(peers=20)
+    check(peers=20, admit=True, schedule="async")
+    with pytest.raises(SettingsError, match=r"admit = true, but schedule = rounds: .*: set schedule = async or admit"):
+        check(peers=20, admit=True)
+    check_methods(Settings().replace({"admit": True}), ["local"], 20, 10)
     with pytest.raises(SettingsError, match="n_sampled = 10, but each peer can hear at most 5 others: lower it or add"):
         check(peers=6)
     with pytest.raises(SettingsError, match="m = 4, but only n_sampled = 3"):
@@ -128,6 +133,13 @@ def test_step_one_epochs_by_the_authors_code_and_by_our_choice(train: int, autho
     for rule in ("auto", "authors"):
         assert settings.replace({"step1_epochs": rule, "step1_samplings": 1, "epochs": 3}).step1_epochs == 3
     assert settings.replace({"step1_epochs": 7}).step1_epochs == 7
+
+
+def test_epochs_of_step_one_by_a_peers_own_samples() -> None:
+    settings = Settings().replace({"step1_epochs": "auto", "train_per_peer": 400, "val_per_peer": 100})
+    assert [epochs_of_step1(settings, train, 100) for train in (100, 400, 2200)] == [7, 3, 1]
+    assert epochs_of_step1(settings.replace({"step1_epochs": 7}), 2200, 100) == 7
+    assert epochs_of_step1(settings.replace({"step1_samplings": 1, "epochs": 3}), 2200, 100) == 3
 
 
 def test_pens_plus_changes_settings_and_the_papers_methods_do_not() -> None:

@@ -37,15 +37,17 @@ from pens.experiment import (
     new_workshop,
     selection_rule,
 )
-from pens.learners import LearningRules
+from pens.learners import Learners, LearningRules
 from pens.ledger import Ledger
 from pens.links import Links
-from pens.messages import PeerId
+from pens.messages import ModelRef, PeerId, Update
 from pens.peer import Plan, Search
 from pens.policies import SelectionRule
 from pens.presets import resolve_settings
 from pens.processors import CpuShare
-from pens.results import RunResult
+from pens.report.sections.settings import settings_section
+from pens.report.study import read_studies
+from pens.results import RunResult, epochs_of_updates
 from pens.runlog import ExperimentDir, ExperimentRecord
 from pens.simulator import Schedule
 from tests.byhand import CountingEngine
@@ -324,6 +326,31 @@ def test_setbacks_are_told_and_kept() -> None:
     assert len(result.runs[0].warnings) == 6
 
 
+ALL_ALONE = {"schedule": "async", "latency": 9.0, "give_up": 0.05, "step1_rounds": 1, "step1_samplings": 1}
+
+
+@pytest.mark.parametrize(
+    ("admit", "words"),
+    [
+        (True, "heard too few others in step 1 to compare them, so began step 2 without neighbours, and "),
+        (False, "heard nobody in step 1, so trained alone"),
+    ],
+)
+def test_each_peer_whose_step_one_failed_is_told_of_once_and_truly(admit: bool, words: str) -> None:
+    values = {**ALL_ALONE, "admit": admit, "rounds": 20, "patience": 99, "admission_trials": 1}
+    (run,) = tiny_run(methods="pens", overrides=values).runs
+    assert len(run.warnings) == 6
+    assert [text.partition(": ")[0] for text in run.warnings] == [f"peer {p}" for p in range(6)]
+    for peer, text in enumerate(run.warnings):
+        told = text.partition(": ")[2]
+        assert told.startswith(words)
+        number = len(run.neighbours[peer])
+        assert told.removeprefix(words) == (
+            (f"has admitted {number}" if number else "admitted nobody") if admit else ""
+        )
+    assert any(run.neighbours.values()) == admit
+
+
 def test_settings_come_from_presets_files_and_mappings(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text('preset = "digits"\npeers = 8\n[pens]\nm = 1\n')
@@ -404,6 +431,50 @@ def test_networks_that_cannot_work_are_refused_in_words() -> None:
     ):
         with pytest.raises(NetworkError, match=reason):
             tiny_run(model=model)
+
+
+def unequal_federation() -> pens.Federation:
+    """The tiny federation, with peers 1 and 4 holding a third of their training samples."""
+    whole = rotated_federation(tiny_dataset(), resolve_settings(TINY).scenario, seed=0)
+    peers = [
+        PeerData(peer.train.take(slice(3)), peer.val) if p in (1, 4) else peer for p, peer in enumerate(whole.peers)
+    ]
+    return pens.Federation(tuple(peers), whole.kinds, whole.tests, whole.kind_names)
+
+
+def test_epochs_of_step_one_follow_the_samples_that_each_peer_holds(tmp_path: Path) -> None:
+    auto = {"step1_epochs": "auto", "step1_rounds": 1, "rounds": 1}
+    many, few = 1250 // (3 + 5) + 1, 1250 // (9 + 5) + 1
+    result = tiny_run(methods="pens,random", data=unequal_federation(), overrides=auto, out=tmp_path / "run")
+    assert [run.step1_epochs for run in result.runs] == [(few, many, few, few, many, few), None]
+    assert [run.step1_epochs for run in ExperimentDir(tmp_path / "run").results()] == [
+        result.runs[0].step1_epochs,
+        None,
+    ]
+    (study,) = read_studies([tmp_path / "run"])
+    history = study.runs[0].history
+    epochs = epochs_of_updates(study.runs[0], study.settings)
+    assert set(zip(history.peer[history.version == 2], epochs[history.version == 2], strict=True)) == set(
+        enumerate((few, many, few, few, many, few))
+    )
+    assert f"step1_epochs = auto came to {few} to {many}, by the number of samples" in str(
+        settings_section(study).notes
+    )
+
+
+def test_every_peer_trains_the_epochs_that_are_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[int] = []
+    record_update = Learners.record_update
+
+    def listening(self: Learners, peer: PeerId, own: ModelRef, action: Update, time: float) -> ModelRef:
+        if action.top_m is not None:
+            trained.append(action.epochs)
+        return record_update(self, peer, own, action, time)
+
+    monkeypatch.setattr(Learners, "record_update", listening)
+    overrides = {"step1_epochs": "auto", "step1_rounds": 1, "rounds": 1, "max_batch": 1}
+    (run,) = tiny_run(methods="pens", data=unequal_federation(), overrides=overrides).runs
+    assert sorted(trained) == sorted(run.step1_epochs or ())
 
 
 def test_a_batch_may_be_larger_than_the_data() -> None:
@@ -585,15 +656,20 @@ def test_what_each_method_tells_its_peers_to_do() -> None:
         accept_anyone=False, admit=False, train_first=True,
     )  # fmt: skip
     for method in ("random", "random+", "oracle", "oracle+", "local"):
-        assert build_plan(settings, method) == gossip
-    assert build_plan(settings, "central") == replace(gossip, rounds=11, epochs=12)
+        assert build_plan(settings, method, 9, 5) == gossip
+    assert build_plan(settings, "central", 9, 5) == replace(gossip, rounds=11, epochs=12)
     search = Search(n_sampled=5, m=2, rounds=6, samplings_per_round=9, epochs=8)
-    assert build_plan(settings, "pens") == replace(gossip, search=search)
-    assert build_plan(settings.replace({"step2_model": "first"}), "pens").search == replace(search, anew=True)
-    assert not build_plan(settings.replace({"train_first": False}), "random").train_first
+    assert build_plan(settings, "pens", 9, 5) == replace(gossip, search=search)
+    assert build_plan(settings.replace({"step2_model": "first"}), "pens", 9, 5).search == replace(search, anew=True)
+    for rule, epochs in (("auto", 1250 // 14 + 1), ("authors", 1250 // 9 + 1)):
+        by_rule = build_plan(settings.replace({"step1_epochs": rule}), "pens", 9, 5)
+        assert by_rule.search == replace(search, epochs=epochs)
+    assert not build_plan(settings.replace({"train_first": False}), "random", 9, 5).train_first
     pushed = settings.replace({"schedule": "async", "accept": "anyone", "admit": True})
-    assert build_plan(pushed, "random") == replace(gossip, pace="push", accept_anyone=True)
-    assert build_plan(pushed, "pens") == replace(gossip, pace="push", accept_anyone=True, search=search, admit=True)
+    assert build_plan(pushed, "random", 9, 5) == replace(gossip, pace="push", accept_anyone=True)
+    by_push = replace(gossip, pace="push", accept_anyone=True, search=search, admit=True)
+    assert build_plan(pushed, "pens", 9, 5) == by_push
+    assert not build_plan(settings.replace({"admit": True}), "pens", 9, 5).admit
 
 
 def test_how_each_method_learns() -> None:
@@ -688,13 +764,16 @@ def test_comparisons_are_counted_by_receiver_round_and_sender() -> None:
 def test_warnings_say_who_found_nobody_and_whose_updates_were_undone() -> None:
     simulator, _ = fake_simulation(settings_of(), "pens")
     simulator.learners.setbacks.update({PeerId(4): 2, PeerId(1): 1})
-    simulator.fallbacks += [PeerId(3), PeerId(2)]
-    simulator.selections.update({PeerId(3): (PeerId(1),), PeerId(2): ()})
+    simulator.fallbacks |= {PeerId(3), PeerId(2), PeerId(0)}
+    simulator.selections.update({PeerId(3): (PeerId(1),), PeerId(2): (), PeerId(0): ()})
+    for peer in (PeerId(3), PeerId(0)):
+        simulator.learners.tallies[peer].add([PeerId(1)], [PeerId(1)])
     assert _all_warnings(simulator) == [
         "peer 1: 1 update(s) undone, the loss was not a finite number",
         "peer 4: 2 update(s) undone, the loss was not a finite number",
+        "peer 0: selected nobody more often than expected, so trained alone",
+        "peer 2: heard nobody in step 1, so trained alone",
         "peer 3: selected nobody more often than expected, so took those selected most often",
-        "peer 2: selected nobody more often than expected, so trained alone: nobody was ever heard",
     ]
 
 

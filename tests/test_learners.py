@@ -202,15 +202,26 @@ def test_strangers_are_judged_on_validation_data_against_the_neighbours() -> Non
     """Not in the paper. On peer 0's validation sample e1 has a loss of 1, e2 of 0: a stranger with e2 wins against a
     neighbour with e1, and loses the other way round."""
     them = learners()
-    _, e1, e2 = first_trainings(them)
+    own, e1, e2 = first_trainings(them)
     for stranger, neighbour, wins in ((e2, e1, True), (e1, e2, False)):
         them.retain(stranger)
-        them.record_judgement(PeerId(0), Judge((stranger,), (neighbour,)), 3.5)
+        them.record_judgement(PeerId(0), own, Judge((stranger,), (neighbour,)), 3.5)
         compute(them)
         assert them.trials[PeerId(0)].wins[stranger.owner] == [wins]
     assert them.trials[PeerId(0)].times == [3.5, 3.5]
     assert not them.tallies[PeerId(0)].sampled
     assert them.scored[PeerId(0)] == 0
+
+
+def test_without_neighbours_strangers_are_judged_against_the_own_model() -> None:
+    """As above, with e1 or e2 as the peer's own model."""
+    them = learners()
+    _, e1, e2 = first_trainings(them)
+    for stranger, own, wins in ((e2, e1, True), (e1, e2, False)):
+        them.retain(stranger)
+        them.record_judgement(PeerId(0), own, Judge((stranger,), ()), 3.5)
+        compute(them)
+        assert them.trials[PeerId(0)].wins[stranger.owner] == [wins]
 
 
 @pytest.mark.parametrize("remembers", [True, False])

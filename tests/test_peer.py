@@ -206,6 +206,20 @@ def test_several_samplings_per_round_are_counted_and_the_last_is_merged() -> Non
     assert it.handle(Updated()) == [Select()]
 
 
+def test_progress_counts_samplings_of_step_one_and_updates_of_step_two() -> None:
+    it = started(plan(search=Search(2, 1, rounds=2, samplings_per_round=2, epochs=5), rounds=7))
+    seen = [it.progress]
+    for round_ in range(2):
+        for sender in (1, 2, 3, 4):
+            it.handle(received(sender, round_))
+            seen.append(it.progress)
+        it.handle(Updated())
+        seen.append(it.progress)
+    assert seen[:10] == [(n, 4) for n in (0, 0, 1, 1, 2, 2, 2, 3, 3, 4)]
+    it.handle(Selected((PeerId(2), PeerId(6))))
+    assert it.progress == (0, 7)
+
+
 def test_step_two_gossips_with_the_selected_only() -> None:
     it = started(plan(search=SEARCH))
     for _ in range(2):
@@ -305,13 +319,74 @@ def test_without_neighbours_models_nobody_is_judged() -> None:
     assert [type(a) for a in it.handle(received(6))] == [Judge, Update]
 
 
-def test_who_found_nobody_searches_again_where_others_may_come() -> None:
-    it = started(plan(search=SEARCH, admit=True, give_up=0.1))
+def without_neighbours(**values: float) -> Peer:
+    """A peer of step 2 that admits strangers and has no neighbours yet: its step 1 heard nobody."""
+    it = started(plan(search=SEARCH, admit=True, **{"give_up": 0.1, **values}))  # type: ignore[arg-type]
     while Select() not in it.handle(Wake()):
         pass
     assert it.handle(Selected(())) == []
-    assert it.phase == "searching"
-    assert isinstance(it.handle(Wake())[0], Send)
+    return it
+
+
+def test_who_heard_nobody_in_step_one_trains_on_its_own_and_sends_to_everybody() -> None:
+    it = without_neighbours(rounds=5, give_up=3.0)
+    actions, waits = [], 0
+    while it.phase != "finished":
+        actions += (now := it.handle(Wake()))
+        if any(isinstance(action, Update) for action in now):
+            it.handle(Updated())
+        waits += 1
+        assert waits < 1000
+    assert {a.to for a in actions if isinstance(a, Send)} == set(range(1, 8))
+    assert [a for a in actions if isinstance(a, Update)] == [Update((), None, 3, may_stop=True)] * 5
+    # two senders of seven take 2.17 waits, three times that is 6.5: at the pace of a starved peer with neighbours
+    assert waits == 5 * 7
+
+
+def test_without_neighbours_strangers_are_judged_beside_the_own_model_until_some_are_admitted() -> None:
+    it = without_neighbours(rounds=9)
+    assert it.handle(received(3)) == [Send(PeerId(3), answer=True)]
+    assert it.handle(Wake())[2:] == [Judge((model(3),), ()), Update((), None, 3, may_stop=True)]
+    assert it.handle(Selected((PeerId(3),))) == []
+    assert it.handle(Updated()) == []
+    assert it.handle(received(3, 2)) == [Update((model(3, 2),), None, 3, may_stop=True)]
+    it.handle(Updated())
+    assert {a.to for _ in range(30) for a in it.handle(Wake()) if isinstance(a, Send)} == {3}
+
+
+def test_who_knows_nobody_after_its_first_training_admits_those_that_come() -> None:
+    there: list[PeerId] = []
+    it = Peer(PeerId(0), 1, plan(search=SEARCH, admit=True, give_up=1.0), there)
+    it.handle(Start())
+    (wait,) = it.handle(Updated())
+    assert isinstance(wait, WakeAfter)
+    assert [type(a) for a in it.handle(Wake())] == [WakeAfter, Update]
+    it.handle(Updated())
+    there += [PeerId(4)]
+    assert it.handle(received(4)) == [Send(PeerId(4), answer=True)]
+    assert [type(a) for a in it.handle(Wake())] == [Send, WakeAfter, Judge, Update]
+
+
+@pytest.mark.parametrize(("admit", "came", "compared"), [(True, 2, 0), (True, 3, 3), (False, 0, 0), (False, 1, 1)])
+def test_step_one_that_ends_too_early_compares_the_few_that_came(admit: bool, came: int, compared: int) -> None:
+    """The top 2 of 2 would be no choice; but who admits nobody later takes what there is."""
+    it = started(
+        plan(search=Search(n_sampled=5, m=2, rounds=1, samplings_per_round=2, epochs=5), admit=admit, give_up=1.0)
+    )
+    for sender in range(1, came + 1):
+        it.handle(received(sender))
+    actions = next(actions for _ in range(99) if Select() in (actions := it.handle(Wake())))
+    few = tuple(model(sender) for sender in range(1, came + 1))
+    assert [a for a in actions if isinstance(a, Score)] == ([Score(few, 2)] if compared else [])
+    assert [a for a in actions if isinstance(a, Drop)] == ([] if compared else [Drop(ref, "unused") for ref in few])
+
+
+def test_step_one_that_has_compared_ends_with_what_it_has_counted() -> None:
+    it = started(plan(search=Search(n_sampled=2, m=1, rounds=1, samplings_per_round=2, epochs=5), give_up=1.0))
+    for sender in (1, 2, 3):
+        it.handle(received(sender))
+    actions = next(actions for _ in range(99) if Select() in (actions := it.handle(Wake())))
+    assert actions[2:] == [Drop(model(3), "unused"), Select()]
 
 
 def test_whoever_can_reach_nobody_waits() -> None:
@@ -747,8 +822,9 @@ events = st.lists(
 )
 
 
-def play(it: Peer, script: list[object], save_at: int | None) -> list[list[Action]]:
-    """Feed a script to a peer; `save_at`: exchange it for one restored from its state on the way."""
+def play(it: Peer, script: list[object], save_at: int | None, found: tuple[int, ...] = (3, 5)) -> list[list[Action]]:
+    """Feed a script to a peer; `save_at`: exchange it for one restored from its state on the way. `found`: whom it
+    selects."""
     log = [it.handle(Start())]
     busy, selecting = True, False
     for position, step in enumerate(script):
@@ -767,27 +843,32 @@ def play(it: Peer, script: list[object], save_at: int | None) -> list[list[Actio
         log.append(it.handle(event))
         selecting = any(isinstance(a, Select) for a in log[-1])
         if selecting:
-            log.append(it.handle(Selected((PeerId(3), PeerId(5)))))
+            log.append(it.handle(Selected(tuple(map(PeerId, found)))))
         busy = busy or any(isinstance(a, Update) for actions in log[-2:] for a in actions)
     return log
 
 
-@given(events, st.integers(0, 60), st.sampled_from(["push", "pull"]), st.booleans())
+selections = st.sampled_from([(3, 5), ()])
+
+
+@given(events, st.integers(0, 60), st.sampled_from(["push", "pull"]), st.booleans(), selections)
 def test_a_restored_peer_decides_as_if_it_had_never_stopped(
-    script: list[object], save_at: int, pace: str, searching: bool
+    script: list[object], save_at: int, pace: str, searching: bool, found: tuple[int, ...]
 ) -> None:
-    a_plan = plan(pace, search=Search(2, 1, 2, 2, 5) if searching else None, admit=searching)
-    assert play(peer(a_plan), script, None) == play(peer(a_plan), script, save_at)
+    a_plan = plan(pace, search=Search(2, 1, 2, 2, 5) if searching else None, admit=searching and pace == "push")
+    assert play(peer(a_plan), script, None, found) == play(peer(a_plan), script, save_at, found)
 
 
-@given(events, st.booleans())
-def test_every_model_that_is_kept_is_used_or_dropped_once(script: list[object], searching: bool) -> None:
-    it = peer(plan(search=Search(2, 1, 2, 2, 5) if searching else None, admit=searching))
+@given(events, st.booleans(), selections, st.sampled_from([0.1, 1.0, 100.0]))
+def test_every_model_that_is_kept_is_used_or_dropped_once(
+    script: list[object], searching: bool, found: tuple[int, ...], give_up: float
+) -> None:
+    it = peer(plan(search=Search(2, 1, 2, 2, 5) if searching else None, admit=searching, give_up=give_up))
     numbered = [
         Received(ModelRef(step.model.owner, number)) if isinstance(step, Received) else step
         for number, step in enumerate(script)
     ]
-    log = [action for actions in play(it, numbered, None) for action in actions]
+    log = [action for actions in play(it, numbered, None, found) for action in actions]
     released = [a.model for a in log if isinstance(a, Drop)]
     released += [ref for a in log if isinstance(a, Update | Score) for ref in a.models]
     released += [ref for a in log if isinstance(a, Judge) for ref in a.strangers]

@@ -26,7 +26,21 @@ from pens.engine.training import Evaluation
 from pens.experiment import first_models
 from pens.jobs import Updating
 from pens.learners import Learners
-from pens.messages import Drop, ModelRef, PeerId, Pulled, Received, Request, Score, Send, Update, Updated
+from pens.messages import (
+    Action,
+    Drop,
+    Event,
+    ModelRef,
+    PeerId,
+    Pulled,
+    Received,
+    Request,
+    Score,
+    Send,
+    Update,
+    Updated,
+)
+from pens.peer import waits_for
 from pens.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset
 from tests.fakes import FakeEngine, fake_simulation, fake_simulations
@@ -49,6 +63,7 @@ scenarios = st.fixed_dictionaries(
         "jitter": st.sampled_from([0.0, 0.3]),
         "latency": st.sampled_from([0.0, 0.2, 3.0]),
         "training_time": st.sampled_from([0.3, 1.0, 7.0]),
+        "give_up": st.sampled_from([0.05, 0.5, 3.0]),
         "init": st.sampled_from(["independent", "common"]),
         "own_in_merge": st.booleans(),
         "accept": st.sampled_from(["neighbours", "anyone"]),
@@ -105,6 +120,62 @@ def test_step_one_takes_the_lowest_losses_or_the_highest_accuracies(score_by: st
     run(simulator)
     chosen = {sender for tally in simulator.learners.tallies.values() for sender in tally.selected}
     assert {int(sender) // 4 for sender in chosen} == {best}
+
+
+# --- every run ends ---------------------------------------------------------------------------------------------------
+
+impatient = st.fixed_dictionaries(
+    {
+        "latency": st.floats(0, 30),
+        "give_up": st.floats(0.01, 3),
+        "n_sampled": st.integers(2, 9),
+        "m": st.just(1),
+        "n_peers": st.integers(1, 9),
+        "step1_rounds": st.integers(1, 3),
+        "step1_samplings": st.integers(1, 3),
+        "training_time": st.floats(0.1, 9),
+        "jitter": st.sampled_from([0.0, 0.9]),
+        "rounds": st.integers(1, 12),
+        "admit": st.booleans(),
+        "step2_model": st.sampled_from(["last", "best"]),
+    }
+)
+
+
+def longest(settings_: Settings, peers: int) -> float:
+    """Virtual time by which each peer has finished, whatever does or does not arrive: a phase ends after so many waits
+    and updates."""
+    timing, pens = settings_.timing, settings_.pens
+    wait = timing.interval * (1 + timing.jitter)
+    step1 = pens.step1_rounds * pens.step1_samplings * waits_for(pens.n_sampled, peers - 1)
+    step2 = max(waits_for(min(settings_.gossip.n_peers, others), others) for others in range(1, peers))
+    waits = timing.give_up * (step1 + settings_.gossip.rounds * step2)
+    updates = (
+        (1 + pens.step1_rounds) * max(settings_.step1_epochs, settings_.training.epochs) / settings_.training.epochs
+    )
+    trained = (updates + settings_.gossip.rounds + 1) * timing.training_time
+    return wait * (waits + settings_.gossip.rounds + 3) + trained
+
+
+@settings(max_examples=60)
+@given(impatient, st.sampled_from(["pens", "pens+"]), st.integers(0, 3))
+def test_every_peer_ends_its_run_whatever_arrives_late_or_never(
+    values: dict[str, object], method: Method, seed: int
+) -> None:
+    peers = 10
+    settings_ = tiny(**values, schedule="async", peers=peers, patience=999)
+    simulator, _ = fake_simulation(settings_, method, seed)
+    end, handled = longest(settings_, peers), Counter[int]()
+
+    def count(time: float, peer: PeerId, event: Event, actions: list[Action]) -> None:
+        handled[peer] += 1
+        assert simulator.peers[peer].phase == "finished" or time <= end
+        assert handled[peer] < 20 * (end + 99), "too many events"
+
+    simulator._trace = count
+    run(simulator)
+    assert simulator.now <= end
+    assert simulator.fallbacks <= set(range(peers))
 
 
 # --- law 2 ------------------------------------------------------------------------------------------------------------

@@ -156,7 +156,8 @@ class PensSettings(Section):
     """How models are compared: by the lowest loss (paper), or by the highest accuracy (the authors' code)."""
     step1_epochs: Count | Literal["auto", "authors"] = "auto"
     """authors: 1250 // n + 1 epochs, where n is a peer's number of training samples, as in the authors' code. auto: our
-    choice, which adds its validation samples to n (docs/decisions/0024). With one sampling per round: `epochs`."""
+    choice, which adds its validation samples to n (docs/decisions/0024). Peers with unequal numbers of samples train
+    unequal numbers of epochs. With one sampling per round: `epochs`."""
     expected: Literal["auto", "uniform", "received"] = "auto"
     """What "more than expected" compares with. auto: uniform in rounds, received in async."""
     expected_offset: Annotated[float, Field(ge=-100, le=100)] = 0.0
@@ -172,7 +173,8 @@ class PensSettings(Section):
     """What a peer begins step 2 with. last: what step 1 made of its model (paper); first: its untrained model; best:
     that of step 1's models with the lowest validation loss. `pens+`: first where init = common, else best."""
     admit: bool = False
-    """async only: whether peers that join late can become neighbours in step 2, if their models do well."""
+    """async only, refused in rounds: whether peers that join late can become neighbours in step 2, if their models do
+    well."""
     admission_trials: Annotated[int, Field(ge=1, le=32)] = 6
     """With admit: how many models of a late joiner are compared before it can become a neighbour."""
 
@@ -278,17 +280,15 @@ class Settings(Section):
 
     @property
     def step1_epochs(self) -> int:
-        """E during step 1 (docs/decisions/0024)."""
-        rule, scenario = self.pens.step1_epochs, self.scenario
-        if rule not in ("auto", "authors"):
-            return int(rule)
-        if self.pens.step1_samplings == 1:
-            return self.training.epochs
-        return 1250 // (scenario.train_per_peer + (scenario.val_per_peer if rule == "auto" else 0)) + 1
+        """E during step 1 for peers that hold what the scenario hands out."""
+        return epochs_of_step1(self, self.scenario.train_per_peer, self.scenario.val_per_peer)
 
     @property
     def resolved(self) -> Settings:
-        """With what `auto` means in step 1, so that they say the same in a later version."""
+        """With what `auto` means in step 1, so that they say the same in a later version.
+
+        Settings do not know the sizes of own data: there, `RunResult.step1_epochs` says it.
+        """
         return self.replace({"step1_epochs": self.step1_epochs, "expected": self.expected})
 
     @property
@@ -296,6 +296,16 @@ class Settings(Section):
         if self.pens.expected != "auto":
             return self.pens.expected
         return "uniform" if self.gossip.schedule == "rounds" else "received"
+
+
+def epochs_of_step1(settings: Settings, train: int, val: int) -> int:
+    """E during step 1 for a peer that holds so many training and validation samples (docs/decisions/0024)."""
+    rule = settings.pens.step1_epochs
+    if rule not in ("auto", "authors"):
+        return int(rule)
+    if settings.pens.step1_samplings == 1:
+        return settings.training.epochs
+    return 1250 // (train + (val if rule == "auto" else 0)) + 1
 
 
 def flat_values(settings: Settings) -> dict[str, Any]:
@@ -428,6 +438,11 @@ def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int,
         if method in TOLD_CLUSTERS and smallest_kind < 2:
             raise SettingsError(
                 f"{method} with {num_peers} peers leaves some alone in their cluster: add peers or omit {method}"
+            )
+        if method in SELECTING and pens.admit and settings.gossip.schedule == "rounds":
+            raise SettingsError(
+                "admit = true, but schedule = rounds: there peers ask those whom they chose, and no stranger sends "
+                "anything that could be judged: set schedule = async or admit = false"
             )
         if method in SELECTING and others < 2:
             raise SettingsError(

@@ -9,6 +9,7 @@
     ├── NetworkError       an nn.Module that a stack of models cannot run
     ├── DeviceError        a device that this machine does not have
     ├── PayloadError       bytes from another peer that are not the model they should be
+    │   └── OtherNetwork   a model, but of another network
     ├── RunDirError        a run directory that is taken, missing, damaged or of other settings
     ├── ReportError        a report that cannot be written
     ├── CertificateError   a certificate, key or revocation list that is missing, damaged, taken or not to be trusted
@@ -56,6 +57,10 @@ class DeviceError(PensError):
 
 class PayloadError(PensError):
     """Bytes that are not a model of the expected shape, or a model that cannot be put into bytes."""
+
+
+class OtherNetwork(PayloadError):
+    """A model whose tensors have other names, shapes or types than ours: the sender has another network."""
 
 
 class RunDirError(PensError):

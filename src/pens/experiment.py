@@ -32,6 +32,7 @@ from pens.config import (
     StoppingSettings,
     check_methods,
     check_scenario,
+    epochs_of_step1,
     parse_methods,
     parse_seeds,
 )
@@ -363,6 +364,7 @@ class Experiment:
             peak_memory_bytes=peak_memory_bytes(self._torch_device),
             comparisons=_comparisons(learners.comparisons),
             data_sizes=_data_sizes(self.record.settings, run.method, federation),
+            step1_epochs=_step1_epochs(simulator),
         )
 
 
@@ -393,13 +395,15 @@ def build_simulator(
     """One method with one seed, ready to run. `models` [peer, size]: untrained."""
     settings = settings.for_method(method)
     learners = Learners(workshop, first_slot, models, learning_rules(settings, method, seed))
-    plan = build_plan(settings, method)
+    sizes = [(len(data.train), len(data.val)) for data in federation.peers[: len(models)]]
+    plans = {size: build_plan(settings, method, *size) for size in set(sizes)}
     members = federation.members()
     peers = [
-        Peer(PeerId(p), seed, plan, _reachable(method, federation, members, PeerId(p))) for p in range(len(models))
+        Peer(PeerId(p), seed, plans[size], _reachable(method, federation, members, PeerId(p)))
+        for p, size in enumerate(sizes)
     ]
     rule = selection_rule(settings, len(models)) if method in SELECTING else None
-    return Simulator(peers, learners, _schedule(settings, plan), rule, trace, settings.pens.admission_trials)
+    return Simulator(peers, learners, _schedule(settings, peers[0].plan), rule, trace, settings.pens.admission_trials)
 
 
 def learning_rules(settings: Settings, method: Method, seed: int) -> LearningRules:
@@ -419,12 +423,12 @@ def learning_rules(settings: Settings, method: Method, seed: int) -> LearningRul
     )
 
 
-def build_plan(settings: Settings, method: Method) -> Plan:
-    """What a method tells its peers to do: sections 4.1 (random), 4.2 (PENS) and 5.3 (baselines)."""
+def build_plan(settings: Settings, method: Method, train: int, val: int) -> Plan:
+    """What a method tells a peer with so many samples to do: sections 4.1 (random), 4.2 (PENS), 5.3 (baselines)."""
     gossip, pens, central = settings.gossip, settings.pens, method == "central"
     search = None
     if method in SELECTING:
-        epochs = settings.step1_epochs
+        epochs = epochs_of_step1(settings, train, val)
         anew = pens.step2_model != "last"
         search = Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, anew)
     return Plan(
@@ -437,8 +441,8 @@ def build_plan(settings: Settings, method: Method) -> Plan:
         interval=settings.timing.interval,
         jitter=settings.timing.jitter,
         give_up=settings.timing.give_up,
-        admit=method in SELECTING and pens.admit,
         train_first=settings.training.train_first,
+        admit=method in SELECTING and pens.admit and gossip.schedule == "async",
     )
 
 
@@ -523,12 +527,22 @@ def _all_warnings(simulator: Simulator) -> list[str]:
         f"peer {peer}: {count} update(s) undone, the loss was not a finite number"
         for peer, count in sorted(simulator.learners.setbacks.items())
     ]
-    fallbacks = [
-        f"peer {peer}: selected nobody more often than expected, so "
-        + ("took those selected most often" if simulator.selections[peer] else "trained alone: nobody was ever heard")
-        for peer in simulator.fallbacks
-    ]
+    neighbours = simulator.neighbours()
+    fallbacks = [f"peer {peer}: {_fallback(simulator, peer, neighbours[peer])}" for peer in sorted(simulator.fallbacks)]
     return setbacks + fallbacks
+
+
+def _fallback(simulator: Simulator, peer: PeerId, neighbours: Sequence[PeerId]) -> str:
+    """What a peer did that selected nobody more often than expected, in words. `neighbours`: in the end."""
+    admits, compared = simulator.peers[peer].plan.admit, bool(simulator.learners.tallies[peer].samplings)
+    too_few = "heard too few others in step 1 to compare them" if admits else "heard nobody in step 1"
+    why = "selected nobody more often than expected" if compared else too_few
+    if simulator.selections[peer]:
+        return f"{why}, so took those selected most often"
+    if not admits:
+        return f"{why}, so trained alone"
+    later = f"has admitted {len(neighbours)}" if neighbours else "admitted nobody"
+    return f"{why}, so began step 2 without neighbours, and {later}"
 
 
 def _pairs(learners: Learners) -> Pairs:
@@ -560,6 +574,11 @@ def _data_sizes(settings: Settings, method: Method, federation: Federation) -> D
         return DataSizes(np.array([train]), np.array([val]))
     peers = federation.peers
     return DataSizes(np.array([len(p.train) for p in peers]), np.array([len(p.val) for p in peers]))
+
+
+def _step1_epochs(simulator: Simulator) -> tuple[int, ...] | None:
+    searches = [peer.plan.search for peer in simulator.peers]
+    return tuple(search.epochs for search in searches if search) if all(searches) else None
 
 
 def _history(learners: Learners, traffic: Traffic) -> History:

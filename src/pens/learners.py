@@ -157,6 +157,10 @@ class Learners:
         if ref not in self._rows:
             (self._rows[ref],) = self.models.add(model[None].to(self.models.device))
 
+    def holds(self, ref: ModelRef) -> bool:
+        """Whether a model has a name here: somebody retains it."""
+        return ref in self._uses
+
     def row(self, ref: ModelRef) -> int:
         """Where a model's values are."""
         return self._rows[ref]
@@ -167,9 +171,9 @@ class Learners:
         """The models were retained for the peer; they are released when the job is done."""
         self._record_scoring(peer, action.models, action.m, None)
 
-    def record_judgement(self, peer: PeerId, action: Judge, time: float) -> None:
+    def record_judgement(self, peer: PeerId, own: ModelRef, action: Judge, time: float) -> None:
         """Likewise, for the strangers; the models that they are compared with are retained here."""
-        against = tuple(self.retain(ref) for ref in action.against)
+        against = tuple(self.retain(ref) for ref in action.against or (own,))
         self._scorings[peer] += 1
         number, before = self._scorings[peer], self._versions[peer]
         job = Scoring(peer, number, before, (*against, *action.strangers), 0, None, Judging(time, len(against)))
@@ -254,7 +258,7 @@ class Learners:
         return tuple(job.models[i] for i in best)
 
     def _judged(self, job: Scoring, judging: Judging, losses: list[float]) -> tuple[ModelRef, ...]:
-        """Count for each stranger whether its model was as good as the neighbours'.
+        """Count for each stranger whether its model was as good as the neighbours', or as the own one without any.
 
         On validation data: the neighbours' models descend from the peer's own, which knows its training data by heart.
         """

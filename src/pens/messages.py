@@ -103,7 +103,7 @@ class Judge:
     """Score the models of strangers beside those of neighbours, on the peer's own validation data, and count who wins.
 
     Comes before the `Update` that merges the neighbours' models; answered by `Selected` when that is complete, before
-    `Updated`.
+    `Updated`. `against` nobody: the peer has no neighbours, and strangers are scored beside its own model.
     """
 
     strangers: tuple[ModelRef, ...]

@@ -20,7 +20,9 @@ models of own neighbours are accepted, unless the plan says otherwise; the rest 
 
 With `Plan.admit`, which is not in the paper, step 2 is open to those who come late: a stranger's model is answered with
 an own one, kept, and judged beside the neighbours' at the next update; who does well becomes a neighbour
-(docs/decisions/0018-late-joiners.md).
+(docs/decisions/0018-late-joiners.md). A peer that heard too few others in step 1 to compare them begins step 2 without
+neighbours: it trains alone, goes on sending to everybody, and judges strangers beside its own model. Every phase ends
+after a bounded number of waits and updates, whatever does or does not arrive.
 
 Whom a peer may talk to can change while it lives (in a network, peers come and go): `reachable` is a view. Nobody is
 sent to while it is not reachable, and whoever can reach nobody waits.
@@ -71,13 +73,14 @@ class Search:
     rounds: int
     samplings_per_round: int
     epochs: int
+    """May differ between peers, with the number of samples that each holds."""
     anew: bool = False
     """Not in the paper: step 2 begins with another model than step 1 ended with."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a peer has been told to do. The same for all peers of a run."""
+    """What a peer has been told to do. The same for all peers of a run, but for the epochs of step 1."""
 
     pace: Literal["push", "pull"]
     rounds: int
@@ -93,7 +96,7 @@ class Plan:
     give_up: float = 3.0
     """How much longer than the usual number of waits a peer holds out for models that do not come."""
     admit: bool = False
-    """Whether strangers may become neighbours in step 2."""
+    """Whether strangers may become neighbours in step 2. Only where models are pushed."""
     train_first: bool = True
     """Whether a peer trains before its first exchange."""
 
@@ -118,6 +121,14 @@ class Peer:
         self._buffer: dict[PeerId, ModelRef] = {}  # SAVE(w_i): the newest model of each sender, oldest first
         self._strangers: dict[PeerId, ModelRef] = {}  # likewise, of those to be judged
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """What is done of this phase, and how much there is at most: samplings in step 1, updates elsewhere."""
+        if self.phase != "searching" or not self.plan.search:
+            return self.updates, self.plan.rounds
+        each = self.plan.search.samplings_per_round
+        return (self.updates + self._busy) * each + self._samplings, self.plan.search.rounds * each
+
     def handle(self, event: Event) -> list[Action]:
         """What the peer wants done, now that this has happened to it."""
         match event:
@@ -139,38 +150,55 @@ class Peer:
     def _main(self) -> list[Action]:
         if self.plan.pace == "pull":
             return self._begin_round()
-        if not self.neighbours:
-            return [WakeAfter(self._next_wait())] if self.neighbours is self._reachable else []
+        if not self.neighbours and self.neighbours is self._reachable:
+            return [WakeAfter(self._next_wait())]
+        if not self.neighbours and not self.plan.admit:
+            return []
         whom = self._someone()
         sends = [] if whom is None else [Send(whom)]
         return [*sends, WakeAfter(self._next_wait()), *self._hold_out()]
 
     def _someone(self) -> PeerId | None:
-        """RANDOMPEER: a neighbour; where that one is not reachable, another; None if none is."""
-        whom = self.neighbours[int(self._number() * len(self.neighbours))]
-        if self.neighbours is self._reachable or whom in self._reachable:
+        """RANDOMPEER: a neighbour, or anybody without any; if that one is not reachable, another; None if none is."""
+        others = self.neighbours or self._reachable
+        if not others:
+            return None
+        whom = others[int(self._number() * len(others))]
+        if others is self._reachable or whom in self._reachable:
             return whom
-        there = [neighbour for neighbour in self.neighbours if neighbour in self._reachable]
+        there = [neighbour for neighbour in others if neighbour in self._reachable]
         return there[int(self._number() * len(there))] if there else None
 
     def _hold_out(self) -> list[Action]:
         """Not in the listing: whoever waits in vain goes on. About one model comes per wait, so waits can be counted.
 
         In step 2 a peer may wait for neighbours that never chose it, and would wait for ever: it merges what it has, or
-        trains on alone. Step 1 ends with what it has counted.
+        trains on alone. Step 1 ends with what it has counted, and where that is nothing, with what it has received.
         """
         if self.phase not in ("searching", "gossiping"):
             return []
         self.waits += 1
         if self._busy or self.waits < self.plan.give_up * self._usual_waits():
             return []
-        if self.phase == "searching":
-            return self._end_phase()
+        if self.phase == "searching" and self.plan.search:
+            return [*self._compare_the_few(self.plan.search), *self._end_phase()]
         return self._update(self._take(len(self._buffer)), top_m=None)
+
+    def _compare_the_few(self, search: Search) -> list[Action]:
+        """Step 1 ends before n_sampled models have ever come: compare those that have.
+
+        The top m of m models or fewer would be no choice. Where strangers may become neighbours later, nobody is taken
+        for want of others.
+        """
+        enough = search.m + 1 if self.plan.admit else 1
+        if self.updates or self._samplings or len(self._buffer) < enough:
+            return []
+        return [Score(self._take(len(self._buffer)), search.m)]
 
     def _usual_waits(self) -> float:
         """Waits until an update of step 2, or until the end of step 1, if everybody is heard."""
-        waits = waits_for(self._threshold(), len(self.neighbours))
+        others = len(self.neighbours or self._reachable)  # without neighbours, at the pace of those who have some
+        waits = waits_for(min(self._wanted(), others), others)
         if self.phase == "searching" and self.plan.search:
             return waits * self.plan.search.rounds * self.plan.search.samplings_per_round
         return waits
@@ -223,8 +251,10 @@ class Peer:
 
     def _threshold(self) -> int:
         """Models that the peer waits for: n_sampled in step 1, else n_peers, or all neighbours if they are fewer."""
-        searching = self.plan.search if self.phase == "searching" else None
-        return min(searching.n_sampled if searching else self.plan.n_peers, len(self.neighbours))
+        return min(self._wanted(), len(self.neighbours))
+
+    def _wanted(self) -> int:
+        return self.plan.search.n_sampled if self.phase == "searching" and self.plan.search else self.plan.n_peers
 
     def _merge_if_full(self) -> list[Action]:
         if self._busy or not self._buffer or len(self._buffer) < self._threshold():
@@ -258,8 +288,9 @@ class Peer:
         return [*self._judge(models), update] if self._strangers else [update]
 
     def _judge(self, models: tuple[ModelRef, ...]) -> list[Action]:
-        """Strangers are judged beside the neighbours whose models are merged, if there are any."""
-        if not models:
+        """Strangers are judged beside the neighbours whose models are merged: not in an update that merges none, unless
+        the peer has no neighbours at all, and its own model takes their place."""
+        if not models and self.neighbours:
             return []
         strangers, self._strangers = tuple(self._strangers.values()), {}
         return [Judge(strangers, models)]
@@ -281,10 +312,8 @@ class Peer:
         if self.phase != "selecting":  # the answer to `Judge`
             self.neighbours = neighbours
             return []
-        if not neighbours and self.plan.admit:  # it heard nobody: others may come yet
-            return self._enter("searching")
         self.neighbours = neighbours
-        entering = self._enter("gossiping" if neighbours else "alone")
+        entering = self._enter("gossiping" if neighbours or self.plan.admit else "alone")
         return [*entering, *self._begin_again()] if neighbours else entering
 
     def _begin_again(self) -> list[Action]:
@@ -295,9 +324,11 @@ class Peer:
         return [Update((), None, self.plan.epochs, may_stop=True, anew=True)]
 
     def _after_first_training(self) -> list[Action]:
-        if not self._reachable:
+        if not self._reachable and not self.plan.admit:
             return self._enter("alone")
-        actions = self._enter("searching" if self.plan.search else "gossiping")
+        if not self._reachable:
+            self.neighbours = ()
+        actions = self._enter("searching" if self.plan.search and self._reachable else "gossiping")
         if self.plan.pace == "push":
             actions.append(WakeAfter(self.plan.interval * self._number()))  # a random phase
         return actions

@@ -128,6 +128,9 @@ class RunResult:
     comparisons: Comparisons | None = None
     """None where nobody compared, and in records that are older than these."""
     data_sizes: DataSizes | None = None
+    step1_epochs: tuple[int, ...] | None = None
+    """Epochs that each peer trains in a round of step 1: what `auto` came to. None where there is no step 1, and in
+    records that are older than this."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of pens and of the libraries that computed the run; empty until it has been read from disk."""
     peer_names: tuple[str, ...] = ()
@@ -290,7 +293,8 @@ def epochs_of_updates(run: RunResult, settings: Settings) -> Array:
         return np.full(len(history.version), settings.central.central_epochs)
     is_first_training = (history.version == 1) & settings.training.train_first
     in_step1 = history.searching & ~is_first_training & (run.method in SELECTING)
-    return np.where(in_step1, settings.step1_epochs, settings.training.epochs)
+    step1 = np.array(run.step1_epochs)[history.peer] if run.step1_epochs else settings.step1_epochs
+    return np.where(in_step1, step1, settings.training.epochs)
 
 
 def samples_per_score(settings: Settings, sizes: DataSizes) -> Array:

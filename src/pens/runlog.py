@@ -248,6 +248,7 @@ class RunDir:
                 peak_memory_bytes=data["peak_memory_bytes"],
                 comparisons=Comparisons(**_read_table(self._comparisons)) if self._comparisons.is_file() else None,
                 data_sizes=_data_sizes(data.get("data_sizes")),
+                step1_epochs=tuple(data["step1_epochs"]) if data.get("step1_epochs") else None,
                 versions=data.get("versions", {}),
                 peer_names=tuple(data.get("peer_names", ())),
                 untested=tuple(data.get("untested", ())),
@@ -306,6 +307,7 @@ def _result_json(result: RunResult) -> dict[str, Any]:
         "device": result.device,
         "peak_memory_bytes": result.peak_memory_bytes,
         "data_sizes": {k: v.tolist() for k, v in vars(result.data_sizes).items()} if result.data_sizes else None,
+        "step1_epochs": result.step1_epochs,
         "versions": {
             "pens": VERSION,
             "python": platform.python_version(),

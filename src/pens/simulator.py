@@ -104,7 +104,7 @@ class Simulator:
         self._num_going = len(peers)
         self._finish_times = [math.inf] * len(peers)
         self.traffic = Traffic(len(peers), math.inf if schedule.metronome else 0.0)
-        self.fallbacks: list[PeerId] = []
+        self.fallbacks: set[PeerId] = set()
         """Peers that selected nobody more than expected."""
         self.selections: dict[PeerId, tuple[PeerId, ...]] = {}
         """The neighbours that each peer chose at the end of step 1."""
@@ -230,7 +230,7 @@ class Simulator:
             case Judge():
                 self._judging.add(me)
                 answered = self._queue.now + self._training_delay(self.peers[me].plan.epochs)
-                self.learners.record_judgement(me, action, answered)
+                self.learners.record_judgement(me, self.current[me], action, answered)
             case Update():
                 delay = self._training_delay(action.epochs)
                 coming = self.learners.record_update(me, self.current[me], action, self._queue.now + delay)
@@ -268,7 +268,7 @@ class Simulator:
         selection = choose_neighbours(self.learners.tallies[me], self._selection)
         self.selections[me] = selection.neighbours
         if selection.fallback:
-            self.fallbacks.append(me)
+            self.fallbacks.add(me)
         return selection.neighbours
 
     def _admit(self, me: PeerId) -> tuple[PeerId, ...]:
@@ -312,7 +312,7 @@ class Simulator:
             "current": [ref.version for ref in self.current],
             "coming": [ref.version if ref else None for ref in self._coming],
             "traffic": self.traffic.state(),
-            "fallbacks": self.fallbacks,
+            "fallbacks": sorted(self.fallbacks),
             "selections": [[peer, list(neighbours)] for peer, neighbours in self.selections.items()],
             "admissions": [[time, peer, list(neighbours)] for time, peer, neighbours in self.admissions],
         }
@@ -331,6 +331,6 @@ class Simulator:
         self._coming = [None if v is None else ModelRef(PeerId(p), v) for p, v in enumerate(data["coming"])]
         self.traffic.restore(data["traffic"])
         self.traffic.at_update.restore(tensors["traffic"])
-        self.fallbacks = [PeerId(p) for p in data["fallbacks"]]
+        self.fallbacks = {PeerId(p) for p in data["fallbacks"]}
         self.selections = {PeerId(p): tuple(PeerId(n) for n in neighbours) for p, neighbours in data["selections"]}
         self.admissions = [(time, PeerId(p), tuple(map(PeerId, ns))) for time, p, ns in data["admissions"]]

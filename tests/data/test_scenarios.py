@@ -232,3 +232,11 @@ def test_an_array_that_many_peers_share_is_read_once(monkeypatch: pytest.MonkeyP
 def test_a_data_set_is_refused_by_its_name() -> None:
     with pytest.raises(DataError, match=r"^the test inputs of clocks: 1 of 40 samples"):
         check_own_data(Dataset("clocks", numbered(120), spoilt(numbered(40), 0)))
+
+
+def test_classes_are_those_of_all_peers_together() -> None:
+    """A peer that lacks the top class has the same network as those that hold it."""
+    low, high = (Samples(np.zeros((2, 3), np.float32), np.array([0, top])) for top in (1, 4))
+    for places in ((low, low, high), (low, high, low), (high, low, low)):
+        train, val, test = places
+        assert Federation((PeerData(low, low), PeerData(train, val)), (0, 0), (test,), ("a",)).num_classes == 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ from pens.experiment import build_plan, first_models, learning_rules, new_worksh
 from pens.learners import Learners
 from pens.links import Links
 from pens.messages import PeerId
+from pens.network.control import ControlRules
 from pens.network.learning import Bench, Learning
 from pens.network.membership import Membership, MembershipRules
 from pens.network.memory import HOST, MemoryNetwork
@@ -53,6 +54,8 @@ class Cluster:
     seed: int = 0
     network: MemoryNetwork = field(default_factory=MemoryNetwork)
     membership: MembershipRules = PATIENT
+    engines: Mapping[int, Engine] = field(default_factory=dict)
+    """Of members that have another network than the rest."""
 
     def bench(self) -> VirtualBench:
         timing, epochs = self.settings.timing, self.settings.training.epochs
@@ -67,13 +70,16 @@ class Cluster:
         bench: Bench | None = None,
         folder: PeerFolder | None = None,
         trace: Trace | None = None,
+        control: bool = False,
     ) -> Node:
         """A node, not started. `known`: it knows members 0, 1, … of a network whose members start in that order."""
         membership = Membership(record(me), self.seed, self.membership, [Address(HOST, 1)])
         for other in range(known):
             membership.merge([record(other)], 0.0, speaker=record(other).name)
         reachable = Reachable()
-        peer = Peer(PeerId(me), self.seed, build_plan(self.settings, self.method), reachable)
+        data = self.federation.peers[me]
+        plan = build_plan(self.settings, self.method, len(data.train), len(data.val))
+        peer = Peer(PeerId(me), self.seed, plan, reachable)
         learning = Learning(PeerId(me), self._learners(me), bench or self.bench(), "fp32", self._test(me))
         rules = rules or NodeRules()
         if rules.selection is None:
@@ -81,10 +87,19 @@ class Cluster:
             trials = self.settings.pens.admission_trials
             rules = NodeRules(selection, trials, rules.wait_for, rules.linger_s, rules.gossip_s, rules.max_held)
         transport = self.network.join(record(me).name)
-        return Node(peer, reachable, learning, membership, transport, number, rules, folder, trace=trace)
+        compared = self.control(me) if control else None
+        return Node(
+            peer, reachable, learning, membership, transport, number, rules, folder, trace=trace, control=compared
+        )
+
+    def control(self, me: int) -> ControlRules:
+        model = first_models(_engine(self.federation), self.settings, self.seed, me + 1)[me]
+        rules = learning_rules(self.settings, "local", self.seed)
+        training, rounds = self.settings.training, self.settings.gossip.rounds
+        return ControlRules(model, rules, training.epochs, rounds, training.train_first)
 
     def _learners(self, me: int) -> Learners:
-        engine = _engine(self.federation)
+        engine = self.engines.get(me) or _engine(self.federation)
         data: PeerData = self.federation.peers[me]
         models = first_models(engine, self.settings, self.seed, me + 1)[me:]
         rules = learning_rules(self.settings, self.method, self.seed)

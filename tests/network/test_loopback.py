@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pens.config import Settings, check_methods
 from pens.errors import RunDirError, SettingsError
+from pens.network.identity import Authority
 from pens.network.loopback import (
     NETWORKED,
     Wish,
@@ -108,12 +109,33 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
         (Wish("digits", {}, 8, "pens", 0, minutes=1.0, interval=1.0), "not --interval"),
         (Wish("digits", {}, 8, "pens", 0, interval=0.0), "interval = 0.0"),
         (Wish("digits", {}, 2, "pens", 0), "use at least 3 peers"),
+        (Wish("digits", {}, 100_000, "pens", 0), "peers = 100000: each needs two ports.*at most 6000 peers"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path: Path, wish: Wish, complaint: str) -> None:
     with pytest.raises(SettingsError, match=complaint):
         make_federation(tmp_path / "up", wish)
     assert not (tmp_path / "up").exists()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_what_was_made_before_a_failure_is_cleaned_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    issued: list[str] = []
+
+    def issue(self: Authority, name: str) -> None:
+        issued.append(name)
+        if len(issued) == 3:
+            raise OSError("no space left on device")
+
+    monkeypatch.setattr(Authority, "issue", issue)
+    folder = tmp_path / "runs" / "up"
+    if is_there:
+        folder.mkdir(parents=True)
+    with pytest.raises(OSError, match="no space left"):
+        make_federation(folder, Wish("digits", {}, 4, "pens", 0))
+    assert list(tmp_path.rglob("*")) == ([folder.parent, folder] if is_there else [])
 
 
 def test_ports_are_free_and_different() -> None:

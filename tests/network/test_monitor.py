@@ -30,6 +30,8 @@ WELL = Vitals(
     bytes_out=1300,
     refusals={"not finite": 2, 'odd "reason"\n': 1},
     val_accuracy=0.75,
+    kept_val_accuracy=0.8,
+    first_val_accuracy=0.5,
     val_loss=0.5,
     training_s=42.0,
 )
@@ -78,6 +80,7 @@ def test_health(monitor: Monitor) -> None:
     assert (status, content_type) == (200, "application/json")
     assert json.loads(body) == {
         "healthy": True,
+        "status": "healthy",
         "trouble": None,
         "name": "clinic-a",
         "version": "1.2",
@@ -88,6 +91,9 @@ def test_health(monitor: Monitor) -> None:
         "neighbours": ["b", "c", "d"],
         "done": False,
         "val_accuracy": 0.75,
+        "kept_val_accuracy": 0.8,
+        "first_val_accuracy": 0.5,
+        "alone_val_accuracy": None,
         "models": {"in": 11, "out": 13},
         "bytes": {"in": 1100, "out": 1300},
     }
@@ -98,7 +104,19 @@ def test_trouble_is_503_with_its_reason(patient: Patient, monitor: Monitor) -> N
     status, _, body = get(monitor, "/healthz")
     assert status == 503
     assert json.loads(body)["trouble"] == "no update for an hour"
+    assert json.loads(body)["status"] == "unhealthy"
     assert metrics(monitor)["pens_healthy", ""] == 0
+
+
+def test_degraded_is_200_with_its_reason(patient: Patient, monitor: Monitor) -> None:
+    """Starting it again would not help, and one odd member must not have all others restarted."""
+    patient.now = replace(WELL, degraded="b: another network", misfits=1)
+    status, _, body = get(monitor, "/healthz")
+    assert status == 200
+    told = json.loads(body)
+    assert (told["healthy"], told["status"], told["trouble"]) == (False, "degraded", "b: another network")
+    found = metrics(monitor)
+    assert found["pens_healthy", ""] == found["pens_degraded", ""] == found["pens_members_of_another_network", ""] == 1
 
 
 def test_metrics(monitor: Monitor) -> None:
@@ -106,6 +124,8 @@ def test_metrics(monitor: Monitor) -> None:
         ("pens_info", "clinic-a/1.2"): 1,
         ("pens_phase", "searching"): 1,
         ("pens_healthy", ""): 1,
+        ("pens_degraded", ""): 0,
+        ("pens_members_of_another_network", ""): 0,
         ("pens_step", ""): 7,
         ("pens_neighbours", ""): 3,
         ("pens_members", "alive"): 5,
@@ -119,6 +139,8 @@ def test_metrics(monitor: Monitor) -> None:
         ("pens_training_seconds_total", ""): 42,
         ("pens_update_age_seconds", ""): 2.5,
         ("pens_validation_accuracy", ""): 0.75,
+        ("pens_compared_validation_accuracy", "kept"): 0.8,
+        ("pens_compared_validation_accuracy", "first training"): 0.5,
         ("pens_validation_loss", ""): 0.5,
     }
 

@@ -7,6 +7,8 @@ import itertools
 import json
 import logging
 from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,13 +19,14 @@ from hypothesis import strategies as st
 
 from pens.config import Method, Settings
 from pens.data.scenarios import Federation, rotated_federation
-from pens.messages import Action, PeerId, Selected, Send
+from pens.messages import Action, Judge, PeerId, Selected, Send
+from pens.network.codec import encode
 from pens.network.membership import MembershipRules
 from pens.network.memory import MemoryNetwork
 from pens.network.node import Node, NodeRules
 from pens.network.state import PeerFolder
 from pens.network.transport import Parcel, Verdict
-from tests.conftest import TINY, tiny_dataset
+from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.network.nodes import Cluster
 from tests.network.virtual import run_virtually
 from tests.simulations import Log, run, simulation
@@ -39,6 +42,7 @@ scenarios = st.fixed_dictionaries(
         "patience": st.integers(1, 6),
         "jitter": st.floats(0.01, 0.5),
         "latency": st.floats(0.01, 0.4),
+        "give_up": st.sampled_from([0.05, 0.5, 3.0]),
         "training_time": st.floats(0.1, 7.0),
         "init": st.sampled_from(["independent", "common"]),
         "own_in_merge": st.booleans(),
@@ -150,7 +154,7 @@ def test_what_is_no_model_is_refused_and_harms_nobody() -> None:
         for bad in (b"", b"garbage", good[:-1], good + b"x", good[:-4] + b"\x00\x00\xc0\x7f", b"\xff" * len(good)):
             assert await nodes[0].take_model("peer-1", Parcel(2, bad)) is Verdict.REFUSED
         assert await nodes[0].take_model("peer-0", Parcel(2, good)) is Verdict.REFUSED
-        assert nodes[0].wants("peer-1", 1 << 30) is Verdict.REFUSED
+        assert nodes[0].wants("peer-1", 1 << 30) is Verdict.OTHER_NETWORK
         assert nodes[0].counts.malformed == 6
         assert await nodes[0].take_model("peer-1", Parcel(2, good)) is Verdict.TAKEN
         while any(node.peer.phase != "finished" for node in nodes):
@@ -340,3 +344,109 @@ def test_a_restart_takes_neighbours_counts_and_received_models_along(tmp_path: P
     history = pq.read_table(tmp_path / "history.parquet")
     assert history["version"].to_pylist() == list(range(1, len(history) + 1))
     assert history["time"].to_pylist() == sorted(history["time"].to_pylist())
+
+
+# --- told to stop, anywhere -------------------------------------------------------------------------------------------
+
+
+class StoppingBench:
+    """Work is done at once; during the call of a given number, somebody asks the node to stop."""
+
+    def __init__(self, stop: asyncio.Event, at: int | None, before: bool) -> None:
+        self._stop, self._at, self._before = stop, at, before
+        self.calls = 0
+
+    async def do(self, work: Callable[[], None], epochs: int) -> None:
+        mine, self.calls = self.calls == self._at, self.calls + 1
+        if mine and self._before:
+            self._stop.set()
+            await asyncio.sleep(0.001)
+        work()
+        if mine:
+            self._stop.set()
+        await asyncio.sleep(0.001)
+
+
+@dataclass
+class Life:
+    """One peer that hears five others in a given order: the next model comes when there is nothing left to compute."""
+
+    folder: Path
+    models: Iterator[tuple[str, Parcel]]
+    log: Log = field(default_factory=Log)
+    node: Node | None = None
+
+    async def live(self, at: int | None = None, before: bool = False) -> bool:
+        """Until it has finished, or is stopped in a call of its bench; True: it has finished."""
+        self.folder.mkdir(exist_ok=True)
+        stop = asyncio.Event()
+        never = {"interval": 1e6, "rounds": 5, "step1_rounds": 1, "admit": True, "admission_trials": 2}
+        settings_ = tiny(**never, patience=99, n_peers=1)
+        it = Cluster(settings_, "pens", federation_of(settings_))
+        bench = StoppingBench(stop, at, before)
+        self.node = it.node(
+            0, known=6, rules=NodeRules(wait_for=5), bench=bench, folder=PeerFolder(self.folder), trace=self.log
+        )
+        running = asyncio.create_task(self.node.run(stop))
+        while not running.done() and self.node.peer.phase != "finished":
+            if self.node._begun and not self.node._jobs and not stop.is_set():
+                sender, parcel = next(self.models)
+                assert await self.node.take_model(sender, parcel) is Verdict.TAKEN
+            await asyncio.sleep(0.01)
+        finished = not running.done()
+        stop.set()
+        await running
+        return finished and bench.calls > (at or 0)
+
+    def outcome(self) -> dict[str, object]:
+        assert self.node
+        learners, me = self.node._learners, self.node.peer.me
+        return {
+            "peer": self.node.peer.state(),
+            "losses": list(learners.history.column("val_loss")),
+            "tally": learners.tallies[me].state(),
+            "trials": learners.trials[me].wins,
+            "merges": learners.merges[me],
+            "held": dict(self.node._learning._uses),
+            "models": {name: t.tolist() for name, t in self.node._learning.tested_model().items()},
+        }
+
+
+def models_of_others() -> Iterator[tuple[str, Parcel]]:
+    generator = torch.Generator().manual_seed(0)
+    for version in itertools.count(1):
+        for sender in range(1, 6):
+            row = {name: 0.1 * torch.randn(t.shape, generator=generator) for name, t in TinyNet().state_dict().items()}
+            yield f"peer-{sender}", Parcel(version, encode(row, "fp32"), answer=True)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_told_to_stop_at_any_job_and_started_again_equals_never_stopped(tmp_path: Path, before: bool) -> None:
+    unbroken = Life(tmp_path / "unbroken", models_of_others())
+    assert run_virtually(unbroken.live())
+    assert any(isinstance(action, Judge) for _, _, _, actions in unbroken.log.entries for action in actions)
+    for at in itertools.count(1):
+        life = Life(tmp_path / f"stopped-{at}", models_of_others())
+        if run_virtually(life.live(at, before)):
+            break
+        assert run_virtually(life.live()), f"stopped in call {at}"
+        assert life.outcome() == unbroken.outcome(), f"stopped in call {at}"
+    assert at > 15
+
+
+def test_a_state_without_word_of_what_a_judgement_was_given_goes_on(tmp_path: Path) -> None:
+    """Version 0.1 wrote the models that were judged beside strangers' nowhere but among the learners'."""
+    unbroken = Life(tmp_path / "unbroken", models_of_others())
+    run_virtually(unbroken.live())
+    for at in itertools.count(1):
+        life = Life(tmp_path / f"stopped-{at}", models_of_others())
+        assert not run_virtually(life.live(at))
+        path = life.folder / "checkpoint.safetensors"
+        if path.exists() and life.node and life.node._judged:
+            break
+    state, _ = PeerFolder(life.folder).load() or ({}, {})
+    assert state["judged"]
+    assert not set(map(tuple, state["jobs"][0][1])) & {tuple(ref[:2]) for ref in state["learning"]["held"]}
+    assert "given" not in state["learning"]
+    assert run_virtually(life.live())
+    assert life.outcome() == unbroken.outcome()

@@ -118,3 +118,22 @@ def test_a_signal_ends_a_peer_in_peace_at_any_time(tmp_path: Path) -> None:
             peer.kill()
             peer.wait()
     assert result(tmp_path, 0)["final"]
+
+
+def test_missing_certificates_are_named_with_the_setting_and_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare(tmp_path, 1, rounds=1, linger=1.0)
+    folder = tmp_path / "certs" / "peers" / "peer-0"
+    for gone in (["peer.key"], ["peer.pem", "authority.pem", "revoked.pem"]):
+        for name in gone:
+            (folder / name).unlink()
+        with pytest.raises(SystemExit) as ended:
+            main(["peer", str(tmp_path / "0.toml")])
+        assert ended.value.code == 2
+        told = " ".join(capsys.readouterr().err.split())
+        assert "peer.certificates = 'certs/peers/peer-0': there is no " in told
+        assert all(name in told for name in gone)
+        assert str(folder) in told
+        assert "`pens certs issue peer-0`" in told
+    assert not (tmp_path / "state-0").exists()

@@ -105,6 +105,8 @@ def wrong():
     return 3
 def broken():
     return 1 / 0
+def deeper():
+    return Samples(np.array(["x"]).astype(int), np.zeros(1))
 """
 
 
@@ -117,16 +119,56 @@ def test_own_inputs_that_are_no_finite_numbers_are_refused(tmp_path: Path) -> No
         load_holding(config)
 
 
+def own_source(function: str, num_classes: int | None) -> str:
+    classes = "" if num_classes is None else f"\nnum_classes = {num_classes}"
+    return GOOD.replace("share = 3", f'source = "mine.py:{function}"{classes}')
+
+
+def test_classes_are_stated_for_the_whole_federation(tmp_path: Path) -> None:
+    """A peer without the top classes would otherwise build a smaller network than the others."""
+    (tmp_path / "mine.py").write_text(OWN)
+    assert load_holding(read_peer_config(write(tmp_path, own_source("load", 10)))).num_classes == 10
+    with pytest.raises(
+        SettingsError, match=r"data.num_classes is not set: labels here go up to 2, .*: set num_classes"
+    ):
+        load_holding(read_peer_config(write(tmp_path, own_source("load", None))))
+    with pytest.raises(
+        SettingsError, match=r"num_classes = 2, so labels are 0 to 1, but the training data have label 2"
+    ):
+        load_holding(read_peer_config(write(tmp_path, own_source("load", 2))))
+    with pytest.raises(SettingsError, match=r"data.num_classes = 3, but digits has 10 classes: leave it out"):
+        load_holding(read_peer_config(write(tmp_path, GOOD.replace("share = 3", "share = 3\nnum_classes = 3"))))
+    own_network = GOOD.replace("[data]\nshare = 3", 'model = "mine.py:Net"\n[data]\nsource = "mine.py:load"')
+    assert load_holding(read_peer_config(write(tmp_path, own_network))).num_classes == 3
+
+
+def test_a_data_function_that_fails_is_told_of_by_name_error_and_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    line = OWN.splitlines().index("    return 1 / 0") + 1
+    config = read_peer_config(write(tmp_path, own_source("broken", 3)))
+    with caplog.at_level("DEBUG", "pens"), pytest.raises(SettingsError) as refused:
+        load_holding(config)
+    place = f"{tmp_path / 'mine.py'}:{line}"
+    assert f"data.source = 'mine.py:broken' failed: ZeroDivisionError: division by zero, at {place}" in str(
+        refused.value
+    )
+    assert "Traceback" in caplog.text
+    with pytest.raises(SettingsError, match=r"failed: ValueError: invalid literal .*mine.py:\d+\. Try it by hand"):
+        load_holding(read_peer_config(write(tmp_path, own_source("deeper", 3))))
+
+
 def test_data_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
-    config = read_peer_config(write(tmp_path, GOOD.replace("share = 3", 'source = "mine.py:load"')))
+    config = read_peer_config(write(tmp_path, own_source("load", 3)))
     holding = load_holding(config)
     assert len(holding.data.train) == 4
     assert holding.test
     assert holding.num_classes == 3
     assert holding.kind is None
     with pytest.raises(SettingsError, match="returned a int"):
-        load_holding(read_peer_config(write(tmp_path, GOOD.replace("share = 3", 'source = "mine.py:wrong"'))))
+        load_holding(read_peer_config(write(tmp_path, own_source("wrong", 3))))
     for wrong in ("mine.py", "none.py:load", "mine.py:nothing", "no.such.module:load"):
         with pytest.raises(SettingsError, match=r"data\.source"):
             load_object(wrong, "data.source", tmp_path)

@@ -163,6 +163,18 @@ def test_a_peer_without_an_update_is_named_and_left_out(simulated: RunResult, tm
     assert read_studies([tmp_path / "run"])[0].num_peers == len(simulated.kinds) - 1
 
 
+def test_rotations_of_a_turn_and_more_stand_in_the_order_of_the_settings(simulated: RunResult, tmp_path: Path) -> None:
+    folders = take_apart(simulated, tmp_path / "peers")
+    turned = SETTINGS.replace({"rotations": [540, 360]}).model_dump(mode="json")
+    for peer, folder in enumerate(folders):
+        change(folder / "peer.json", settings=turned, kind="0°" if peer < 3 else "180°", step1_epochs=peer + 1)
+    composed = compose(folders, tmp_path / "run")
+    assert composed.kind_names == ("180°", "0°")
+    assert composed.step1_epochs == (1, 2, 3, 4, 5, 6)
+    change(folders[0] / "peer.json", step1_epochs=None)
+    assert compose(folders, tmp_path / "older").step1_epochs is None
+
+
 def test_where_a_kind_is_not_known_nobody_is_told_right_or_wrong(simulated: RunResult, tmp_path: Path) -> None:
     folders = take_apart(simulated, tmp_path / "peers")
     change(folders[1] / "peer.json", kind=None)

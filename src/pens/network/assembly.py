@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +23,7 @@ from pens.experiment import build_plan, first_model, learning_rules, new_worksho
 from pens.learners import Learners
 from pens.messages import PeerId
 from pens.nets import net_factory
+from pens.network.control import ControlRules
 from pens.network.learning import Bench, Learning
 from pens.network.membership import Membership, MembershipRules
 from pens.network.node import Node, NodeRules
@@ -28,8 +31,10 @@ from pens.network.peer_config import PeerConfig, load_object, parse_address
 from pens.network.reachable import Reachable
 from pens.network.state import PeerFolder
 from pens.network.transport import MemberRecord, Transport
-from pens.peer import Peer
+from pens.peer import Peer, Plan
 from pens.version import VERSION
+
+_log = logging.getLogger("pens.network.assembly")
 
 
 @dataclass(frozen=True)
@@ -54,15 +59,53 @@ def load_holding(config: PeerConfig) -> Holding:
     dataset = load_dataset(settings.scenario.dataset, folder)
     federation = rotated_federation(dataset, settings.scenario, config.peer.seed)
     kind = federation.kinds[share]
+    if config.data.num_classes not in (None, dataset.num_classes):
+        raise SettingsError(
+            f"data.num_classes = {config.data.num_classes}, but {dataset.name} has {dataset.num_classes} classes: "
+            "leave it out where data.share is set"
+        )
     return Holding(federation.peers[share], federation.tests[kind], dataset.num_classes, federation.kind_names[kind])
 
 
 def _own_holding(config: PeerConfig, source: str) -> Holding:
-    found = load_object(source, "data.source", config.folder)()
-    data, test = _as_data(found, source)
+    data, test = _as_data(_call(load_object(source, "data.source", config.folder), source), source)
     check_finite(own_parts(f"peer {config.peer.name}", data, test))
-    parts = [data.train, data.val, *([test] if test else [])]
-    return Holding(data, test, config.data.num_classes or 1 + max(int(part.y.max()) for part in parts))
+    parts = {"training": data.train, "validation": data.val, **({"test": test} if test else {})}
+    return Holding(data, test, _num_classes(config, {name: int(part.y.max()) for name, part in parts.items()}))
+
+
+def _call(function: Callable[[], Any], source: str) -> Any:
+    """What the user's own function returns; where it fails, a sentence, and the traceback in the log."""
+    try:
+        return function()
+    except Exception as error:
+        _log.debug("data.source failed", exc_info=True)
+        frames = traceback.extract_tb(error.__traceback__)[1:]
+        code = getattr(function, "__code__", None)
+        own = [frame for frame in frames if code and frame.filename == code.co_filename]
+        where = "".join(f", at {frame.filename}:{frame.lineno}" for frame in (own or frames)[-1:])
+        raise SettingsError(
+            f"data.source = {source!r} failed: {type(error).__name__}: {error}{where}. "
+            "Try it by hand in Python; peer.log_level = 'DEBUG' logs the traceback"
+        ) from error
+
+
+def _num_classes(config: PeerConfig, highest: Mapping[str, int]) -> int:
+    """Of the whole federation: no peer can tell from its own labels. `highest`: the highest label of each part."""
+    part = max(highest, key=lambda name: highest[name])
+    stated, label = config.data.num_classes, highest[part]
+    if stated is None and config.peer.model is None:
+        raise SettingsError(
+            f"data.num_classes is not set: labels here go up to {label}, but those of other peers may go further, and "
+            "peers with networks of different sizes cannot use each other's models: set num_classes in section [data] "
+            "to the number of classes in the whole federation, the same at all peers"
+        )
+    if stated is not None and label >= stated:
+        raise SettingsError(
+            f"data.num_classes = {stated}, so labels are 0 to {stated - 1}, but the {part} data have label {label}: "
+            "raise num_classes at all peers, or correct the labels"
+        )
+    return stated or 1 + label
 
 
 def _as_data(found: Any, source: str) -> tuple[PeerData, Samples | None]:
@@ -86,11 +129,12 @@ def build_node(
     me = number(about.name)
     learners = _learners(config, holding, device, me)
     test = SampleStack([holding.test], device) if holding.test else None
+    plan = build_plan(settings, about.method, len(holding.data.train), len(holding.data.val))
     reachable = Reachable()
     folder = PeerFolder(config.path(about.state))
-    folder.create(_card(config, holding, me, device))
+    folder.create(_card(config, holding, plan, me, device))
     return Node(
-        Peer(me, about.seed, build_plan(settings, about.method), reachable),
+        Peer(me, about.seed, plan, reachable),
         reachable,
         Learning(me, learners, bench, settings.gossip.wire, test),
         _membership(config),
@@ -106,6 +150,7 @@ def build_node(
         ),
         folder,
         advertise=parse_address(about.advertise) if about.advertise else None,
+        control=_control_rules(config, learners, me) if about.compare_alone else None,
     )
 
 
@@ -124,6 +169,17 @@ def _learners(config: PeerConfig, holding: Holding, device: torch.device, me: Pe
     return Learners(new_workshop(engine, [holding.data], device), 0, model[None], rules, [me])
 
 
+def _control_rules(config: PeerConfig, learners: Learners, me: PeerId) -> ControlRules:
+    settings, seed = config.settings, config.peer.seed
+    return ControlRules(
+        first_model=first_model(learners.workshop.engine, settings, seed, me),
+        learning=learning_rules(settings, "local", seed),
+        epochs=settings.training.epochs,
+        rounds=settings.gossip.rounds,
+        train_first=settings.training.train_first,
+    )
+
+
 def _engine(config: PeerConfig, holding: Holding, device: torch.device) -> Engine:
     settings, train = config.settings, holding.data.train
     if config.peer.model:
@@ -136,8 +192,9 @@ def _engine(config: PeerConfig, holding: Holding, device: torch.device) -> Engin
     return new_engine(factory, example, holding.num_classes, settings.engine, num_visits)
 
 
-def _card(config: PeerConfig, holding: Holding, me: PeerId, device: torch.device) -> dict[str, Any]:
+def _card(config: PeerConfig, holding: Holding, plan: Plan, me: PeerId, device: torch.device) -> dict[str, Any]:
     """What goes into peer.json."""
+    own_parts = {"model": config.peer.model, "data": config.data.source}
     return {
         "name": config.peer.name,
         "peer_id": me,
@@ -150,6 +207,8 @@ def _card(config: PeerConfig, holding: Holding, me: PeerId, device: torch.device
             "val": len(holding.data.val),
             "test": len(holding.test) if holding.test else 0,
         },
+        "step1_epochs": plan.search.epochs if plan.search else None,
+        "own_parts": [name for name, part in own_parts.items() if part is not None],
         "device": device_name(device),
         "started": time.time(),
         "version": VERSION,

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from pens.config import WireForm
 from pens.engine.rounding import from_int8, is_rounded, to_int8
-from pens.errors import PayloadError
+from pens.errors import OtherNetwork, PayloadError
 
 _SCALE = ":scale"
 _ENTRY_BYTES = 256  # of JSON for one tensor, beyond its name: dtype, offsets, and a shape of up to some ten axes
@@ -207,18 +207,18 @@ def _check_entries(entries: Mapping[str, _Entry], expected: ModelShape) -> set[s
     scaled = set()
     for name, wanted in expected.items():
         if name not in entries:
-            raise PayloadError(f"tensor {name!r} is missing: the sender has another network")
+            raise OtherNetwork(f"tensor {name!r} is missing: the sender has another network")
         entry = entries[name]
         if entry.shape != wanted.shape:
-            raise PayloadError(f"tensor {name!r} has shape {_short(entry.shape)}, not {wanted.shape}: another network")
+            raise OtherNetwork(f"tensor {name!r} has shape {_short(entry.shape)}, not {wanted.shape}: another network")
         if entry.dtype not in _dtypes_of(wanted):
-            raise PayloadError(f"tensor {name!r} has dtype {_short(entry.dtype)}, not {_NAMES.get(wanted.dtype)}")
+            raise OtherNetwork(f"tensor {name!r} has dtype {_short(entry.dtype)}, not {_NAMES.get(wanted.dtype)}")
         if entry.dtype == "I8" and wanted.dtype == torch.float32:
             scaled.add(name)
             _check_scale(entries.get(name + _SCALE), name, wanted.shape[0])
     surplus = entries.keys() - expected.keys() - {name + _SCALE for name in scaled}
     if surplus:
-        raise PayloadError(f"tensor {_short(min(surplus))!r} is not part of the model: the sender has another network")
+        raise OtherNetwork(f"tensor {_short(min(surplus))!r} is not part of the model: the sender has another network")
     return scaled
 
 

@@ -96,7 +96,8 @@ class MemberService:
 
     def _note(self, context: Any, reason: str, message: str) -> None:
         self._traffic.refusals[reason] += 1
-        level = logging.DEBUG if reason == "busy" else logging.WARNING
+        told_by_the_node = reason == Verdict.OTHER_NETWORK.value
+        level = logging.DEBUG if reason == "busy" or told_by_the_node else logging.WARNING
         _log.log(level, "refused %s: %s", context.peer(), message, extra={"reason": reason})
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -177,7 +178,8 @@ class MemberService:
     def _judge(self, sender: str, size: int) -> None:
         verdict, reason = self._intake.judge(sender, size)
         if verdict is Verdict.TAKEN:
-            verdict, reason = self._inbox.wants(sender, size), "unwanted"
+            verdict = self._inbox.wants(sender, size)
+            reason = verdict.value if verdict is Verdict.OTHER_NETWORK else "unwanted"
         if verdict is not Verdict.TAKEN:
             raise _Refusal(verdict, "busy" if verdict is Verdict.BUSY else reason, f"{reason}, {size} bytes")
 

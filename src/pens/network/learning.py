@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from pens.calls import Work
+from pens.calls import Evaluate, Work, evaluate
 from pens.config import WireForm
 from pens.engine.batches import SampleStack
 from pens.engine.layout import Layout
@@ -66,12 +66,13 @@ class Learning:
         self.max_payload_bytes = largest_payload(self._expected)
         self._held: dict[ModelRef, Tensor] = {}
         self._uses: Counter[ModelRef] = Counter()
-        self._given: tuple[ModelRef, ...] = ()  # to a judgement, and kept for the update that follows
         self.current = learners.first_model(me)
         self.payload: bytes | None = None
         """The current model as it is sent; None before the first training, and where its numbers cannot be sent."""
         self.accuracy: float | None = None
-        """Of the tested model on the test samples."""
+        """Of the model that the peer keeps, on the test samples."""
+        self.val_accuracy: float | None = None
+        """Likewise, on its validation samples."""
         self._tested_row: int | None = None
 
     # --- received models ----------------------------------------------------------------------------------------------
@@ -108,24 +109,22 @@ class Learning:
         """Compare models, and count the top m."""
         self._give(action.models)
         self.learners.record_score(self.me, action)
-        await self.bench.do(lambda: self._compute(self.learners.compare()), 0)
+        await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
 
     async def judge(self, action: Judge, time: float) -> None:
-        """Compare strangers' models with those of the update that follows."""
+        """Compare strangers' models with those of the update that follows, for which the learners keep them."""
         self._give((*action.strangers, *action.against))
-        self._given = action.against
-        self.learners.record_judgement(self.me, action, time)
-        await self.bench.do(lambda: self._compute(self.learners.compare()), 0)
+        self.learners.record_judgement(self.me, self.current, action, time)
+        await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
 
     async def update(self, action: Update, time: float) -> None:
         """Merge, train, validate; then the new model is the current one."""
-        self._give(tuple(ref for ref in action.models if ref not in self._given))
-        self._given = ()
+        self._give(tuple(ref for ref in action.models if not self.learners.holds(ref)))
         coming = self.learners.record_update(self.me, self.current, action, time)
         packed: list[bytes | None] = []
 
         def work() -> None:
-            self._compute(self.learners.compute_batch())
+            self.compute(self.learners.compute_batch())
             packed.append(self._pack(coming))
             self._measure()
 
@@ -133,7 +132,8 @@ class Learning:
         self.learners.release(self.current)
         self.current, (self.payload,) = coming, packed
 
-    def _compute(self, work: Work) -> None:
+    def compute(self, work: Work) -> None:
+        """Carry out work of this peer's learners, on the bench."""
         self.learners.workshop.carry_out([work], [lambda: None])
 
     def _pack(self, ref: ModelRef) -> bytes | None:
@@ -144,10 +144,25 @@ class Learning:
             return None
 
     def _measure(self) -> None:
+        """The model that the peer keeps, where that is another one than before."""
         (row,) = self.learners.tested_rows()
-        if self._test and row != self._tested_row:
-            found = self._engine.evaluate(self.learners.models, [row], self._test, [0])
-            self.accuracy, self._tested_row = float(found.accuracy[0]), row
+        if row != self._tested_row:
+            self._tested_row = row
+            self.val_accuracy, self.accuracy = self.measured(self.learners)
+
+    def measured(self, learners: Learners) -> tuple[float, float | None]:
+        """Accuracy of a tested model on validation samples, and on test samples where there are any."""
+        (row,) = learners.tested_rows()
+        found: list[float] = []
+
+        def work() -> Work:
+            validation = yield from evaluate(Evaluate("val", [row], [0]))
+            found.append(float(validation.accuracy[0]))
+
+        self.compute(work())
+        if not self._test:
+            return found[0], None
+        return found[0], float(self._engine.evaluate(learners.models, [row], self._test, [0]).accuracy[0])
 
     # --- what is told -------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,9 @@ from __future__ import annotations
 import json
 import random
 import shlex
+import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -163,16 +164,42 @@ def choose_interval(settings: Settings, method: Method, seconds: float, cores: i
 def write_federation(
     folder: Path, settings: Settings, method: Method, seed: int, preset: tuple[str, Settings] | None
 ) -> Federation:
-    """Certificates and configurations, in a new or empty folder. `preset`: that from which the settings were made."""
+    """Certificates and configurations, in a new or empty folder, all of them or nothing.
+
+    `preset`: that from which the settings were made.
+    """
     if folder.is_dir() and any(folder.iterdir()):
         raise RunDirError(
             f"{folder} is not empty: choose another --out, "
             f"or continue what is there with --resume {shlex.quote(str(folder))}"
         )
+    count = settings.scenario.peers
+    ports = free_ports(2 * count)
+    made = _missing_folders(folder)
+    try:
+        return _write_files(folder, settings, method, seed, preset, ports)
+    except BaseException:
+        for path in (made[-1],) if made else folder.iterdir():
+            shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def _missing_folders(folder: Path) -> list[Path]:
+    """A folder and those that it lies in, as far as they are not there yet; the outermost last."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def _write_files(
+    folder: Path,
+    settings: Settings,
+    method: Method,
+    seed: int,
+    preset: tuple[str, Settings] | None,
+    ports: Sequence[int],
+) -> Federation:
     authority = Authority(folder / "certs")
     authority.create("up")
     count = settings.scenario.peers
-    ports = free_ports(2 * count)
     names = [f"peer-{number:0{len(str(count - 1))}}" for number in range(count)]
     members = tuple(Member(name, folder / name, port) for name, port in zip(names, ports[count:], strict=True))
     for number, member in enumerate(members):
@@ -189,6 +216,7 @@ def write_federation(
             "threads": 1,
             "wait_for": count - 1,
             "linger_s": 2.0,
+            "compare_alone": False,
             "metrics_port": member.monitor_port,
             "models_per_s": max(10.0, 4 / settings.timing.interval),
         }
@@ -214,6 +242,11 @@ def read_federation(folder: Path) -> Federation:
 
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on."""
+    if count > len(PORTS):
+        raise SettingsError(
+            f"peers = {count // 2}: each needs two ports, and there are {len(PORTS)} ({PORTS.start} to "
+            f"{PORTS.stop - 1}): at most {len(PORTS) // 2} peers fit on one machine, or simulate them with `pens run`"
+        )
     found: list[int] = []
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         if _is_free(port):
@@ -221,7 +254,8 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
     raise SettingsError(
-        f"{count} ports are needed, but only {len(found)} of {PORTS.start} to {PORTS.stop - 1} are free"
+        f"{count} ports are needed, but only {len(found)} of {PORTS.start} to {PORTS.stop - 1} are free: "
+        f"use fewer peers, {len(found) // 2} at most, or stop what listens there"
     )
 
 

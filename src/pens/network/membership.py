@@ -26,7 +26,7 @@ is never pushed out of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -119,9 +119,9 @@ class Membership:
         entry = self._others.get(name)
         return entry.record if entry else None
 
-    def everyone_finished(self, now: float) -> bool:
-        """Whether all others that are there have finished."""
-        return all(record.finished for record in self.members(now, "alive", "suspect"))
+    def everyone_finished(self, now: float, but: Collection[str] = ()) -> bool:
+        """Whether all others that are there have finished; `but`: members that do not count."""
+        return all(record.finished or record.name in but for record in self.members(now, "alive", "suspect"))
 
     def records(self, now: float) -> tuple[MemberRecord, ...]:
         """The table as it is told to others: of those that seem gone nothing is told, so that they are forgotten."""

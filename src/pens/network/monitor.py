@@ -4,7 +4,8 @@ The node hands out its `Vitals`, plain numbers, by a function; this module asks 
 none of its own. It answers from threads beside the event loop, so that a peer whose loop is stuck still tells how long
 ago its last update was. Only this machine can connect: what a peer tells here is not for the other members.
 
-    GET /healthz    200, or 503 where the node says that something is wrong; a JSON object either way
+    GET /healthz    200, or 503 where the node says that something is wrong; a JSON object either way. Where it works,
+                    but not with everybody, 200 with "status": "degraded": starting it again would not help
     GET /metrics    the text that Prometheus reads; counters start at 0 with each start of the process
 """
 
@@ -59,10 +60,20 @@ class Vitals:
     """Models and calls refused, by reason."""
     val_accuracy: float | None = None
     val_loss: float | None = None
+    first_val_accuracy: float | None = None
+    """After the first training, before any model of another peer."""
+    kept_val_accuracy: float | None = None
+    """Of the model that it keeps."""
+    alone_val_accuracy: float | None = None
+    """Of a model that was trained on its own data alone; None until that is known."""
     training_s: float = 0.0
     """Spent in updates since the start of the process."""
     trouble: str | None = None
     """Why the node is not well; None: it is."""
+    degraded: str | None = None
+    """What keeps it from working with all others; None: nothing."""
+    misfits: int = 0
+    """Members whose models it cannot use, because they have another network."""
 
 
 class Monitor:
@@ -156,8 +167,9 @@ class _Request(BaseHTTPRequestHandler):
 
 def _health(vitals: Vitals) -> dict[str, object]:
     return {
-        "healthy": vitals.trouble is None,
-        "trouble": vitals.trouble,
+        "healthy": vitals.trouble is None and vitals.degraded is None,
+        "status": "unhealthy" if vitals.trouble else "degraded" if vitals.degraded else "healthy",
+        "trouble": vitals.trouble or vitals.degraded,
         "name": vitals.name,
         "version": vitals.version,
         "phase": vitals.phase,
@@ -167,6 +179,9 @@ def _health(vitals: Vitals) -> dict[str, object]:
         "neighbours": list(vitals.neighbours),
         "done": vitals.done,
         "val_accuracy": vitals.val_accuracy,
+        "kept_val_accuracy": vitals.kept_val_accuracy,
+        "first_val_accuracy": vitals.first_val_accuracy,
+        "alone_val_accuracy": vitals.alone_val_accuracy,
         "models": {"in": vitals.models_in, "out": vitals.models_out},
         "bytes": {"in": vitals.bytes_in, "out": vitals.bytes_out},
     }
@@ -189,6 +204,8 @@ class _Metrics(Collector):
         yield peer
         yield _by("phase", GaugeMetricFamily, "pens_phase", "1 for what the peer is at.", {v.phase: 1})
         yield GaugeMetricFamily("pens_healthy", "Whether /healthz says 200.", float(v.trouble is None))
+        yield GaugeMetricFamily("pens_degraded", "Whether /healthz says degraded.", float(v.degraded is not None))
+        yield GaugeMetricFamily("pens_members_of_another_network", "Whose models cannot be used.", v.misfits)
         yield GaugeMetricFamily("pens_step", "Updates complete, those before a restart included.", v.step)
         yield GaugeMetricFamily("pens_neighbours", "Neighbours that the peer selected.", len(v.neighbours))
         yield _by("state", GaugeMetricFamily, "pens_members", "Members by state.", v.members)
@@ -201,6 +218,10 @@ class _Metrics(Collector):
             yield GaugeMetricFamily("pens_update_age_seconds", "Since the last update.", v.seconds_since_update)
         if v.val_accuracy is not None:
             yield GaugeMetricFamily("pens_validation_accuracy", "After the last update, 0 to 1.", v.val_accuracy)
+        kept = {"kept": v.kept_val_accuracy, "first training": v.first_val_accuracy, "alone": v.alone_val_accuracy}
+        known = {model: accuracy for model, accuracy in kept.items() if accuracy is not None}
+        about = "Of the model that is kept, of that after the first training, and of one trained alone; 0 to 1."
+        yield _by("model", GaugeMetricFamily, "pens_compared_validation_accuracy", about, known)
         if v.val_loss is not None:
             yield GaugeMetricFamily("pens_validation_loss", "After the last update.", v.val_loss)
 

@@ -17,7 +17,8 @@ that wait and received models included. So whoever is killed repeats the job in 
 random streams.
 
 A peer that has done its updates, or stopped early, goes on serving its model until it is told to stop, or until nobody
-it knows needs it any more.
+it knows needs it any more. Meanwhile it may train one more model on its own data alone, to tell what the others brought
+it (`pens.network.control`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from torch import Tensor
 
 from pens.curves import UpdateRecord
 from pens.engine.devices import peak_memory_bytes
-from pens.errors import PayloadError, RunDirError
+from pens.errors import OtherNetwork, PayloadError, RunDirError
 from pens.learners import Learners
 from pens.messages import (
     Action,
@@ -57,11 +58,14 @@ from pens.messages import (
     Wake,
     WakeAfter,
 )
+from pens.network.control import Alone, Control, ControlRules
 from pens.network.gossiper import Gossiper
 from pens.network.learning import Learning
 from pens.network.membership import Membership
+from pens.network.misfits import REMEDY, Misfits, Occasions
 from pens.network.outbox import Outbox
 from pens.network.past import Past, compose_records
+from pens.network.progress import Progress
 from pens.network.reachable import Reachable
 from pens.network.state import Job, PeerFolder, decode_job, encode_job
 from pens.network.status import Counts, Status
@@ -108,14 +112,22 @@ class Node:
         folder: PeerFolder | None = None,
         advertise: Address | None = None,
         trace: Trace | None = None,
+        control: ControlRules | None = None,
     ) -> None:
-        """`reachable`: the view that the peer was given. `number`: the number of a member, from its name."""
+        """`reachable`: the view that the peer was given. `number`: the number of a member, from its name.
+
+        `control`: train one more model in the end, on the peer's own data alone.
+        """
         self.peer, self._reachable, self._learning = peer, reachable, learning
         self.membership, self._transport, self._number = membership, transport, number
         self._rules, self._folder, self._advertise, self._trace = rules, folder, advertise, trace
         self.counts, self._past = Counts(), Past()
         self._gossiper = Gossiper(membership, transport, self._on_news)
         self._outbox = Outbox(transport, membership.find, self._on_sent, rules.outgoing)
+        self._misfits, self._occasions = Misfits(), Occasions()
+        self._control = Control(learning, control) if control else None
+        self._alone: Alone | None = None
+        self._progress = Progress()
         self._names: dict[PeerId, str] = {}
         self._jobs: deque[Job] = deque()
         self._judged = False  # strangers, since the last update
@@ -212,8 +224,9 @@ class Node:
             self._act(action)
 
     def _look_around(self) -> None:
-        """Bring the peer's view of the others up to date."""
-        there = {self._number(r.name): r.name for r in self.membership.members(self._now, "alive")}
+        """Bring the peer's view of the others up to date: of those whose models it can use."""
+        alive = [record.name for record in self.membership.members(self._now, "alive")]
+        there = {self._number(name): name for name in alive if name not in self._misfits}
         self._names |= there
         self._reachable.become(tuple(there))
 
@@ -244,8 +257,13 @@ class Node:
             self.counts.sent += 1
             self.counts.bytes_out += len(parcel.payload)
             self.membership.heard(name, self._now)
+            self._misfits.remove(name)
             return
         self.counts.failed += 1
+        if outcome is Verdict.OTHER_NETWORK:
+            self._note_misfit(name, "it cannot use the model that we sent")
+        if outcome is Verdict.REFUSED and self._occasions.is_due("refuses", name, self._now):
+            _log.warning("member refuses our models", extra={"member": name})
         if isinstance(outcome, TransportError):
             if self.membership.status(name, self._now) == "alive":
                 _log.info("member cannot be reached", extra={"member": name, "why": str(outcome)})
@@ -270,7 +288,24 @@ class Node:
     def _tell_finished(self) -> None:
         if not self.membership.me.finished:
             self.membership.finish()
-            _log.info("finished", extra={"step": self._learning.current.version})
+            _log.info("finished", extra={"step": self._learning.current.version, **self._accuracies()})
+
+    def _accuracies(self) -> dict[str, float]:
+        """On validation data, as far as they are known: of the model that is kept, and of what was alone."""
+        known = {
+            "kept_val_accuracy": self._learning.val_accuracy,
+            "first_val_accuracy": self._first_val_accuracy,
+            "alone_val_accuracy": self._alone.val_accuracy if self._alone else None,
+        }
+        return {name: round(accuracy, 4) for name, accuracy in known.items() if accuracy is not None}
+
+    @property
+    def _first_val_accuracy(self) -> float | None:
+        """After the first training, before any model of another peer; None where there is no such training."""
+        if not self.peer.plan.train_first:
+            return None
+        curves = self._learners.history.table()
+        return float(curves[0, UpdateRecord._fields.index("val_accuracy")]) if len(curves) else None
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
@@ -281,8 +316,25 @@ class Node:
                 self._training, begun = True, self._now
                 await self._do(self._jobs[0])
                 self._training, self._training_s = False, self._training_s + self._now - begun
+            elif self._is_comparing:
+                await self._compare_alone()
             else:
                 await self._wait_for_something()
+
+    @property
+    def _is_comparing(self) -> bool:
+        """Whether the peer has finished, and what training alone comes to is not known yet."""
+        return self._control is not None and self._alone is None and self.membership.me.finished
+
+    async def _compare_alone(self) -> None:
+        """One update of the control; after its last, tell what came of it."""
+        assert self._control
+        self._alone = await self._control.update()
+        if self._alone:
+            tested = {"accuracy": self._learning.accuracy, "alone_accuracy": self._alone.accuracy}
+            told = {name: round(value, 4) for name, value in tested.items() if value is not None}
+            _log.info("compared with training alone", extra={**self._accuracies(), **told})
+            await self._save()
 
     def _on_news(self) -> None:
         self._something.set()
@@ -337,7 +389,11 @@ class Node:
     def _select(self) -> tuple[PeerId, ...]:
         assert self._rules.selection, "a peer that searches needs a selection rule"
         selection = choose_neighbours(self._learners.tallies[self.peer.me], self._rules.selection)
-        _log.info("selected", extra={"neighbours": self._named(selection.neighbours), "luck": selection.fallback})
+        if selection.neighbours:
+            told = {"neighbours": self._named(selection.neighbours), "fallback": selection.fallback}
+            _log.info("selected", extra=told)
+        else:
+            _log.warning("too few models came to compare", extra={"received": self.counts.received, "neighbours": []})
         return selection.neighbours
 
     def _admit(self) -> tuple[PeerId, ...]:
@@ -355,8 +411,12 @@ class Node:
 
     def wants(self, sender: str, size: int) -> Verdict:
         """Asked before a model of this many bytes is received."""
-        if sender == self.membership.me.name or size > self._learning.max_payload_bytes:
+        if sender == self.membership.me.name:
             return Verdict.REFUSED
+        most = self._learning.max_payload_bytes
+        if size > most:
+            self._note_misfit(sender, f"its model has {size} bytes, ours at most {most}")
+            return Verdict.OTHER_NETWORK
         full = self._closing or self._learning.num_held >= self._rules.max_held
         return Verdict.BUSY if full else Verdict.TAKEN
 
@@ -370,12 +430,24 @@ class Node:
                 row = await asyncio.to_thread(self._learning.read, parcel.payload)
             else:
                 row = self._learning.read(parcel.payload)
+        except OtherNetwork as error:
+            self._note_misfit(sender, f"its model does not fit: {error}")
+            return Verdict.OTHER_NETWORK
         except PayloadError as error:
             self.counts.malformed += 1
-            _log.warning("model refused", extra={"member": sender, "reason": str(error)})
+            if self._occasions.is_due("malformed", sender, self._now):
+                _log.warning("model refused", extra={"member": sender, "reason": str(error)})
             return Verdict.REFUSED
+        self._misfits.remove(sender)
         self._receive(sender, parcel, row)
         return Verdict.TAKEN
+
+    def _note_misfit(self, member: str, why: str) -> None:
+        """Models go neither way between this peer and a member: counted each time, told once an hour."""
+        self.counts.other_network += 1
+        self._misfits.add(member, why)
+        if self._occasions.is_due("network", member, self._now):
+            _log.warning("member has another network", extra={"member": member, "why": why, "remedy": REMEDY})
 
     def _receive(self, sender: str, parcel: Parcel, row: Tensor) -> None:
         owner = self._number(sender)
@@ -398,17 +470,32 @@ class Node:
         while True:
             self._gossiper.call()
             self._look_whether_over()
+            self._tell_progress()
             self.status = self._now_status()
             await asyncio.sleep(self._rules.gossip_s)
 
     def _look_whether_over(self) -> None:
         """Whether everybody has finished, and that for long enough."""
-        finished = self.membership.me.finished and self.membership.everyone_finished(self._now)
+        mine = self.membership.me.finished and not self._is_comparing
+        finished = mine and self.membership.everyone_finished(self._now, but=self._misfits)
         self._all_finished = min(self._all_finished, self._now) if finished else math.inf
         if self._rules.linger_s is not None and self._now - self._all_finished >= self._rules.linger_s:
             self._over.set()
 
     # --- what is told -------------------------------------------------------------------------------------------------
+
+    def _tell_progress(self) -> None:
+        """Soon after each phase began, then more and more seldom."""
+        if self.membership.me.finished or not self._progress.is_due(self.peer.phase, self._now):
+            return
+        members = len(self.membership.members(self._now, "alive"))
+        if self.peer.phase == "starting":
+            about: dict[str, object] = {"trained": bool(self._learning.payload), "wait_for": self._rules.wait_for}
+        else:
+            done, most = self.peer.progress
+            about = {"samplings" if self.peer.phase == "searching" else "updates": f"{done} of {most}"}
+        extra = {"phase": self.peer.phase, **about, "members": members, "received": self.counts.received}
+        _log.info("progress", extra={**extra, **self._accuracies()})
 
     def _now_status(self) -> Status:
         curves = self._learners.history.table()
@@ -430,6 +517,10 @@ class Node:
             counts=replace(self.counts),
             merged=self._learners.merges[self.peer.me].total(),
             scored=self._num_scored(),
+            first_val_accuracy=self._first_val_accuracy,
+            kept_val_accuracy=self._learning.val_accuracy,
+            alone_val_accuracy=self._alone.val_accuracy if self._alone else None,
+            misfits=self._misfits.among(r.name for r in self.membership.members(self._now, "alive")),
             refusals=dict(self._transport.traffic.refusals),
             due=self._now + self._rules.gossip_s,
         )
@@ -447,6 +538,9 @@ class Node:
             "done": self.membership.me.finished,
             "stopped_early": learners.has_stopped(me),
             "accuracy": self._learning.accuracy,
+            "val_accuracy": self._learning.val_accuracy,
+            "first_val_accuracy": self._first_val_accuracy,
+            "alone": asdict(self._alone) if self._alone else None,
             "neighbours": sorted(self._named(self.peer.neighbours)) if selected else None,
             "merged": learners.merges[me].total(),
             "scored": self._num_scored(),
@@ -494,6 +588,7 @@ class Node:
             "counts": asdict(self.counts),
             "past": {**asdict(self._past), "seconds": self.seconds},
             "finished": self.membership.me.finished,
+            "alone": asdict(self._alone) if self._alone else None,
             "wake_in": wake_in,
         }
         return state, tensors
@@ -506,6 +601,7 @@ class Node:
         self._judged = state["judged"]
         self._names = {PeerId(peer): name for peer, name in state["names"]}
         self.counts, self._past = Counts(**state["counts"]), Past(**state["past"])
+        self._alone = Alone(**state["alone"]) if state.get("alone") else None
         if state["finished"]:
             self._tell_finished()
         if state["wake_in"] is not None:

@@ -13,21 +13,23 @@ from pathlib import Path
 
 import torch
 
-from pens.errors import SettingsError
+from pens.errors import CertificateError, SettingsError
 from pens.network.assembly import build_node, load_holding
 from pens.network.grpc_transport import GrpcTransport, Limits, refusal_in
-from pens.network.identity import Credentials, load_credentials, peer_id
+from pens.network.identity import Credentials, MemberFiles, load_credentials, peer_id
 from pens.network.learning import ThreadBench
 from pens.network.logs import NativeLines, logging_to
+from pens.network.misfits import REMEDY
 from pens.network.monitor import Monitor, Vitals
 from pens.network.node import Node
 from pens.network.peer_config import PeerConfig, parse_address, read_peer_config
 from pens.network.state import held
 from pens.network.status import Status
-from pens.network.transport import Transport
+from pens.network.transport import Transport, Verdict
 from pens.version import VERSION
 
 _STUCK_S = 60.0
+_NAMED = 5  # members, in a sentence about many
 _BEFORE_SELECTION = ("starting", "searching", "selecting")
 _log = logging.getLogger("pens.network.peer")
 
@@ -38,6 +40,7 @@ def run_peer(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = N
     if config.peer.threads:
         torch.set_num_threads(config.peer.threads)
     state = config.path(config.peer.state)
+    _check_certificates(config)
     with held(state):
         credentials = load_credentials(config.path(config.peer.certificates), memory=state / "revocations")
         if credentials.identity.name != config.peer.name:
@@ -45,6 +48,21 @@ def run_peer(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = N
                 f"peer.name = {config.peer.name!r}, but the certificate is that of {credentials.identity.name!r}"
             )
         _log_and_live(config, credentials)
+
+
+def _check_certificates(config: PeerConfig) -> None:
+    """Say which of a member's files are not there, which setting names their folder, and what makes them."""
+    folder, name = config.path(config.peer.certificates), config.peer.name
+    files = MemberFiles(folder)
+    missing = [
+        path.name for path in (files.certificate, files.key, files.authority, files.revoked) if not path.exists()
+    ]
+    if missing:
+        raise CertificateError(
+            f"peer.certificates = {str(config.peer.certificates)!r}: there is no {', '.join(missing)} in {folder}. "
+            f"`pens certs issue {name}` on the authority's machine makes these files, in certs/peers/{name}: carry "
+            "them here, or set peer.certificates to the folder that holds them"
+        )
 
 
 def _log_and_live(config: PeerConfig, credentials: Credentials) -> None:
@@ -92,6 +110,9 @@ def vitals(node: Node, credentials: Credentials) -> Vitals:
     if status is None:
         return Vitals(node.membership.me.name, VERSION, "joining", 0)
     trouble = trouble_of(status, credentials, time.monotonic(), datetime.now(UTC))
+    degraded = degraded_of(status)
+    if degraded and set(status.misfits) >= _alive(status):
+        trouble, degraded = trouble or f"no other member's model can be used: {degraded}", None
     counts = status.counts
     return Vitals(
         name=status.name,
@@ -109,16 +130,42 @@ def vitals(node: Node, credentials: Credentials) -> Vitals:
         refusals=_refusals(status),
         val_accuracy=status.val_accuracy,
         val_loss=status.val_loss,
+        first_val_accuracy=status.first_val_accuracy,
+        kept_val_accuracy=status.kept_val_accuracy,
+        alone_val_accuracy=status.alone_val_accuracy,
         training_s=status.training_s,
         trouble=trouble,
+        degraded=degraded,
+        misfits=len(status.misfits),
     )
 
 
 def _refusals(status: Status) -> Counter[str]:
     counts = status.counts
-    refusals = Counter({"no neighbour": counts.refused, "malformed": counts.malformed, "not delivered": counts.failed})
-    refusals.update({reason: n for reason, n in status.refusals.items() if reason != "refused"})  # by the node: above
-    return refusals
+    by_node = Counter(
+        {
+            "no neighbour": counts.refused,
+            "malformed": counts.malformed,
+            "not delivered": counts.failed,
+            Verdict.OTHER_NETWORK.value: counts.other_network,
+        }
+    )
+    above = (Verdict.REFUSED.value, Verdict.OTHER_NETWORK.value)
+    by_node.update({reason: n for reason, n in status.refusals.items() if reason not in above})
+    return by_node
+
+
+def _alive(status: Status) -> set[str]:
+    return {name for name, state in status.members.items() if state == "alive"}
+
+
+def degraded_of(status: Status) -> str | None:
+    """What keeps the peer from using some members' models; None if nothing does."""
+    if not status.misfits:
+        return None
+    names = sorted(status.misfits)
+    shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return f"{shown}: another network than ours ({status.misfits[names[0]]}): {REMEDY}"
 
 
 def trouble_of(status: Status, credentials: Credentials, now: float, today: datetime) -> str | None:

@@ -12,6 +12,7 @@
 
     [data]
     source = "mydata:load"                # module:function or file.py:function → pens.PeerData, or (train, val[, test])
+    num_classes = 10                      # in the whole federation
     # or share = 3: what peer 3 of the settings' scenario holds
 
     [training]                            # and any other section of the settings
@@ -63,7 +64,9 @@ class PeerSection(Section):
     wait_for: Annotated[int, Field(ge=0)] = 1
     """Others that must be known before the peer goes on after its first training."""
     linger_s: NotNegative | None = None
-    """Stop so long after everybody has finished; not set: only when told to."""
+    """Stop so long after everybody has finished; not set: only when told to, so that late joiners hear somebody."""
+    compare_alone: bool = True
+    """Train one more model when the peer has finished, on its own data alone, to tell what joining brought."""
     metrics_port: Port | None = None
     """For /healthz and /metrics, on this machine only; 0: any that is free; not set: none."""
     log: Literal["json", "text"] = "json"
@@ -93,7 +96,8 @@ class DataSection(Section):
     share: Annotated[int, Field(ge=0)] | None = None
     data_dir: Path | None = None
     num_classes: Annotated[int, Field(ge=2)] | None = None
-    """Of an own source, where the network is one of pens'."""
+    """In the whole federation, the same at all peers. Needed for an own source where the network is one of pens', whose
+    last layer has so many outputs."""
 
 
 class PeerConfig(BaseModel):

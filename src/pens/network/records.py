@@ -107,6 +107,7 @@ class PeerRecord:
     """Seconds since 1970; 0 where it is not on record."""
     train_samples: int
     val_samples: int
+    step1_epochs: int | None
     device: str
     own_parts: tuple[str, ...]
     history: Mapping[str, Array]
@@ -191,6 +192,7 @@ def _record(
         started=float(card.get("started", 0.0)),
         train_samples=int(sizes["train"]),
         val_samples=int(sizes["val"]),
+        step1_epochs=int(card["step1_epochs"]) if card.get("step1_epochs") else None,
         device=str(card.get("device", "cpu")),
         own_parts=_own_parts(card),
         history=history,
@@ -269,6 +271,7 @@ def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
         data_sizes=_data_sizes(peers),
         peer_names=tuple(peer.name for peer in peers),
         untested=tuple(number for number, peer in enumerate(peers) if not peer.tested),
+        step1_epochs=_step1_epochs(peers),
     )
 
 
@@ -279,10 +282,15 @@ def _data_sizes(peers: Sequence[PeerRecord]) -> DataSizes | None:
     return DataSizes(np.array([peer.train_samples for peer in peers]), np.array([peer.val_samples for peer in peers]))
 
 
+def _step1_epochs(peers: Sequence[PeerRecord]) -> tuple[int, ...] | None:
+    epochs = tuple(peer.step1_epochs for peer in peers if peer.step1_epochs is not None)
+    return epochs if len(epochs) == len(peers) else None
+
+
 def _kind_names(peers: Sequence[PeerRecord]) -> tuple[str, ...]:
     """As the settings list them, else in the order of the peers."""
     found = dict.fromkeys(peer.kind for peer in peers)
-    listed = [f"{angle}°" for angle in peers[0].settings.scenario.rotations]
+    listed = [f"{angle % 360}°" for angle in peers[0].settings.scenario.rotations]
     return tuple(sorted(found, key=lambda kind: listed.index(kind) if kind in listed else len(listed)))
 
 

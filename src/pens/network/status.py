@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -16,6 +16,8 @@ class Counts:
     """From senders that are no neighbours."""
     malformed: int = 0
     """Payloads that were no model of this network's kind."""
+    other_network: int = 0
+    """Models of another network than ours, and models of ours that others refused for that."""
     failed: int = 0
     """Not delivered: the receiver could not be reached, was busy or would not have it."""
     bytes_in: int = 0
@@ -53,3 +55,11 @@ class Status:
     """Calls and models that the transport turned away, by reason, in this life."""
     due: float
     """When this will be told anew, on the event loop's clock."""
+    first_val_accuracy: float | None = None
+    """After the first training, before any model of another peer."""
+    kept_val_accuracy: float | None = None
+    """Of the model that it keeps, the best so far."""
+    alone_val_accuracy: float | None = None
+    """What training on its own data alone came to; None until that is known."""
+    misfits: Mapping[str, str] = field(default_factory=dict)
+    """Members that are there and have another network, and how it showed."""

@@ -78,7 +78,9 @@ class Verdict(Enum):
     BUSY = "busy"
     """Full: try again later."""
     REFUSED = "refused"
-    """Will not be taken: wrong shape, too many, not wanted."""
+    """Will not be taken: damaged, too many, not wanted."""
+    OTHER_NETWORK = "another network"
+    """Will not be taken: the receiver has another network than the sender. On the wire, a refusal with this reason."""
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ _VERDICTS = {
     Verdict.TAKEN: wire_pb2.Receipt.TAKEN,
     Verdict.BUSY: wire_pb2.Receipt.BUSY,
     Verdict.REFUSED: wire_pb2.Receipt.REFUSED,
+    Verdict.OTHER_NETWORK: wire_pb2.Receipt.REFUSED,
 }
 
 
@@ -167,13 +168,15 @@ def _varint(number: int) -> bytes:
 
 def encode_receipt(verdict: Verdict) -> bytes:
     """The answer to a model."""
-    return bytes(wire_pb2.Receipt(verdict=_VERDICTS[verdict]).SerializeToString())
+    other_network = verdict is Verdict.OTHER_NETWORK
+    return bytes(wire_pb2.Receipt(verdict=_VERDICTS[verdict], other_network=other_network).SerializeToString())
 
 
 def decode_receipt(data: bytes) -> Verdict:
     """The answer to a model."""
-    said = parse(wire_pb2.Receipt(), data).verdict
+    receipt = parse(wire_pb2.Receipt(), data)
     for verdict, number in _VERDICTS.items():
-        if number == said:
-            return verdict
-    raise WireError(f"a receipt with verdict {said}")
+        if number == receipt.verdict:
+            is_other = verdict is Verdict.REFUSED and receipt.other_network
+            return Verdict.OTHER_NETWORK if is_other else verdict
+    raise WireError(f"a receipt with verdict {receipt.verdict}")

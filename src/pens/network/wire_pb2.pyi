@@ -60,7 +60,7 @@ class Piece(_message.Message):
     def __init__(self, payload: _Optional[bytes] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("verdict",)
+    __slots__ = ("verdict", "other_network")
     class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[Receipt.Verdict]
@@ -72,5 +72,7 @@ class Receipt(_message.Message):
     BUSY: Receipt.Verdict
     REFUSED: Receipt.Verdict
     VERDICT_FIELD_NUMBER: _ClassVar[int]
+    OTHER_NETWORK_FIELD_NUMBER: _ClassVar[int]
     verdict: Receipt.Verdict
-    def __init__(self, verdict: _Optional[_Union[Receipt.Verdict, str]] = ...) -> None: ...
+    other_network: bool
+    def __init__(self, verdict: _Optional[_Union[Receipt.Verdict, str]] = ..., other_network: _Optional[bool] = ...) -> None: ...

@@ -38,7 +38,8 @@ def may_pass(limits: Limits, seconds: float) -> float:
 
 def attack_with_models(site: Site) -> None:
     model = load_file(site.peers[0].state / "models.safetensors")
-    payloads, before = broken_models(model), {p.me: total(p, "malformed", "size", "unwanted") for p in site.peers}
+    reasons = ("malformed", "size", "unwanted", "another network")
+    payloads, before = broken_models(model), {p.me: total(p, *reasons) for p in site.peers}
 
     async def attack() -> None:
         for peer in site.peers:
@@ -50,7 +51,7 @@ def attack_with_models(site: Site) -> None:
     asyncio.run(attack())
     for peer in site.peers:
         expected = before[peer.me] + len(payloads)
-        wait_until(partial(has_refused, peer, expected, "malformed", "size", "unwanted"), f"{expected} refusals")
+        wait_until(partial(has_refused, peer, expected, *reasons), f"{expected} refusals")
         assert "model refused" in peer.log
 
 

@@ -33,6 +33,10 @@ def settings_section(study: Study) -> Section:
         if own := own_settings(study.settings, method):
             changes = listed([f"{key} = {setting_text(value)}" for key, value in own.items()])
             notes.append(f"{method} has {changes}, whatever is said below.")
+    rule = study.settings.pens.step1_epochs
+    if rule in ("auto", "authors") and (epochs := {e for run in study.runs for e in run.step1_epochs or ()}):
+        each = f"{min(epochs)} to {max(epochs)}, by the number of samples that each peer holds"
+        notes.append(f"step1_epochs = {rule} came to {each if len(epochs) > 1 else min(epochs)}.")
     took = duration(sum(run.seconds for run in study.runs))
     if study.record.real_peers:
         simulated = can_be_simulated(study.record)
