@@ -151,7 +151,7 @@ def _draw_row(
         if value:
             colour = "soft" if source == "paper" else finding.method
             draw_interval(canvas, x, y + lines[source], value, colour, _MARKS[source])
-        words = value.short() if value else "–" if source == "paper" else "not run"
+        words = value.short() if value else "–" if source == "paper" or not finding.paper else "not run"
         strong = bool(value) and source == "ours"
         canvas.text(places[source][0], y + 4, words, "ink" if strong else "soft", "end", bold=strong)
 
