@@ -129,7 +129,9 @@ def comparison_notes(comparison: Comparison, beside: Beside | None = None) -> li
         notes.append(_counted("Ours", comparison))
         if beside:
             notes.append(_counted(f"By the {beside.label}", beside.comparison))
-        notes.append(f"{RULE} Detectable: that half interval of ours less the paper's, in points.")
+        notes.append(
+            f"{RULE} Detectable (where there is room): that half interval of ours less the paper's, in points."
+        )
     if any(finding.cost for _, finding in comparison.findings):
         notes.append(
             "Received and work are those of one peer: models, and thousand forward passes of a sample, where training "
