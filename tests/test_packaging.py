@@ -142,6 +142,16 @@ def test_the_source_distribution_makes_the_same_wheel_and_holds_tests_and_texts(
     assert not {name for name in here - there if not name.startswith(".")}
 
 
+def test_the_container_file_copies_what_the_build_needs_and_keeps_its_health_check() -> None:
+    lines = (ROOT / "deploy" / "Containerfile").read_text(encoding="utf-8").splitlines()
+    copied = {
+        name for line in lines if line.startswith("COPY ") and "--from" not in line for name in line.split()[1:-1]
+    }
+    assert {"constraints.txt", "pyproject.toml", "src", PROJECT["readme"], *PROJECT["license-files"]} <= copied
+    assert any(line.startswith("HEALTHCHECK ") for line in lines)
+    assert any("podman build --format docker" in line for line in lines)  # the other format has no health checks
+
+
 @pytest.fixture(scope="module")
 def installed(built: Path) -> Path:
     """The wheel as pip installs it, in a folder of its own, away from the checkout."""
