@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each change that `pens+` makes brings, and what others that were tried would bring: one row each, over seeds.
 
     python benchmarks/ablation.py PRESET SEEDS [--first-seed N] [--only "pens,+ groups,…"] [--test] [KEY=VALUE …]

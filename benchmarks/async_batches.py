@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How large the batches of `schedule=async` are, and what that costs on a GPU, without any training.
 
     PYTHONPATH=. python benchmarks/async_batches.py cifar-10 40 1

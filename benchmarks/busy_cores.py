@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What short work costs when other processes keep the cores busy: PyTorch's usual number of threads against one.
 
     PYTHONPATH=src python benchmarks/busy_cores.py [BUSY …]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a round costs per peer as peers become many: real training of random images, one method, on one device.
 
     python benchmarks/many_peers.py cifar-10|digits SAMPLES PEERS [PEERS …]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models a second between two members over mutual TLS, against a bare gRPC stream of the same bytes; and bytes on the
 wire.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Client-steps a second of whole runs, merging, validation and bookkeeping included: rounds against async.
 
     python benchmarks/run_rate.py PRESET METHOD SEEDS [KEY=VALUE …]

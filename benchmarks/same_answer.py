@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether real peers and the async simulator give the same answer: accuracy and neighbours' precision over seeds.
 
 PYTHONPATH=src python benchmarks/same_answer.py [--seeds 4] [--minutes 2] [--set KEY=VALUE …] [--out DIR]

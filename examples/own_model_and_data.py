@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An own network on own arrays: eight peers, two kinds of data, found by PENS."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `pens`, and the check that the package `pens` is the one of this distribution, `pens-fl`.
 
 Another project, about reconstructions of past climates, is distributed as `pens` and installs a package `pens`, too. In

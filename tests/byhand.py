@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs that a reader can work out by hand: models are counts of epochs, and losses are given.
 
 A model has one number per class. Training adds the number of epochs to the class of each training sample, and a merge

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all tests share: one thread, a small federation, and an engine to run it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An engine that computes next to nothing: for what is to be said about the host's side, at any number of peers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small simulations, built in one line."""
 
 from __future__ import annotations

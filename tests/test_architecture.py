@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/architecture.md names a test for each rule of the paper: these tests are there."""
 
 from __future__ import annotations

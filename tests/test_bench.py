@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pens bench` measures something, and names what it cannot run. No test looks at a time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paper's rules in whole runs, worked out by hand. What the numbers in a model mean: `tests/byhand.py`."""
 
 from __future__ import annotations

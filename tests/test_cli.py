@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command, as a user types it: in a process of its own, with real files, signals and a terminal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pens.run and pens.resume, from settings to typed results and a run directory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recorded work: what is ready, in which order, and that no edge is looked at twice."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The architecture, as imports: a module imports only from modules above it in this list (docs/architecture.md)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What updates and comparisons make of models, by hand. What the numbers in a model mean: `tests/byhand.py`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run records per event, and that a checkpoint brings it back."""
 
 from __future__ import annotations

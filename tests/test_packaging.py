@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What users install: its name, its licence, its files, and how it behaves beside the other project called pens."""
 
 from __future__ import annotations
@@ -71,6 +72,13 @@ def test_the_distribution_has_a_name_of_its_own_and_a_licence() -> None:
     licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "Apache License" in licence
     assert "END OF TERMS AND CONDITIONS" in licence
+
+
+def test_every_source_file_names_its_licence() -> None:
+    for path in source_files():
+        if path.suffix in {".py", ".c", ".proto"} and path.stem != "wire_pb2" and path.stat().st_size:
+            first = path.read_text(encoding="utf-8").splitlines()[0]
+            assert first in {f"{mark} SPDX-License-Identifier: {PROJECT['license']}" for mark in ("#", "//")}, path
 
 
 def test_the_citation_names_this_version_and_the_paper() -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Algorithm 1 and Algorithm 2, played through event by event. No model exists here, only names of models."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paper's decisions, each rule by its own words."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cores that a process may use, and whether it gets them. No test looks at a real clock."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real data sets, where this machine has them (PENS_DATA, the cache, or the system's folder): longer, run apart."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What results say of themselves, with numbers that a reader can add up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What many peers cost the host, counted in function calls and objects: per peer and update it must stay the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws 2, 3, 4 and 8: what a simulation must not depend on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pens: decentralised federated learning in which peers discover which others have similar data.
 
 import pens

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a device can do: the loop and the stack measured in one run, for training, scoring, evaluation and merging.
 
 A client-step is one optimizer step of one peer's network on one batch. Rates are medians over repeated calls; each call

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs ask of the engine, as data; and the workshop that carries it out, for one run or for several at once.
 
 Theory of operation. A run does not call the engine. Its work is a generator that yields calls (`Train`, `Evaluate`) and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every setting in words: what it means, what it may be, its default. The source is `config.py` itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: parsing and printing only.
 
 Commands check their arguments first, and import what computes or draws only then: `pens --help` and a mistyped setting

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a shell offers when a user presses Tab. Called by the shell at every Tab: nothing here imports PyTorch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed settings: TOML in, every field bounded, unknown keys refused with a suggestion, checked across fields.
 
 Settings are grouped in sections, as in the TOML file, and every key is unique over all sections, so that the command

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The learning curves of a run while it grows: one row of numbers per update, not one object."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings → wiring → runs → run directory. The one place where all parts meet.
 
 What only the experiment may know (which peer is of which kind, the test data) is used here: to tell the oracle's peers

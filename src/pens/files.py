@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that are whole at any moment: written beside their place, and then moved there; JSON objects among them."""
 
 from __future__ import annotations

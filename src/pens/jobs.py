@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is recorded and not yet computed: comparisons and updates, and which of them wait for which models.
 
 Theory of operation. A job names the models that it reads; the models are computed by other jobs. Each job knows how

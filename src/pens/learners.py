@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The numbers of a group of peers: their data, models, scores and validation history.
 
 Theory of operation. A driver does not compute an update when it begins. It records it (which models go in, which comes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A ledger: rows of whole numbers that are only ever appended, four bytes each, for what a run records per event.
 
 Or eight bytes, where the numbers of peers are those of a network.

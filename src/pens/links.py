@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long things take in virtual time: messages on their way, and training. Configured, never measured."""
 
 from __future__ import annotations

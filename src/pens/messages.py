@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What happens to a peer (events) and what it wants done (actions). Plain data: no tensors, clock, socket or file.
 
     Event  = Start | Wake | Received | Pulled | Updated | Selected

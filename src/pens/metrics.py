@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is measured of a run: accuracy, the neighbours' precision and recall, models sent and received."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paper's networks (section 5.2), plain nn.Module."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peer.handle: the paper's two algorithms as decisions. Peers decide, drivers do.
 
 Theory of operation. A peer goes through phases:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The decisions of the paper that depend on numbers: pure functions, each rule in one place.
 
     select_top_m         Algorithm 2, SELECT_TOP_M

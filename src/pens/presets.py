@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Named settings, the paper's experiments among them (section 5, tables 1 and 3)."""
 
 from __future__ import annotations

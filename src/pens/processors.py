@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many cores this process may use, and whether it gets them.
 
 PyTorch counts the cores that a process may run on. In a container with a quota ("the time of two of the 64 cores") that

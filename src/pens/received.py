@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models as their receivers get them: the sender's own rows, or rounded twins beside them (`pens.engine.rounding`).
 
 A twin is made when somebody first reads the model, and lives as long as the model has a name. It follows from the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed results: what one run found, what an experiment of several runs found, and its table."""
 
 from __future__ import annotations

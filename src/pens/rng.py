@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Named random streams: every random decision has a name, and its numbers depend on that name alone.
 
 There is no global generator. `stream(seed, "peer", 3, 17)` gives the same numbers whoever asks, and however many peers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run directories: what a run leaves on disk, and how it is continued.
 
     DIR/experiment.json             settings, methods, seeds: all that decides the results

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One run in progress: its simulator, the time it has taken, what it has told, and its checkpoints."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Event heap and virtual clock.
 
 Entries are (time, counter, peer, event): events at the same time come out in the order in which they went in. What

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulator: drives all peers of a run in virtual time, and computes their updates in batches.
 
 Theory of operation. There is one event loop for both schedules.

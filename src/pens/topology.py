@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who may talk to whom."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live progress on a terminal, lines elsewhere; and Ctrl-C as a stop at the end of the round."""
 
 from __future__ import annotations

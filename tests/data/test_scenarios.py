@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paper's scenario, section 3, as properties."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data sets from files as users have them: packed or not, in several folders, damaged, missing, downloaded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks that a stack must run as if each model were alone: the paper's, and unusual ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks with attention train as a stack like alone, and never by a fused kernel that vmap cannot serve."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cores share models, never operations; and no bit depends on how many there are, in the loop either."""
 
 from __future__ import annotations

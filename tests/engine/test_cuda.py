@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Law 1 on a GPU: the stack on the GPU trains like the loop on the CPU. Skipped where there is none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Law 1 for the fused kernels; where there is no GPU, in Triton's interpreter, which runs them on the CPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows in work hold what stored rows hold."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws 1 and 3 for the compiled kernels, and what happens where nothing can be compiled."""
 
 from __future__ import annotations

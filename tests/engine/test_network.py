@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a stack of models can run, and what it refuses with a reason."""
 
 from __future__ import annotations

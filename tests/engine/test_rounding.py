@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What forms do to numbers: bounds of the error, and that no model depends on those beside it."""
 
 from __future__ import annotations

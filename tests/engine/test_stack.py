@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows, references, and law 7: merging with weights that sum to one keeps equal models equal."""
 
 from __future__ import annotations

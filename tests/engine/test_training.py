@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Law 1: training a stack = training its models one by one. And on a CPU, no bit depends on the cut (law 3)."""
 
 from __future__ import annotations

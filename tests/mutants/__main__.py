@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make mutants`: put faults into the rules, one at a time, and list those that no test notices.
 
     python -m tests.mutants [MODULE …] [--jobs N] [--budget SECONDS] [--again]

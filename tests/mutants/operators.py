@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults: the small changes to a function that a careful person could make by mistake, one at a time.
 
 A fault is a changed copy of a module's syntax tree. Docstrings, annotations, and what errors say are left alone.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tries faults: forks a process for each, exchanges one function's code in it, and runs the tests that call it."""
 
 from __future__ import annotations

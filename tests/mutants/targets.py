@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where faults are put, and which tests are to notice them."""
 
 from __future__ import annotations

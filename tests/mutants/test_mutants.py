@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tool behind `make mutants`: the faults that it makes, and that they reach a function in memory alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Federations, inboxes and members for tests of the network."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member as a process of its own: prints its port, then what reaches its inbox; ends when its input does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes in memory, built in one line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A peer's file and its data → a node: what each peer is told by its own samples, and what its card says of it."""
 
 from __future__ import annotations

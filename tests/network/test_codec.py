@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Law 6: decode(encode(x)) = x; no bytes crash the decoder, none make it allocate more than its bound."""
 
 from __future__ import annotations

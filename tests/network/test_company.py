@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is seen of peers, whoever started them."""
 
 from __future__ import annotations

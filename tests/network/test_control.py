@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Did joining help? The control is what the method `local` trains, and what a peer says of itself in the end."""
 
 from __future__ import annotations

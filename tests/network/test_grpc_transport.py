@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members over real sockets and TLS: what is sent arrives, who sent it is certain, and what we hold is bounded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certificates: who may have which name, who is trusted, what is on disk and who can read it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bounds hold whatever others do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records as lines, and native code's lines as records."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings that fit a federation's size, and files that say the same when they are read again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Membership on a simulated network that loses messages: who is there, and what nobody can make others believe."""
 
 from __future__ import annotations

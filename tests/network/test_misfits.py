@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members with another network than the others: noticed on both sides, counted, told now and then, and in /healthz."""
 
 from __future__ import annotations

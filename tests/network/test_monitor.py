@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a peer tells about itself, over real HTTP."""
 
 from __future__ import annotations

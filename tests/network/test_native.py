@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What gRPC's C core says when it turns somebody away, in words; and all the ways to be turned away, for real."""
 
 from __future__ import annotations

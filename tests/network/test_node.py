@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Law 5: the simulator and in-memory nodes make the same decisions from the same events. And what a node must bear."""
 
 from __future__ import annotations

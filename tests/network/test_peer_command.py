@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pens peer` as real processes: over mutual TLS, killed and started again, stopped by a signal."""
 
 from __future__ import annotations

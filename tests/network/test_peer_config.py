@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A peer's file: what is in it, and what is refused in words."""
 
 from __future__ import annotations

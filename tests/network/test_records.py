@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers' folders, composed: a simulation that is taken apart and put together again shows the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pens up` as a user types it: real processes, certificates and sockets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes of other members: what is well-formed comes through unchanged, all else is a WireError, nothing worse."""
 
 from __future__ import annotations

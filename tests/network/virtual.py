@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An event loop whose clock jumps: nothing waits, and the time of an event is exactly the time it was set for."""
 
 from __future__ import annotations

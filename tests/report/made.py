@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Made-up runs: whole run directories without any training, with numbers that a test can predict."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The numbers of a report against numbers worked out by hand, or by the rule that they repeat."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scales and labels: what is drawn where."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who belongs together by the peers' own choices, against groups that were planted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page, its files, and what it says where something is missing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which settings are those of a cell of the paper's tables, and what is then compared."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table that ends a run keeps its numbers whole."""
 
 from __future__ import annotations

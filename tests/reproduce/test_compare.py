@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ours beside the paper's: the rule by hand, the files, and back again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each table and figure of the paper as settings: held against the paper's words, once more and by hand."""
 
 from __future__ import annotations

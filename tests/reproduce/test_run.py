@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is missing is run, once for all that share it; what is done is kept; time is bounded."""
 
 from __future__ import annotations

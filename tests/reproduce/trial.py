@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paper's plan with settings so small that a run takes a tenth of a second."""
 
 from __future__ import annotations

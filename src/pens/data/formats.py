@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two file formats: idx (Fashion-MNIST) and CIFAR-10's binary batches, plain or packed with gzip or xz.
 
 A file is read whole and checked before it is used. What it should hold is known from its own header (idx) or from its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples: inputs and labels, the one form in which data travels through pens."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A data set + settings → what each peer holds. The paper's scenario: covariate shift by rotation (section 3).
 
 "The train and test sets are randomly split into one equally large partition for each value of r, and a rotation of r

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data sets → arrays: found in a folder, or downloaded once and checked.
 
 Folders are searched in this order: the one given (`--data-dir`), `PENS_DATA`, the user's cache, the system's data set

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention within a stack of models: by matrix products and a softmax, never by PyTorch's fused kernels.
 
 `scaled_dot_product_attention` picks a fused kernel by the shapes of its inputs, and vmap does not serve those kernels

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each peer's samples side by side on the device, and the order in which an update visits them.
 
 Peers may hold different numbers of samples. Shorter ones are padded, and a mask says what is real: a padded sample has

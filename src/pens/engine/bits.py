@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random numbers in bulk, computed where the tensors are: a stateless hash of (key, position), one row per key.
 
 A row depends on its own key only, neither on the other rows nor on the device, and a longer row begins like a shorter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cores share the models of a stack: each takes its part, from the first step of an update to the last.
 
 PyTorch's own threads share out every single operation, and wait for each other after each, spinning. Where others keep

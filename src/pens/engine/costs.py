@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each layer of a network costs in a training step of a stack.
 
 Every layer's twin is run by itself, forward and backward, for all peers at once, on inputs of the shape and memory

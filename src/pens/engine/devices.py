@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which device computes, and how much memory a chunk may take."""
 
 from __future__ import annotations

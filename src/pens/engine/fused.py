@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolution, bias, ReLU and 2 × 2 max pooling as one Triton kernel per peer, forward and backward.
 
 Theory of operation. A convolution as a matrix product needs patches: every input value nine times. Written to memory,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One Adam step over all rows as one Triton kernel: each number is read once and written once.
 
 Written out, the step is some ten passes over [peer, parameter]; it is limited by memory alone, so one pass is what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A linear layer, its bias and the ReLU behind it as one Triton kernel for all peers, forward and backward.
 
 Theory of operation. A peer's batch is small: eight rows, say, against a matrix of 64 × 256. Such a product is limited

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two ends of a training step as one Triton kernel each: fetching a batch, and the loss with its slope.
 
 Both are small work spread over many operations: tables looked up by the number of the step, samples gathered, a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Homes of gradients: the memory where a step wants each parameter's gradient to lie.
 
 An optimizer steps over rows in which all of a peer's gradients lie side by side. A kernel that makes a gradient can

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where each tensor of a network lies in a row of numbers.
 
 There are two layouts of the same tensors. Rows that are stored, sent, merged and written to disk hold them one after

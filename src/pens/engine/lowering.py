@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers exchanged for twins that suit a stack of models.
 
 A network runs over all models of a stack through `torch.func.vmap`: the user's own forward code, written for one model

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Convolution, ReLU and 2 x 2 max pooling of many small networks on one core, and a step of Adam.
 
 Theory of operation. All kernels work on one peer after the other, and within a peer on a few samples at a time, so that

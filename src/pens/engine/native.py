@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C kernels of `native.c`: compiled when first asked for, kept in the user's cache, called through ctypes.
 
 They need a C compiler and nothing else: no headers of Python or PyTorch, so that compiling takes a second or two, and

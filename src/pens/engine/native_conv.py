@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolutions through the C kernels, each with the ReLU and the 2 × 2 max pooling behind it, if they are there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One nn.Module as a function of rows: a model is one row of numbers, a stack of models a matrix.
 
     row = [ trained parameters | frozen parameters and float buffers ]

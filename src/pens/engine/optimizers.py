@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adam, and SGD with momentum, over rows of parameters. What they remember lives for one update, or is handed on.
 
 Everything is elementwise over [peer, parameter], so a peer's step is the same whoever else is in the stack. Written to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which layers, and which layers in a row, the kernels know."""
 
 from __future__ import annotations

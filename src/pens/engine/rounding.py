@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What becomes of a model's numbers on their way to another peer: fp32 as they are, fp16 or int8 rounded.
 
 The codec of the network and the simulator round by the functions here, so that what a simulation says about a form

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The seam between vmap and functions of whole stacks.
 
 A network's forward code is written for one model. A twin's kernel computes all models at once. `one_or_many` makes of

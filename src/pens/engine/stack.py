@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ModelStack: the models that are alive, as rows of one matrix, with reference counts.
 
 A row never changes once written: an update reads rows and writes a new one. "Sending a model" is therefore counting

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Local training, scoring and evaluation of many models at once; and one at a time, to check against (law 1).
 
 Peers are independent, so the gradient of the sum of their losses holds each peer's own gradient in its own row: one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One local update of K peers, as a step that is taken again and again.
 
 All that changes from step to step lies in tensors that stay where they are: the models, the optimizer's state, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A peer's settings → its data, network, learners and node: the one place where the parts of a real peer meet."""
 
 from __future__ import annotations

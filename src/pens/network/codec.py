@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model ⇄ the bytes that travel: safetensors inside, every byte of another peer's checked before it is used.
 
     payload = length of the header, 8 bytes | header, JSON: {name: dtype, shape, offsets} | the tensors' bytes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pens certs …`, `pens peer`, `pens up` and `pens collect`: real peers on the command line. Parsing and printing only.
 
 The libraries that this needs are an extra, so they are imported when a command runs, and who has not installed them

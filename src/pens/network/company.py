@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers as processes of this machine: started, looked at, told to stop.
 
 How a peer is doing comes from its `/healthz`, not from its parent's knowledge alone: a peer that was killed and that

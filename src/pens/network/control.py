@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Did joining help? What training on the peer's own data alone comes to, beside what the peer keeps.
 
 The control is trained as the method `local` would train: from the same untrained model, with the same settings, as many

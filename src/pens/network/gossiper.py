@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls in which members tell each other who is there. What is believed of it, `pens.network.membership` decides."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calling side: a connection to each member, made for its very certificate, kept open and used again.
 
 Whoever answers at an address is asked for its name and serial number on a first connection, which any member may

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The listening side: who calls is settled first, then what it may do, and only then are its bytes parsed.
 
 Every call is handed over when its metadata are there, also those with a single message: gRPC would otherwise wait for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transport over gRPC and mutual TLS 1.3.
 
 grpc_transport   starts and stops both sides

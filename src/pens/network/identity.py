@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is who: a federation's authority, its members' certificates, and the list of those revoked.
 
     CERTS/                     made by `pens certs init`, kept by whoever runs the federation; never leaves that machine

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one real peer computes: its own model and those it was sent, one job at a time, beside the event loop.
 
 Theory of operation. A received model is held here as plain numbers until the peer wants it scored or merged; only then

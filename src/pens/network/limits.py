@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much a member takes from others, and how long it waits for them.
 
 Everything that another member can make us hold or do has a bound here: the size of a message and of a model, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Structured logs: one JSON object per line, or lines for a terminal; and what native code says, in the same place.
 
     {"time": "2031-05-01T09:30:00.123Z", "level": "INFO", "logger": "pens.network.node", "event": "joined", "peers": 3}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A whole federation on one machine: settings that fit its size, how long it takes, and its files.
 
     DIR/certs/                    the authority, and each peer's certificate

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is there: a membership table that spreads by gossip. A pure state machine, without clock, socket or file.
 
 Theory of operation. Every member counts its own heartbeat up and tells its table to a few others, who keep the newer of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A network in memory: the transport of tests, and of many nodes in one process.
 
 Names are believed, as certificates make them elsewhere. A message takes `latency_s` of the event loop's time, whichever

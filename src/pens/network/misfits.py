@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members that have another network than this peer, so that neither can use the other's models.
 
 It shows in two ways: a model of theirs has other tensors than ours, or they say so of one of ours. Either way both

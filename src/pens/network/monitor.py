@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a peer is doing, on a port of its own machine: `/healthz` for whoever restarts it, `/metrics` for Prometheus.
 
 The node hands out its `Vitals`, plain numbers, by a function; this module asks for them when somebody calls, and keeps

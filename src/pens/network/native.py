@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What gRPC's C core must be told before it starts, and what it says when it turns somebody away.
 
 TLS 1.3 only. gRPC for Python cannot set a lowest version of TLS, but the C core reads a list of cipher suites for TLS

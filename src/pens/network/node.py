@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Node: drives one peer on asyncio, over any transport. The networked twin of the simulator.
 
 Theory of operation. The same `Peer` decides; a node carries out. Everything but the computing happens in the event

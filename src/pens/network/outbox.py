@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models on their way out: a short queue for each member, so that a slow one holds up nobody else.
 
 A queue that is full loses its oldest model: a newer one is worth more. Nothing waits for a member that cannot be

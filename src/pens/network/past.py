@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a real peer remembers of its life, as the records that it leaves on disk."""
 
 from __future__ import annotations

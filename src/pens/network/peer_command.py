@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pens peer`: one real peer as a process, from its file to its last word."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The TOML file of one real peer, typed and checked: who it is, what it holds, and all settings of pens beside.
 
     preset = "digits"                     # settings to start from, as for `pens run`

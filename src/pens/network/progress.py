@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a peer tells how far it is: soon after each of its phases began, then more and more seldom."""
 
 from __future__ import annotations

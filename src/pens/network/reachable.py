@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whom a real peer can reach: what `pens.topology` is to a simulation's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers' own records → one run directory, which `pens show` and `pens report` read as they read a simulation's.
 
     PEER/peer.json             who it is: name, settings, seed, sizes of its data, its kind where somebody knows, and

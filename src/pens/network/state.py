@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a real peer leaves on disk: the state that a restart needs, and the records that tell what it did.
 
     DIR/lock                     held by the process that lives here

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a node counts, and what it tells those who watch it: plain data, to be read from any thread."""
 
 from __future__ import annotations

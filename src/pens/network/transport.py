@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The seam between a node and its network: what crosses it is plain data, and names come from certificates.
 
 A node offers an `Inbox` and uses a `Transport`. Neither knows the other's inside: gRPC over mutual TLS and the

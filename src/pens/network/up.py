@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pens up`: a federation of real peers on this machine, from its certificates to its table.
 
 Everything is as it would be between organisations: one process per peer, one certificate each, models over mutual TLS.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes ⇄ plain data: what other members say is checked here, before anything else sees it.
 
 `wire_pb2` is generated from wire.proto by `make wire`. Protobuf skips fields that it does not know, so later versions

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The numbers of a report: differences between methods, what each peer gained, what it cost. No pictures, no words."""
 
 from __future__ import annotations

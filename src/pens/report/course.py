@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The course of a run: learning curves over rounds, virtual time, bytes and work; the neighbours, round by round."""
 
 from __future__ import annotations

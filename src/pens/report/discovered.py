@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who belongs together by the peers' own choices, where nobody knows the clusters.
 
 Peers that chose each other as neighbours are near each other. Average linkage makes a tree of them, whose leaves are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures: who merged whose models (the paper's figure 2), and learning curves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The words of a report, for those who meet them here first; and what a method changes of an experiment's settings."""
 
 from __future__ import annotations

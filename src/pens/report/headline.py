@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was run, who wins, and several experiments side by side."""
 
 from __future__ import annotations

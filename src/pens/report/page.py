@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One page about one or several experiments, with every picture as SVG and its numbers as CSV in a folder beside it."""
 
 from __future__ import annotations

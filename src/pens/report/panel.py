@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A panel: one picture as SVG, the table of numbers that it shows, and the axes that panels share."""
 
 from __future__ import annotations

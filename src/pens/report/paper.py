@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paper's numbers, which of them a run can be compared with, and the one rule by which it is.
 
 A setting is that of a cell if data set, rotations, peers, training samples per peer and initialisation are the cell's.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How to run an experiment again: the shortest command that gives the same settings."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A section of a report: a reader's question, its answer, and what that rests on. And how numbers are put in words.
 
 A section that has nothing to show says so, and what would fill it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a report is made of: an experiment's folder, as far as it is complete."""
 
 from __future__ import annotations

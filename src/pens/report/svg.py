@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small drawing vocabulary: a canvas that ends as SVG text, scales with round ticks, one palette.
 
 All panels are 340 units wide and are shown 300 to 460 pixels wide, so that text of 12 units stays legible on a phone.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was found beside what the paper found: the numbers, from run directories, and nothing else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs will take, judged by those that are complete."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results small enough to be committed: one JSON file for each table or figure, enough to show the comparison again.
 
 A file may be filled in several goes, on several machines: what it holds of other seeds or methods stays, as long as

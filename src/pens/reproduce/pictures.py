@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables and figures as pictures, and their numbers as CSV."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paper's tables and figures as data: which settings each one needs, which methods, and what the paper found.
 
 This is the one place that says which experiment belongs to which number. All that the paper fixes for every experiment

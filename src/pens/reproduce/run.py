@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs what a plan needs and is not there yet: shared runs once, within a budget of time, to be continued later."""
 
 from __future__ import annotations

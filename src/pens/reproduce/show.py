@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans and comparisons as tables, for a terminal and in Markdown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A folder of run directories, one for each setting, found by their settings and shared by all that need them.
 
 OUT/reproduce.json              marks the folder as one of these

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real peers for tests of faults: `pens peer` processes on loopback, what they tell of themselves, and what they leave.
 
 A `Site` is a folder with a federation's certificates and one file of settings for each peer. A `RealPeer` is one of

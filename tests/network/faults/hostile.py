@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member with a good certificate and bad manners: what it sends, and how."""
 
 from __future__ import annotations

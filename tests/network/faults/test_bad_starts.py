@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a peer cannot live with it says in a line, before it does harm, and with an exit status that is not 0."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A network that is cut in two, by namespaces and a cable between them: both halves train on, and it heals."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member that sends nonsense, lies, floods and dawdles: the others train on, remember it, and hold no more for it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers that are killed at any moment and started again: they go on where they were, and the others do not wait."""
 
 from __future__ import annotations

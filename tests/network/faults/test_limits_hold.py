@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bounds that a hostile member runs into: calls, connections, rates; and what it cannot make the decoder allocate."""
 
 from __future__ import annotations

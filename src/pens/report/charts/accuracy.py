@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accuracy of each method, and the paper's."""
 
 from __future__ import annotations

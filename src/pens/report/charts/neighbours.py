@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Precision and recall of the neighbours over the rounds of step 1."""
 
 from __future__ import annotations

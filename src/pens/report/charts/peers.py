@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers as a distribution: how accurate they are, and what they gained."""
 
 from __future__ import annotations

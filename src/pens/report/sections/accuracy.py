@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How accurate is each method? Beside the paper, where it has the same settings."""
 
 from __future__ import annotations

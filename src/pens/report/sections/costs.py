@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What does it cost, and who is ahead at equal cost?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Could the differences be luck?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose models does a peer merge? The paper's figure 2."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does PENS find the right neighbours, and when?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How can this be repeated?"""
 
 from __future__ import annotations
