@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -204,12 +205,13 @@ def test_the_wheel_installs_into_an_empty_environment_and_runs_the_demo(built: P
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     programs = tmp_path / "venv" / "bin"
     install = f"{programs}/pip install --quiet --constraint {ROOT}/constraints.txt {wheel}[network]"
-    subprocess.run(install.split(), check=True)
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(install.split(), env=outside, check=True)
     command = f"{programs}/pens run digits --methods local,random,pens,oracle --out run"
-    done = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(command.split(), cwd=tmp_path, env=outside, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for method in ("local", "random", "pens", "oracle"):
-        assert re.search(rf"│ {method} +│ \d+\.\d", done.stdout)
+        assert re.search(rf"│ {method} +│ +\d+\.\d", done.stdout)
 
 
 # --- beside the other project -----------------------------------------------------------------------------------------
