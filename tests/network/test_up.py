@@ -41,7 +41,7 @@ def test_a_federation_ends_by_itself_and_reads_like_a_simulation(tmp_path: Path)
     printed = pens("up", "--peers", "4", "--preset", "digits", "--out", up, *TINY, "rounds=4")
     assert "to fit 4 peers: n_peers 9 → 1, m 2 → 1, n_sampled 8 → 2" in printed
     assert f"pens report {up}/run" in printed
-    assert "digits: 4 peers, kinds 0°, 180°, 1 seed" in printed
+    assert "digits: 4 peers, clusters 0°, 180°, 1 seed" in printed
     told = results(up)
     assert len(told) == 4
     assert all(peer["final"] and peer["done"] for peer in told)
