@@ -439,12 +439,23 @@ def test_foreign_and_damaged_folders_are_refused_in_words(whole: Path, tmp_path:
     refused(ReportError, "cannot be written", whole / "run", to=tmp_path / "thesis.html" / "report.html")
 
 
+def test_the_upper_bound_is_the_oracle_that_tests_the_same_model(tmp_path: Path) -> None:
+    """Like with like: pens+ tests merged models, and so does oracle+."""
+    accuracies = {"pens+": [0.62, 0.63, 0.64], "oracle": [0.5, 0.51, 0.52], "oracle+": [0.6, 0.61, 0.62]}
+    made_study(tmp_path / "run", SETTINGS, {**accuracies, "local": [0.3, 0.31, 0.32]})  # type: ignore[dict-item]
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    text = read_page(tmp_path / "report.html").text
+    assert "oracle+, which is told the clusters" in text
+    assert "oracle, which is told the clusters" not in text
+    assert "pens+ tests the merged model, oracle the one that a peer fine-tuned from it" in text
+
+
 def test_a_method_that_tests_otherwise_is_said_to(whole: Path, tmp_path: Path) -> None:
     accuracies = {"pens+": [0.62, 0.63], "oracle": [0.58, 0.581], "random": [0.5, 0.51], "local": [0.3, 0.31]}
     made_study(tmp_path / "run", SETTINGS, accuracies)  # type: ignore[arg-type]
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
-    assert "pens+ tests the average of the models it received, oracle and random what a peer trained from it" in text
+    assert "pens+ tests the merged model, oracle and random the one that a peer fine-tuned from it" in text
     assert "pens+ has neighbours_by = groups, step2_model = best and validated = merged, whatever is said below" in text
     made_study(tmp_path / "merged", SETTINGS.replace({"validated": "merged"}), accuracies)  # type: ignore[arg-type]
     write_report([tmp_path / "merged"], tmp_path / "report.html")

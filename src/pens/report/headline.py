@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from pens.config import UNCONNECTED, Method, flat_values
+from pens.config import TOLD_CLUSTERS, UNCONNECTED, Method, flat_values
 from pens.metrics import FEWEST_SEEDS
 from pens.report.analysis import (
     REAL_METHODS,
@@ -67,8 +67,10 @@ def verdict(study: Study) -> str:
     real = [method for method in order if method in REAL_METHODS] or order
     best = real[0]
     words = [_lead(study, best, real[1]) if len(real) > 1 else f"{best} reaches {accuracy_of(study, best)} %."]
-    for reference, what in (("oracle", "which is told the clusters"), ("central", "one model on everybody's data")):
-        if reference in order and reference != best:
+    oracles = sorted(TOLD_CLUSTERS, key=lambda oracle: _tests(study, oracle) != _tests(study, best))
+    upper_bound = next((oracle for oracle in oracles if oracle in order), None)
+    for reference, what in ((upper_bound, "which is told the clusters"), ("central", "one model on everybody's data")):
+        if reference and reference in order and reference != best:
             words.append(_beside(study, best, reference, what))
     if advantage := _tested_otherwise(study, best):
         words.append(advantage)
@@ -125,16 +127,21 @@ def _beside(study: Study, best: Method, reference: Method, what: str) -> str:
 
 
 def _tested_otherwise(study: Study, best: Method) -> str:
-    """A caution where the best method tests averages and others, which would gain by that, too, do not."""
-    if study.settings.for_method(best).stopping.validated == study.settings.stopping.validated:
+    """A caution where the best method tests merged models and others, which would gain by that, too, do not."""
+    if _tests(study, best) != "merged":
         return ""
-    others = [method for method in study.methods if method not in (best, *UNCONNECTED)]
+    others = [method for method in study.methods if method not in UNCONNECTED and _tests(study, method) != "merged"]
     if not others:
         return ""
     return (
-        f"Not all of that comes from whom it talks to: {best} tests the average of the models it received, "
-        f"{listed(others)} what a peer trained from it. They would gain by that, too (--set validated=merged)."
+        f"Not all of that comes from whom it talks to: {best} tests the merged model, {listed(others)} the one that a "
+        "peer fine-tuned from it. They would gain by that, too: compare with random+ and oracle+."
     )
+
+
+def _tests(study: Study, method: Method) -> str:
+    """Whether a method tests merged or fine-tuned models."""
+    return study.settings.for_method(method).stopping.validated
 
 
 def _price(study: Study, best: Method, other: Method) -> str:
