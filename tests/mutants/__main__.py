@@ -5,8 +5,10 @@
 
 Theory of operation. One process imports the package and collects the tests; for each fault it forks. The child
 exchanges the code of the faulty function in memory, so no file is touched and nothing is imported again, and runs the
-tests that reach the faulty line, quickest first, until one fails. Which tests reach which line, and how long each one
-takes, comes from one run of all of them without a fault. Property tests draw the same examples each time.
+tests that call it until one fails. Which tests call which function, and how long each one takes, comes from one run of
+all of them without a fault; tests that take too much of the budget are left out. Property tests draw the same examples
+each time. (mutmut 3 leaves properties and static methods alone and does not run with our versions of pytest; cosmic-ray
+changes files, and starts Python and imports torch for each fault.)
 
 `equivalent.toml` names the faults that change nothing that a user or the paper could notice, with the reason. All other
 survivors are listed and make the command fail, as do entries that are out of date. Which test found a fault is kept in

@@ -53,7 +53,7 @@ TARGETS: dict[str, Target] = {
     "jobs": Target(_tests("test_jobs", "test_by_hand", "test_learners")),
     "received": Target(_tests("test_learners", "test_simulator")),
     "learners": Target(_tests("test_learners", "test_by_hand", "test_simulator")),
-    "simulator": Target(_tests("test_by_hand", "test_simulator")),
+    "simulator": Target(_tests("test_by_hand", "test_simulator", "test_experiment")),
     "metrics": Target(_tests("test_metrics", "test_by_hand")),
     "results": Target(_tests("test_results", "test_by_hand")),
     "experiment": Target(_tests("test_experiment", "test_by_hand", "test_simulator"), _WIRING),
