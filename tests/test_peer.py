@@ -702,6 +702,8 @@ def test_waits_in_step_two_are_reckoned_by_the_neighbours() -> None:
     it.handle(Selected((PeerId(2), PeerId(6))))
     it.handle(received(6))
     assert [it.handle(Wake())[2:] for _ in range(3)] == [[], [], [Update((model(6),), None, 3, may_stop=True)]]
+    it.handle(Updated())
+    assert [it.handle(Wake())[2:] for _ in range(3)] == [[], [], [Update((), None, 3, may_stop=True)]]
 
 
 def test_a_finished_peer_does_nothing_but_send() -> None:

@@ -19,6 +19,7 @@ from pens.policies import (
     SelectionRule,
     Tally,
     Trials,
+    _sigmoid,
     admitted,
     choose_neighbours,
     is_win,
@@ -230,6 +231,56 @@ def test_two_groups_that_hardly_differ_are_one() -> None:
     assert choose_neighbours(counted, rule).neighbours == (1, 3, 4)
 
 
+@pytest.mark.parametrize(
+    ("counts", "upper"),
+    [
+        ([(0, 7), (2, 6), (8, 12)], [2]),
+        ([(4, 26), (10, 29), (4, 27), (12, 31), (7, 32), (0, 30), (6, 31), (4, 27)], [0, 1, 2, 3, 4, 6, 7]),
+        ([(8, 26), (2, 22), (8, 21), (18, 25), (13, 27)], [3, 4]),
+        ([(6, 26), (5, 30), (12, 26), (10, 26), (14, 27), (11, 25)], [2, 3, 4, 5]),
+    ],
+)
+def test_groups_that_lie_close_are_parted_where_the_likelihood_says(
+    counts: list[tuple[int, int]], upper: list[int]
+) -> None:
+    """Counts in which a slip of the computation shows: where it begins, when it ends, how likelihoods are added."""
+    found = upper_group(*zip(*counts, strict=True))
+    assert [place for place, is_in in enumerate(found) if is_in] == upper
+    probably, gain = two_groups(counts)
+    assert gain > 0
+    assert [place for place, p in enumerate(probably) if p > 0.5] == upper
+
+
+def test_the_logistic_function_by_hand() -> None:
+    assert _sigmoid(0.0) == 0.5
+    assert _sigmoid(1.0) == pytest.approx(1 / (1 + math.exp(-1)))
+    assert _sigmoid(-1000.0) == pytest.approx(0, abs=1e-20)
+    assert _sigmoid(1000.0) == 1.0
+
+
+def test_where_all_are_alike_those_never_selected_are_neighbours_as_well() -> None:
+    """One selection of three comparisons, none of three: nothing tells them apart. Nobody knows of peer 3."""
+    rule = SelectionRule(m=1, n_sampled=2, num_others=3, expected="uniform", by="groups")
+    assert choose_neighbours(tally({1: 1}, {1: 3, 2: 3}, 3), rule).neighbours == (1, 2)
+
+
+@pytest.mark.parametrize("expected", ["uniform", "received"])
+def test_the_authors_cut_off_is_one_selection_lower(expected: str) -> None:
+    """count > m · S / (k − 1) − 1 (docs/decisions/0025): of 8 samplings of m = 1 among 4 others 2 are expected, and of
+    4 comparisons with n_sampled = 2, as well. Two selections are more than one, one is not; where less than one is
+    expected, none at all are enough for a peer that was heard."""
+    rule = SelectionRule(m=1, n_sampled=2, num_others=4, expected=expected, offset=-1)  # type: ignore[arg-type]
+    assert choose_neighbours(tally({1: 3, 2: 2, 3: 1}, dict.fromkeys((1, 2, 3, 4), 4), 8), rule).neighbours == (1, 2)
+    assert choose_neighbours(tally({1: 1}, {1: 1, 2: 1}, 2), rule).neighbours == (1, 2)
+    uneven = Tally()
+    for chosen in (1, 1, 2):
+        uneven.add(peers(1, 2, 3), peers(chosen))  # chance selects each of them once
+    uneven.add(peers(1, 3, 4, 5), peers(1))
+    found = choose_neighbours(uneven, SelectionRule(1, 2, 4, "received", offset=1))
+    assert found.neighbours == (1,)  # 3 > 1 + 1/4 + 1, and 1 < 1 + 1
+    assert not found.fallback
+
+
 def test_neighbours_may_be_the_upper_group() -> None:
     rule = SelectionRule(m=2, n_sampled=10, num_others=6, expected="uniform", by="groups")
     found = choose_neighbours(tally({1: 9, 2: 8, 3: 3, 4: 2}, dict.fromkeys(range(1, 7), 20), 60), rule)
@@ -304,8 +355,12 @@ def test_early_stopping_round_by_round() -> None:
 def test_a_result_that_is_no_number_is_no_progress_and_stays_in_the_window() -> None:
     rule = stopping(patience=9, window=2, stop_on="loss")
     assert [rule.observe(loss, 0.5) for loss in (1.0, math.nan, 0.1, 0.1)] == [True, False, False, True]
+    assert rule.recent == [-0.1, -0.1]
     rule = stopping(patience=9, window=2)
     assert [rule.observe(0.0, accuracy) for accuracy in (math.nan, 0.1, 0.1)] == [True, True, True]
+    rule = stopping(patience=9, window=2, stop_on="loss")
+    assert [rule.observe(loss, 0.5) for loss in (math.inf, -math.inf)] == [True, True]
+    assert rule.best == -math.inf
 
 
 # --- where samplings are not all of one size --------------------------------------------------------------------------
