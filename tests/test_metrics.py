@@ -115,6 +115,8 @@ def test_a_difference_has_a_sign_unless_it_is_nothing() -> None:
     assert Interval(0.0123, 0.004).signed() == "+1.2 ± 0.4"
     assert Interval(-0.0123, None).signed() == "−1.2"
     assert Interval(-0.0004, 0.01).signed() == "0.0 ± 1.0"
+    assert Interval(0.0004997, None).signed() == "0.0"
+    assert Interval(0.0005003, None).signed() == "+0.1"
 
 
 def test_models_are_credited_to_the_peer_and_the_kind_of_traffic() -> None:

@@ -74,3 +74,25 @@ def test_a_peers_model_is_its_row() -> None:
     assert run.state_dict(0)["weight"].tolist() == [0.0, 0.0]
     assert run.mean_accuracy == pytest.approx(run.accuracy.sum() / 6)
     assert run.worst_tenth == run.accuracy.min()
+
+
+def test_a_peer_is_called_by_its_name_or_its_cluster_or_its_number() -> None:
+    run = made_run(SETTINGS, "pens", 0, 0.5)
+    assert [run.peer_label(peer) for peer in (0, 5)] == ["peer 0", "peer 5"]
+    named = replace(run, peer_names=("ann", "bob", "cid", "dee", "eve", "fay"))
+    assert [named.peer_label(peer) for peer in (0, 5)] == ["ann", "fay"]
+    alone = replace(run, kinds=(2, 0, 1), kind_names=("x", "y", "z"))
+    assert [alone.peer_label(peer) for peer in range(3)] == ["z", "x", "y"]
+    one_unused = replace(run, kinds=(2, 0, 1), kind_names=("x", "y", "z", "w"))
+    assert one_unused.peer_label(1) == "peer 1"
+    shared = replace(run, kinds=(0, 0, 1), kind_names=("x", "y", "z"))
+    assert shared.peer_label(1) == "peer 1"
+
+
+def test_agreement_is_not_summed_up_where_the_clusters_are_unknown() -> None:
+    run = made_run(SETTINGS, "pens", 0, 0.5)
+    assert run.clusters_known
+    assert summarise((run,)).precision
+    unknown = replace(run, kinds=(0, 1, 2, 3, 4, 5), kind_names=tuple("abcdef"))
+    assert not unknown.clusters_known
+    assert summarise((replace(unknown, agreement=run.agreement),)).precision is None
