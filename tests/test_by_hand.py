@@ -21,7 +21,8 @@ LOSSES = ((9, 1, 2, 3, 4), (1, 9, 2, 3, 4), (1, 2, 9, 3, 4), (4, 3, 2, 9, 1), (1
 PENS = {"rounds": 1, "n_peers": 3, "n_sampled": 4, "m": 1, "step1_rounds": 1, "step1_samplings": 2, "step1_epochs": 2}
 
 
-def test_pens_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("max_batch", [0, 1])
+def test_pens_in_rounds(max_batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Algorithm 2, then Algorithm 1 among the selected (sections 4.1 and 4.2).
 
     First training, E = 1:  peer p has e_p, one epoch of its own.
@@ -33,7 +34,8 @@ def test_pens_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     peer 2:  ([0.5, 0, 2.5, 0, 0] + [2.5, 0.5, 0, 0, 0]) / 2 + e2 = [1.5, 0.25, 2.25, 0, 0]
     peer 3:  ([0, 0, 0, 2.5, 0.5] + [0.5, 0, 0, 0, 2.5]) / 2 + e3 = [0.25, 0, 0, 2.25, 1.5]
     """
-    (run,), _ = run_by_hand(monkeypatch, federation(CLUSTERS, LOSSES, test_classes=(0, 4)), "pens", PENS)
+    data, settings = federation(CLUSTERS, LOSSES, test_classes=(0, 4)), {**PENS, "max_batch": max_batch}
+    (run,), _ = run_by_hand(monkeypatch, data, "pens", settings)
     assert run.neighbours == {0: (1,), 1: (0,), 2: (0,), 3: (4,), 4: (0,)}
     assert models_of(run) == [
         [2.5, 1.5, 0, 0, 0],
