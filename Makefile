@@ -14,7 +14,7 @@ test: lint
 test-slow: $(VENV)/installed
 	$(BIN)/pytest -m slow
 
-# Faults in the rules that no test notices; about half an hour on two quiet cores. CONTRIBUTING.md says more.
+# Faults in the rules that no test notices; up to an hour on two quiet cores, by estimate. CONTRIBUTING.md says more.
 mutants: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants $(MODULES)
 
