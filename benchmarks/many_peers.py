@@ -44,9 +44,9 @@ def federation(network: str, samples: int, peers: int) -> Federation:
 
     return Federation(
         peers=tuple(PeerData(part(s, samples), part(s + samples, 20)) for s in starts),
-        kinds=tuple(int(p >= peers // 2) for p in range(peers)),
+        clusters=tuple(int(p >= peers // 2) for p in range(peers)),
         tests=(part(0, 100), part(100, 100)),
-        kind_names=("first", "second"),
+        cluster_names=("first", "second"),
     )
 
 

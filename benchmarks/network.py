@@ -4,7 +4,7 @@ wire.
 
 PYTHONPATH=src python benchmarks/network.py
 
-Both run in one process on loopback, the same pieces over the same kind of TLS connection; bare means that bytes are
+Both run in one process on loopback, the same pieces over the same cluster of TLS connection; bare means that bytes are
 written and thrown away: no names, checks, bounds or answers but one at the end. Rates are medians of alternating
 repetitions. Bytes are counted at a TCP proxy between the two, in both directions, handshake left out (a connection is
 kept) but all of HTTP/2 and TLS included.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An own network on own arrays: eight peers, two kinds of data, found by PENS."""
+"""An own network on own arrays: eight peers, two clusters of data, found by PENS."""
 
 import numpy as np
 from torch import nn

@@ -26,11 +26,11 @@ CPU = torch.device("cpu")
 
 
 class FakeEngine:
-    """Models are two numbers: the kind of the peer that trained it, and noise. A model of the own kind scores better,
-    and validation never gets better or worse than noise."""
+    """Models are two numbers: the cluster of the peer that trained it, and noise. A model of the same cluster scores
+    better, and validation never gets better or worse than noise."""
 
-    def __init__(self, kinds: Sequence[int]) -> None:
-        self._kinds = torch.tensor(kinds, dtype=torch.float32)
+    def __init__(self, clusters: Sequence[int]) -> None:
+        self._clusters = torch.tensor(clusters, dtype=torch.float32)
         self.network: Any = SimpleNamespace(
             size=2,
             stored=Layout.stored({"numbers": torch.Size([2])}, {}),
@@ -53,7 +53,7 @@ class FakeEngine:
     ) -> Trained:
         self.batches.append((len(slots), epochs))
         noise = torch.tensor([key % 1_000_003 for key in keys]) / 1_000_003
-        return Trained(torch.stack([self._kinds[list(slots)], noise], 1), np.ones(len(slots)), moments)
+        return Trained(torch.stack([self._clusters[list(slots)], noise], 1), np.ones(len(slots)), moments)
 
     def evaluate(
         self,
@@ -64,17 +64,19 @@ class FakeEngine:
         subset: Subset | None = None,
     ) -> Evaluation:
         self.evaluations.append(len(rows))
-        kind, noise = models.read(rows).double().t()
+        cluster, noise = models.read(rows).double().t()
         noise = (noise * 7919 + torch.tensor(slots) * 0.613) % 1
-        return Evaluation(((kind - self._kinds[list(slots)]).abs() + noise / 2).numpy(), (0.3 + noise / 3).numpy())
+        return Evaluation(
+            ((cluster - self._clusters[list(slots)]).abs() + noise / 2).numpy(), (0.3 + noise / 3).numpy()
+        )
 
 
 def fake_federation(peers: int) -> Federation:
-    """Two kinds of peers, all of which hold the same two samples."""
+    """Two clusters of peers, all of which hold the same two samples."""
     samples = Samples(np.zeros((1, 1), np.float32), np.zeros(1, np.int64))
     holder = PeerData(samples, samples)
-    kinds = tuple(2 * p // peers for p in range(peers))
-    return Federation((holder,) * peers, kinds, (samples, samples), ("a", "b"))
+    clusters = tuple(2 * p // peers for p in range(peers))
+    return Federation((holder,) * peers, clusters, (samples, samples), ("a", "b"))
 
 
 def fake_simulation(settings: Settings, method: Method, seed: int = 0) -> tuple[Simulator, FakeEngine]:
@@ -88,7 +90,7 @@ def fake_simulations(
 ) -> tuple[list[Simulator], FakeEngine]:
     """Several that share an engine, and its workshop."""
     federation = fake_federation(settings.scenario.peers)
-    engine = of(federation.kinds)
+    engine = of(federation.clusters)
     workshop = new_workshop(engine, federation.peers, CPU, len(seeds))
     simulators = []
     for seed in seeds:

@@ -100,8 +100,8 @@ def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> No
     def check(**values: object) -> None:
         settings = Settings().replace({"n_peers": 2, **values})
         check_scenario(settings)
-        kinds = len(settings.scenario.rotations)
-        check_methods(settings, METHODS, settings.scenario.peers, settings.scenario.peers // kinds)
+        clusters = len(settings.scenario.rotations)
+        check_methods(settings, METHODS, settings.scenario.peers, settings.scenario.peers // clusters)
 
     check(peers=20)
     check(peers=20, admit=True, schedule="async")

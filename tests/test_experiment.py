@@ -77,7 +77,7 @@ def tiny_run(**arguments: object) -> pens.ExperimentResult:
 
 
 def same_result(a: RunResult, b: RunResult) -> None:
-    assert (a.method, a.seed, a.kinds, a.kind_names) == (b.method, b.seed, b.kinds, b.kind_names)
+    assert (a.method, a.seed, a.clusters, a.cluster_names) == (b.method, b.seed, b.clusters, b.cluster_names)
     assert a.agreement == b.agreement
     assert a.neighbours == b.neighbours
     assert (a.rounds, a.mean_batch, a.warnings) == (b.rounds, b.mean_batch, b.warnings)
@@ -116,7 +116,7 @@ def test_a_tested_model_loads_into_the_users_module() -> None:
     federation = rotated_federation(tiny_dataset(), resolve_settings(TINY).scenario, 0)
     net = TinyNet()
     net.load_state_dict(run.state_dict(4))
-    test = federation.tests[federation.kinds[4]]
+    test = federation.tests[federation.clusters[4]]
     with torch.no_grad():
         accuracy = (net(torch.from_numpy(test.x)).argmax(1).numpy() == test.y).mean()
     assert accuracy == pytest.approx(run.accuracy[4])
@@ -394,8 +394,8 @@ def test_every_tested_model_loads_strictly(name: str) -> None:
         assert torch.equal(tensor, result.runs[0].models[key][1])
 
 
-def samples(count: int, shape: tuple[int, ...] = (1, 4, 4), kind: type = np.float32) -> pens.Samples:
-    return pens.Samples(np.zeros((count, *shape), kind), np.arange(count) % 3)
+def samples(count: int, shape: tuple[int, ...] = (1, 4, 4), dtype: type = np.float32) -> pens.Samples:
+    return pens.Samples(np.zeros((count, *shape), dtype), np.arange(count) % 3)
 
 
 def test_data_that_cannot_work_are_refused_in_words() -> None:
@@ -404,7 +404,7 @@ def test_data_that_cannot_work_are_refused_in_words() -> None:
     with pytest.raises(pens.PensError, match="different shapes"):
         pens.Dataset("odd", samples(9), samples(9, (1, 5, 5)))
     with pytest.raises(pens.PensError, match="different shapes or types"):
-        pens.Dataset("odd", samples(9), samples(9, kind=np.int64))
+        pens.Dataset("odd", samples(9), samples(9, dtype=np.int64))
     with pytest.raises(pens.PensError, match="label -3 is negative"):
         pens.Samples(np.zeros((2, 3)), np.array([1, -3]))
     with pytest.raises(pens.PensError, match="expected real or whole numbers"):
@@ -412,7 +412,7 @@ def test_data_that_cannot_work_are_refused_in_words() -> None:
     with pytest.raises(NotEnoughData, match="1 test samples, but 2 rotations"):
         tiny_run(data=pens.Dataset("few", samples(200), samples(1)))
     peer = pens.PeerData(samples(4), samples(2))
-    with pytest.raises(pens.PensError, match="test set of kind b is empty"):
+    with pytest.raises(pens.PensError, match="test set of cluster b is empty"):
         pens.Federation((peer, peer), (0, 1), (samples(3), samples(0)), ("a", "b"))
     with pytest.raises(pens.PensError, match="at least one peer"):
         pens.Federation((), (), (samples(3),), ("a",))
@@ -440,7 +440,7 @@ def unequal_federation() -> pens.Federation:
     peers = [
         PeerData(peer.train.take(slice(3)), peer.val) if p in (1, 4) else peer for p, peer in enumerate(whole.peers)
     ]
-    return pens.Federation(tuple(peers), whole.kinds, whole.tests, whole.kind_names)
+    return pens.Federation(tuple(peers), whole.clusters, whole.tests, whole.cluster_names)
 
 
 def test_epochs_of_step_one_follow_the_samples_that_each_peer_holds(tmp_path: Path) -> None:
@@ -495,6 +495,16 @@ def test_an_experiment_from_before_a_setting_had_its_name_is_shown(tmp_path: Pat
         settings = ExperimentDir(tmp_path / "run").read().settings
         assert settings.pens.step2_model == step2_model
         assert settings.pens.step1_epochs == 1250 // settings.scenario.train_per_peer + 1
+
+
+def test_a_run_of_an_older_version_calls_clusters_kinds(tmp_path: Path) -> None:
+    now = tiny_run(methods="pens", out=tmp_path / "run").runs[0]
+    path = tmp_path / "run" / "pens-seed0" / "result.json"
+    written = path.read_text()
+    path.write_text(written.replace('"clusters"', '"kinds"').replace('"cluster_names"', '"kind_names"'))
+    assert path.read_text() != written
+    before = ExperimentDir(tmp_path / "run").results()[0]
+    assert (before.clusters, before.cluster_names) == (now.clusters, now.cluster_names)
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:

@@ -614,12 +614,12 @@ def test_step_one_takes_its_rounds_and_step_two_its_own(pace: str) -> None:
 def test_samplings_are_counted_anew_in_each_round() -> None:
     """Two rounds of two samplings: count, merge, count, merge."""
     it = started(plan(search=Search(1, 1, rounds=2, samplings_per_round=2, epochs=5)))
-    kinds = []
+    types = []
     for sender in (1, 2, 3, 4):
-        kinds += [type(action) for action in it.handle(received(sender))]
-        if kinds[-1] is Update:
+        types += [type(action) for action in it.handle(received(sender))]
+        if types[-1] is Update:
             last = it.handle(Updated())
-    assert kinds == [Score, Update, Score, Update]
+    assert types == [Score, Update, Score, Update]
     assert last == [Select()]
 
 

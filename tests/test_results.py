@@ -81,11 +81,11 @@ def test_a_peer_is_called_by_its_name_or_its_cluster_or_its_number() -> None:
     assert [run.peer_label(peer) for peer in (0, 5)] == ["peer 0", "peer 5"]
     named = replace(run, peer_names=("ann", "bob", "cid", "dee", "eve", "fay"))
     assert [named.peer_label(peer) for peer in (0, 5)] == ["ann", "fay"]
-    alone = replace(run, kinds=(2, 0, 1), kind_names=("x", "y", "z"))
+    alone = replace(run, clusters=(2, 0, 1), cluster_names=("x", "y", "z"))
     assert [alone.peer_label(peer) for peer in range(3)] == ["z", "x", "y"]
-    one_unused = replace(run, kinds=(2, 0, 1), kind_names=("x", "y", "z", "w"))
+    one_unused = replace(run, clusters=(2, 0, 1), cluster_names=("x", "y", "z", "w"))
     assert one_unused.peer_label(1) == "peer 1"
-    shared = replace(run, kinds=(0, 0, 1), kind_names=("x", "y", "z"))
+    shared = replace(run, clusters=(0, 0, 1), cluster_names=("x", "y", "z"))
     assert shared.peer_label(1) == "peer 1"
 
 
@@ -93,6 +93,6 @@ def test_agreement_is_not_summed_up_where_the_clusters_are_unknown() -> None:
     run = made_run(SETTINGS, "pens", 0, 0.5)
     assert run.clusters_known
     assert summarise((run,)).precision
-    unknown = replace(run, kinds=(0, 1, 2, 3, 4, 5), kind_names=tuple("abcdef"))
+    unknown = replace(run, clusters=(0, 1, 2, 3, 4, 5), cluster_names=tuple("abcdef"))
     assert not unknown.clusters_known
     assert summarise((replace(unknown, agreement=run.agreement),)).precision is None

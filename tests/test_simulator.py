@@ -113,8 +113,8 @@ def test_step_one_takes_the_lowest_losses_or_the_highest_accuracies(score_by: st
 
     class Told(FakeEngine):
         def evaluate(self, models: ModelStack, rows: Sequence[int], *rest: Any) -> Evaluation:
-            kind = models.read(rows)[:, 0].double().numpy()
-            return Evaluation(kind.copy(), kind.copy())
+            cluster = models.read(rows)[:, 0].double().numpy()
+            return Evaluation(cluster.copy(), cluster.copy())
 
     settings_ = tiny(peers=8, n_sampled=4, m=1, step1_rounds=3, step1_samplings=2, rounds=1, score_by=score_by)
     (simulator,), _ = fake_simulations(settings_, "pens", [0], Told)
@@ -399,7 +399,7 @@ def test_no_one_but_the_oracle_is_told_the_kinds() -> None:
     """Relabel the clusters: nothing may change for methods that are not told them."""
     settings_ = tiny()
     federation = rotated_federation(tiny_dataset(), settings_.scenario, 0)
-    relabelled = replace(federation, kinds=(0, 1, 0, 1, 0, 1))
+    relabelled = replace(federation, clusters=(0, 1, 0, 1, 0, 1))
     for method in ALL:
         one, two = (final_models(run(simulation(settings_, method, federation=f))) for f in (federation, relabelled))
         assert torch.equal(one, two) == (method not in TOLD_CLUSTERS)

@@ -414,17 +414,17 @@ def parse_methods(text: str | Iterable[str]) -> tuple[Method, ...]:
 
 def check_scenario(settings: Settings) -> None:
     """Refuse a number of peers that cannot be divided among the rotations."""
-    scenario, kinds = settings.scenario, len(settings.scenario.rotations)
-    if scenario.peers % kinds:
-        below = scenario.peers - scenario.peers % kinds
-        near = " or ".join(str(p) for p in (below, below + kinds) if p >= 2)
+    scenario, clusters = settings.scenario, len(settings.scenario.rotations)
+    if scenario.peers % clusters:
+        below = scenario.peers - scenario.peers % clusters
+        near = " or ".join(str(p) for p in (below, below + clusters) if p >= 2)
         raise SettingsError(
-            f"peers = {scenario.peers}, but {kinds} rotations need the same number of peers each: use {near}"
+            f"peers = {scenario.peers}, but {clusters} rotations need the same number of peers each: use {near}"
         )
 
 
-def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int, smallest_kind: int) -> None:
-    """Refuse what cannot work for these methods, before any work starts. `smallest_kind`: peers of the rarest kind."""
+def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int, smallest_cluster: int) -> None:
+    """Refuse what cannot work for these methods, before any work starts. `smallest_cluster`: how many peers it has."""
     others, pens = num_peers - 1, settings.pens
     can_hear = f"but each peer can hear at most {others} others: lower it or add peers"
     for method in methods:
@@ -436,7 +436,7 @@ def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int,
             )
         if method in ("random", "random+") and settings.gossip.n_peers > others:
             raise SettingsError(f"n_peers = {settings.gossip.n_peers}, {can_hear}")
-        if method in TOLD_CLUSTERS and smallest_kind < 2:
+        if method in TOLD_CLUSTERS and smallest_cluster < 2:
             raise SettingsError(
                 f"{method} with {num_peers} peers leaves some alone in their cluster: add peers or omit {method}"
             )

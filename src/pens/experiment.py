@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings → wiring → runs → run directory. The one place where all parts meet.
 
-What only the experiment may know (which peer is of which kind, the test data) is used here: to tell the oracle's peers
-who is like them, and to measure. Nothing below is handed it.
+What only the experiment may know (which peer is in which cluster, the test data) is used here: to tell the oracle's
+peers who is in their cluster, and to measure. Nothing below is handed it.
 """
 
 from __future__ import annotations
@@ -191,11 +191,11 @@ class Experiment:
         if self.data is not None:
             check_own_data(self.data)
         if isinstance(self.data, Federation):
-            sizes = Counter(self.data.kinds)
+            sizes = Counter(self.data.clusters)
             check_methods(settings, methods, len(self.data.peers), min(sizes.values()))
         else:
             check_scenario(settings)
-            check_methods(settings, methods, settings.scenario.peers, _per_kind(settings))
+            check_methods(settings, methods, settings.scenario.peers, _per_cluster(settings))
             folder = self.data_dir or (Path(self.record.data_dir) if self.record.data_dir else None)
             self._dataset = self.data or load_dataset(settings.scenario.dataset, folder)
         self._engine = self._make_engine(self.federation(self.record.seeds[0]))
@@ -332,19 +332,19 @@ class Experiment:
         tests = SampleStack(federation.tests, self._torch_device)
         rows = learners.tested_rows()
         if run.method == "central":
-            kinds = list(range(len(federation.tests)))
-            per_kind = self._engine.evaluate(learners.models, rows * len(kinds), tests, kinds).accuracy
-            accuracy = per_kind[list(federation.kinds)]
+            clusters = list(range(len(federation.tests)))
+            per_cluster = self._engine.evaluate(learners.models, rows * len(clusters), tests, clusters).accuracy
+            accuracy = per_cluster[list(federation.clusters)]
         else:
-            accuracy = self._engine.evaluate(learners.models, rows, tests, federation.kinds).accuracy
+            accuracy = self._engine.evaluate(learners.models, rows, tests, federation.clusters).accuracy
         tensors = {n: t.cpu() for n, t in self._engine.network.state(learners.models.read(rows)).items()}
         return RunResult(
             method=run.method,
             seed=run.seed,
             accuracy=accuracy,
-            kinds=federation.kinds,
-            kind_names=federation.kind_names,
-            agreement=neighbour_agreement(neighbours, federation.kinds),
+            clusters=federation.clusters,
+            cluster_names=federation.cluster_names,
+            agreement=neighbour_agreement(neighbours, federation.clusters),
             neighbours={int(p): tuple(int(n) for n in ns) for p, ns in sorted(neighbours.items())},
             communication=Communication(
                 sent=np.array(traffic.sent),
@@ -466,7 +466,7 @@ def _reachable(
     if method in UNCONNECTED:
         return ()
     if method in TOLD_CLUSTERS:
-        return Others(members[federation.kinds[me]], me)
+        return Others(members[federation.clusters[me]], me)
     return Others(range(len(federation.peers)), me)
 
 
@@ -504,7 +504,7 @@ def selection_rule(settings: Settings, num_peers: int) -> SelectionRule:
     )
 
 
-def _per_kind(settings: Settings) -> int:
+def _per_cluster(settings: Settings) -> int:
     return settings.scenario.peers // len(settings.scenario.rotations)
 
 
@@ -584,8 +584,8 @@ def _step1_epochs(simulator: Simulator) -> tuple[int, ...] | None:
 
 def _history(learners: Learners, traffic: Traffic) -> History:
     curves = learners.history.sorted()
-    kinds = {"peer": np.int64, "version": np.int64, "searching": np.bool_, "merged": np.int64}
+    types = {"peer": np.int64, "version": np.int64, "searching": np.bool_, "merged": np.int64}
     columns: dict[str, Array] = {
-        name: curves.column(name).astype(kinds.get(name, np.float64)) for name in UpdateRecord._fields
+        name: curves.column(name).astype(types.get(name, np.float64)) for name in UpdateRecord._fields
     }
     return History(**columns, received=traffic.received_at(columns["peer"], columns["version"]))

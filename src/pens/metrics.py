@@ -72,7 +72,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well selected neighbours agree with the true kinds (section 6.1, table 5)."""
+    """How well selected neighbours agree with the true clusters (section 6.1, table 5)."""
 
     precision: float
     """The fraction of peers of the same distribution among those selected; mean over peers."""
@@ -80,13 +80,13 @@ class Agreement:
     """The fraction selected among the peers of the same distribution; mean over peers."""
 
 
-def neighbour_agreement(selections: Mapping[PeerId, Sequence[PeerId]], kinds: Sequence[int]) -> Agreement | None:
+def neighbour_agreement(selections: Mapping[PeerId, Sequence[PeerId]], clusters: Sequence[int]) -> Agreement | None:
     """Section 6.1: precision and recall of the selected neighbours. None where nobody selected."""
     precisions, recalls = [], []
-    sizes = Counter(kinds)
+    sizes = Counter(clusters)
     for peer, neighbours in selections.items():
-        right = sum(kinds[n] == kinds[peer] for n in neighbours)
-        alike = sizes[kinds[peer]] - 1
+        right = sum(clusters[n] == clusters[peer] for n in neighbours)
+        alike = sizes[clusters[peer]] - 1
         precisions += [right / len(neighbours)] if neighbours else []
         recalls += [right / alike] if alike else []
     if not precisions or not recalls:
@@ -104,12 +104,12 @@ UNKNOWN_CLUSTER = "unknown"
 """The name of the cluster of a peer of which nobody said where its data come from."""
 
 
-def clusters_are_known(kinds: Sequence[int], kind_names: Sequence[str]) -> bool:
+def clusters_are_known(clusters: Sequence[int], cluster_names: Sequence[str]) -> bool:
     """Whether anything can be said about which peers belong together, so that neighbours can be right or wrong.
 
     Clusters that nobody knows are written as one cluster for each peer, or as clusters of the name `UNKNOWN_CLUSTER`.
     """
-    return len(set(kinds)) < len(kinds) and UNKNOWN_CLUSTER not in kind_names
+    return len(set(clusters)) < len(clusters) and UNKNOWN_CLUSTER not in cluster_names
 
 
 FORWARDS_PER_TRAINED_SAMPLE = 3

@@ -143,13 +143,13 @@ def _upper_group(tally: Tally) -> list[PeerId]:
 def upper_group(selected: Sequence[int], compared: Sequence[int]) -> list[bool]:
     """Not in the paper: which peers are among those whose models are selected often when they are compared.
 
-    Models of a peer's own kind are in its top m again and again, others hardly ever. So the counts are those of two
+    Models of a peer's own cluster are in its top m again and again, others hardly ever. So the counts are those of two
     groups, each with a probability of its own. Expectation maximisation finds both and how large the groups are;
     whoever is more probably in the upper one is in. "More than expected" lies between the two, but not where it tells
-    them apart best: too low where many kinds share the rest, too high where a kind is so common that its own crowd each
-    other out (docs/decisions/0019).
+    them apart best: too low where many clusters share the rest, too high where a cluster is so large that its members
+    crowd each other out (docs/decisions/0019).
 
-    All are in where one group explains the counts as well (Bayesian information criterion): then there is one kind.
+    All are in where one group explains the counts as well (Bayesian information criterion): then there is one cluster.
     """
     if not any(selected):
         return [False] * len(selected)
@@ -256,7 +256,8 @@ class Trials:
 def is_win(loss: float, neighbours: Sequence[float]) -> bool:
     """Whether a stranger's model is at least as good as half of the neighbours' on the same samples.
 
-    For a mature model of the same kind about half of the time; for another kind's, or an immature one, about never.
+    About half of the time for a mature model of the same cluster; hardly ever for an immature one, or another
+    cluster's.
     """
     known = sorted(math.inf if math.isnan(other) else other for other in neighbours)
     middle = (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2

@@ -104,9 +104,9 @@ class RunResult:
     seed: int
     accuracy: Array
     """Test accuracy of each peer on its own distribution.  [peer]"""
-    kinds: tuple[int, ...]
+    clusters: tuple[int, ...]
     """Each peer's distribution."""
-    kind_names: tuple[str, ...]
+    cluster_names: tuple[str, ...]
     agreement: Agreement | None
     """Precision and recall of the selected neighbours, where the method selects."""
     neighbours: Mapping[int, tuple[int, ...]]
@@ -149,14 +149,14 @@ class RunResult:
 
     @property
     def clusters_known(self) -> bool:
-        return clusters_are_known(self.kinds, self.kind_names)
+        return clusters_are_known(self.clusters, self.cluster_names)
 
     def peer_label(self, peer: int) -> str:
         """A peer's name where it has one. Where each peer is written as a cluster of its own, that has its name."""
         if self.peer_names:
             return self.peer_names[peer]
-        alone = len(set(self.kinds)) == len(self.kinds) == len(self.kind_names)
-        return self.kind_names[self.kinds[peer]] if alone else f"peer {peer}"
+        alone = len(set(self.clusters)) == len(self.clusters) == len(self.cluster_names)
+        return self.cluster_names[self.clusters[peer]] if alone else f"peer {peer}"
 
     def state_dict(self, peer: int) -> dict[str, torch.Tensor]:
         """One peer's tested model, to load into a module. The central model is peer 0."""
@@ -259,7 +259,7 @@ class UpdateWork:
 
 def spending(run: RunResult, settings: Settings | None) -> Spending:
     """What a run cost per peer; without the experiment's settings no work."""
-    peers, traffic = len(run.kinds), run.communication
+    peers, traffic = len(run.clusters), run.communication
     work = work_of(run, settings) if settings else None
     return Spending(
         float(traffic.received.sum()) / peers,
@@ -276,7 +276,7 @@ def work_of(run: RunResult, settings: Settings, sizes: DataSizes | None = None) 
         return None
     updates = work_of_updates(run, settings, sizes)
     totals = updates.training.sum(), updates.validation.sum(), scoring_work(run, settings, sizes).sum()
-    training, validation, scoring = (float(total) / len(run.kinds) for total in totals)
+    training, validation, scoring = (float(total) / len(run.clusters) for total in totals)
     return training, validation, scoring
 
 

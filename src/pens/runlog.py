@@ -233,8 +233,8 @@ class RunDir:
                 method=next(m for m in METHODS if m == data["method"]),
                 seed=data["seed"],
                 accuracy=np.array(data["accuracy"]),
-                kinds=tuple(data["kinds"]),
-                kind_names=tuple(data["kind_names"]),
+                clusters=tuple(_either(data, "clusters", "kinds")),
+                cluster_names=tuple(_either(data, "cluster_names", "kind_names")),
                 agreement=Agreement(**data["agreement"]) if data["agreement"] else None,
                 neighbours={int(p): tuple(n) for p, n in data["neighbours"].items()},
                 communication=_communication(data["communication"]),
@@ -293,8 +293,8 @@ def _result_json(result: RunResult) -> dict[str, Any]:
         "worst_tenth": result.worst_tenth,
         "agreement": asdict(result.agreement) if result.agreement else None,
         "accuracy": result.accuracy.tolist(),
-        "kinds": list(result.kinds),
-        "kind_names": list(result.kind_names),
+        "clusters": list(result.clusters),
+        "cluster_names": list(result.cluster_names),
         "peer_names": list(result.peer_names),
         "untested": list(result.untested),
         "neighbours": {str(peer): list(n) for peer, n in result.neighbours.items()},
@@ -323,6 +323,11 @@ def _anew(path: Path) -> str:
     if path.name == "experiment.json":
         return ""
     return f"\nDelete the folder {path.parent} and resume, and this run starts anew."
+
+
+def _either(data: Mapping[str, Any], name: str, older: str) -> Any:
+    """What a file says under a name, or under the one that it had in older versions."""
+    return data[name] if name in data else data[older]
 
 
 def _communication(data: Mapping[str, Any]) -> Communication:

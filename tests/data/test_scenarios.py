@@ -42,21 +42,21 @@ def angle_of(image: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> int:
 
 @given(st.sampled_from(ANGLES), st.integers(1, 4), st.integers(1, 6), st.integers(1, 3), st.integers(0, 5))
 def test_every_sample_goes_to_one_place_rotated_as_its_peers_kind(
-    angles: tuple[int, ...], per_kind: int, train: int, val: int, seed: int
+    angles: tuple[int, ...], per_cluster: int, train: int, val: int, seed: int
 ) -> None:
-    peers = per_kind * len(angles)
+    peers = per_cluster * len(angles)
     if peers < 2:
         return
     settings = ScenarioSettings(rotations=angles, peers=peers, train_per_peer=train, val_per_peer=val)
     federation = rotated_federation(dataset(train=160), settings, seed)
     assert len(federation.peers) == peers
-    assert np.bincount(federation.kinds).tolist() == [per_kind] * len(angles)
+    assert np.bincount(federation.clusters).tolist() == [per_cluster] * len(angles)
     handed_out: list[int] = []
-    for peer, kind in zip(federation.peers, federation.kinds, strict=True):
+    for peer, cluster in zip(federation.peers, federation.clusters, strict=True):
         assert (len(peer.train), len(peer.val)) == (train, val)
         for part in (peer.train, peer.val):
             handed_out += identities(part)
-            assert {angle_of(image) for image in part.x} == {angles[kind] % 360}
+            assert {angle_of(image) for image in part.x} == {angles[cluster] % 360}
             assert [(i - 1) % 10 for i in identities(part)] == part.y.tolist()
     assert len(handed_out) == len(set(handed_out))
     tested = [identities(test) for test in federation.tests]
@@ -96,8 +96,8 @@ def test_who_holds_what_by_hand() -> None:
     peers in pieces of three, of which the last is held back for validation."""
     settings = ScenarioSettings(rotations=(0, 90), peers=4, train_per_peer=2, val_per_peer=1)
     federation = rotated_federation(dataset(train=12, test=6), settings, 0)
-    assert federation.kinds == (0, 0, 1, 1)
-    assert federation.kind_names == ("0°", "90°")
+    assert federation.clusters == (0, 0, 1, 1)
+    assert federation.cluster_names == ("0°", "90°")
     assert federation.members() == {0: (0, 1), 1: (2, 3)}
     order = np.random.default_rng(rng.key(0, "split train")).permutation(12) + 1
     held = [(identities(peer.train), identities(peer.val)) for peer in federation.peers]
@@ -168,9 +168,9 @@ def test_data_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(DataError, match="at least one of both"):
         PeerData(one, one.take(slice(0)))
     peer = PeerData(one, one)
-    with pytest.raises(DataError, match="1 peers but 2 kinds"):
+    with pytest.raises(DataError, match="1 peers, but clusters are given for 2"):
         Federation((peer,), (0, 0), (one,), ("a",))
-    with pytest.raises(DataError, match="each kind needs a test set"):
+    with pytest.raises(DataError, match="each cluster needs a test set"):
         Federation((peer,), (1,), (one,), ("a",))
 
 

@@ -36,7 +36,7 @@ _WIRING = frozenset(
         "_stopping",
         "_schedule",
         "selection_rule",
-        "_per_kind",
+        "_per_cluster",
         "_all_warnings",
         "_pairs",
         "_comparisons",

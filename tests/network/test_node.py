@@ -118,11 +118,11 @@ def test_who_starts_first_waits_for_the_others() -> None:
     run_virtually(live())
 
 
-def test_a_late_joiner_finds_its_kind_and_is_found() -> None:
+def test_a_late_joiner_finds_its_cluster_and_is_found() -> None:
     it = cluster(rounds=60, n_peers=2, n_sampled=4, step1_rounds=4, step1_samplings=4, admit=True)
     it.settings = it.settings.replace({"admission_trials": 3})
     nodes = [it.node(p, rules=NodeRules(wait_for=4)) for p in range(6)]
-    late, kind = nodes[5], {PeerId(3), PeerId(4)}
+    late, alike = nodes[5], {PeerId(3), PeerId(4)}
 
     async def live() -> None:
         stop = asyncio.Event()
@@ -139,7 +139,7 @@ def test_a_late_joiner_finds_its_kind_and_is_found() -> None:
     run_virtually(live())
     assert late.peer.me in {p for node in nodes[3:5] for p in node.peer.neighbours}
     assert late.peer.me not in {p for node in nodes[:3] for p in node.peer.neighbours}
-    assert set(late.peer.neighbours) <= kind
+    assert set(late.peer.neighbours) <= alike
 
 
 def test_what_is_no_model_is_refused_and_harms_nobody() -> None:

@@ -87,7 +87,7 @@ def test_addresses() -> None:
 def test_shares_are_those_of_the_scenario(tmp_path: Path) -> None:
     one = load_holding(read_peer_config(write(tmp_path, GOOD)))
     other = load_holding(read_peer_config(write(tmp_path, GOOD.replace("share = 3", "share = 13"))))
-    assert (one.kind, other.kind) == ("0°", "180°")
+    assert (one.cluster, other.cluster) == ("0°", "180°")
     assert len(one.data.train) == 40
     assert one.num_classes == 10
     assert (one.data.train.x != other.data.train.x).any()
@@ -167,7 +167,7 @@ def test_data_of_ones_own(tmp_path: Path) -> None:
     assert len(holding.data.train) == 4
     assert holding.test
     assert holding.num_classes == 3
-    assert holding.kind is None
+    assert holding.cluster is None
     with pytest.raises(SettingsError, match="returned a int"):
         load_holding(read_peer_config(write(tmp_path, own_source("wrong", 3))))
     for wrong in ("mine.py", "none.py:load", "mine.py:nothing", "no.such.module:load"):

@@ -39,7 +39,7 @@ def simulated() -> RunResult:
 
 def take_apart(run: RunResult, folder: Path, name: Callable[[int], str] = "peer-{:02d}".format) -> list[Path]:
     """A run's peers, each in a folder as it would have left it itself."""
-    folders = [folder / name(peer) for peer in range(len(run.kinds))]
+    folders = [folder / name(peer) for peer in range(len(run.clusters))]
     for peer, home in enumerate(folders):
         home.mkdir(parents=True)
         write_peer(run, peer, home, name)
@@ -55,7 +55,7 @@ def write_peer(run: RunResult, peer: int, home: Path, name: Callable[[int], str]
         "peer_id": 1000 + peer,
         "settings": SETTINGS.model_dump(mode="json"),
         "seed": run.seed,
-        "kind": run.kind_names[run.kinds[peer]],
+        "cluster": run.cluster_names[run.clusters[peer]],
         "data_sizes": {"train": int(sizes.train[peer]), "val": int(sizes.val[peer])},
         "started": 1e9,
     }
@@ -105,7 +105,7 @@ def test_taken_apart_and_composed_is_the_same_run(simulated: RunResult, tmp_path
         assert same_columns(found.communication, simulated.communication)
         assert same_columns(found.data_sizes, simulated.data_sizes)
         assert same_columns(found.comparisons, simulated.comparisons)
-        assert (found.kinds, found.kind_names) == (simulated.kinds, simulated.kind_names)
+        assert (found.clusters, found.cluster_names) == (simulated.clusters, simulated.cluster_names)
         assert (found.agreement, found.neighbours) == (simulated.agreement, simulated.neighbours)
         assert all(found.models[name].equal(simulated.models[name]) for name in simulated.models)
         expected = replace(summarise((simulated,)), mean_batch=1.0)
@@ -114,7 +114,7 @@ def test_taken_apart_and_composed_is_the_same_run(simulated: RunResult, tmp_path
 
 
 def test_order_of_folders_does_not_matter_and_names_give_the_numbers(simulated: RunResult, tmp_path: Path) -> None:
-    count = len(simulated.kinds)
+    count = len(simulated.clusters)
     folders = take_apart(simulated, tmp_path / "peers", lambda peer: f"p{count - 1 - peer}")
     composed = compose(folders, tmp_path / "run")
     assert composed.accuracy.tolist() == simulated.accuracy[::-1].tolist()
@@ -145,13 +145,21 @@ def test_a_peer_that_was_killed_takes_part_with_what_is_there(
     folders = take_apart(simulated, tmp_path / "peers")
     (folders[2] / missing).unlink()
     composed = compose(folders, tmp_path / "run")
-    assert len(composed.kinds) == len(simulated.kinds)
+    assert len(composed.clusters) == len(simulated.clusters)
     assert any(missing in text for text in composed.warnings) or missing == "comparisons.parquet"
     if missing == "result.json":
         mine = simulated.history.peer == 2
         assert composed.accuracy[2] == simulated.history.val_accuracy[mine][-1]
         assert any("did not end in peace" in text for text in composed.warnings)
-    assert read_studies([tmp_path / "run"])[0].num_peers == len(simulated.kinds)
+    assert read_studies([tmp_path / "run"])[0].num_peers == len(simulated.clusters)
+
+
+def test_peers_of_an_older_version_call_their_cluster_a_kind(simulated: RunResult, tmp_path: Path) -> None:
+    folders = take_apart(simulated, tmp_path / "peers")
+    for peer, folder in enumerate(folders):
+        change(folder / "peer.json", cluster=None, kind=simulated.cluster_names[simulated.clusters[peer]])
+    composed = compose(folders, tmp_path / "run")
+    assert (composed.clusters, composed.cluster_names) == (simulated.clusters, simulated.cluster_names)
 
 
 @pytest.mark.parametrize("missing", ["peer.json", "history.parquet"])
@@ -159,18 +167,18 @@ def test_a_peer_without_an_update_is_named_and_left_out(simulated: RunResult, tm
     folders = take_apart(simulated, tmp_path / "peers")
     (folders[0] / missing).write_bytes(b"")
     composed = compose(folders, tmp_path / "run")
-    assert len(composed.kinds) == len(simulated.kinds) - 1
+    assert len(composed.clusters) == len(simulated.clusters) - 1
     assert any("peer-00: left no complete update" in text for text in composed.warnings)
-    assert read_studies([tmp_path / "run"])[0].num_peers == len(simulated.kinds) - 1
+    assert read_studies([tmp_path / "run"])[0].num_peers == len(simulated.clusters) - 1
 
 
 def test_rotations_of_a_turn_and_more_stand_in_the_order_of_the_settings(simulated: RunResult, tmp_path: Path) -> None:
     folders = take_apart(simulated, tmp_path / "peers")
     turned = SETTINGS.replace({"rotations": [540, 360]}).model_dump(mode="json")
     for peer, folder in enumerate(folders):
-        change(folder / "peer.json", settings=turned, kind="0°" if peer < 3 else "180°", step1_epochs=peer + 1)
+        change(folder / "peer.json", settings=turned, cluster="0°" if peer < 3 else "180°", step1_epochs=peer + 1)
     composed = compose(folders, tmp_path / "run")
-    assert composed.kind_names == ("180°", "0°")
+    assert composed.cluster_names == ("180°", "0°")
     assert composed.step1_epochs == (1, 2, 3, 4, 5, 6)
     change(folders[0] / "peer.json", step1_epochs=None)
     assert compose(folders, tmp_path / "older").step1_epochs is None
@@ -178,10 +186,10 @@ def test_rotations_of_a_turn_and_more_stand_in_the_order_of_the_settings(simulat
 
 def test_where_a_kind_is_not_known_nobody_is_told_right_or_wrong(simulated: RunResult, tmp_path: Path) -> None:
     folders = take_apart(simulated, tmp_path / "peers")
-    change(folders[1] / "peer.json", kind=None)
+    change(folders[1] / "peer.json", cluster=None)
     composed = compose(folders, tmp_path / "run")
     assert composed.agreement is None
-    assert "unknown" in composed.kind_names
+    assert "unknown" in composed.cluster_names
     assert read_studies([tmp_path / "run"])
 
 
@@ -191,7 +199,7 @@ def test_the_report_of_peers_with_own_data_says_only_what_is_known(
     names = ["alice", "bob", "carol"]
     folders = take_apart(simulated, tmp_path / "peers", lambda peer: [*names, "dave", "erin", "frank"][peer])[:3]
     for folder in folders:  # as older peers left it: not that the data were their own
-        change(folder / "peer.json", kind=None, data_sizes={"train": 70, "val": 30})
+        change(folder / "peer.json", cluster=None, data_sizes={"train": 70, "val": 30})
         change(folder / "result.json", accuracy=None)
     compose(folders, tmp_path / "run")
     (study,) = read_studies([tmp_path / "run"])

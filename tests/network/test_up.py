@@ -47,7 +47,7 @@ def test_a_federation_ends_by_itself_and_reads_like_a_simulation(tmp_path: Path)
     assert all(peer["final"] and peer["done"] for peer in told)
     (run,) = ExperimentDir(up / "run").results()
     assert run.warnings == ()
-    assert run.kind_names == ("0°", "180°")
+    assert run.cluster_names == ("0°", "180°")
     assert run.agreement is not None
     pens_here("show", up / "run")
     pens_here("report", up / "run", "--out", tmp_path / "report.html")

@@ -21,12 +21,12 @@ MODEL_BYTES = 1000
 
 
 def made_run(
-    settings: Settings, method: Method, seed: int, accuracy: float, *, rounds: int = 4, kinds: Sequence[int] = ()
+    settings: Settings, method: Method, seed: int, accuracy: float, *, rounds: int = 4, clusters: Sequence[int] = ()
 ) -> RunResult:
     """A run whose peers have accuracies around `accuracy`, one version more each round, 3 models received a round."""
     generator = np.random.default_rng([seed, len(method)])
-    kinds = tuple(kinds) or tuple(p * 2 // settings.scenario.peers for p in range(settings.scenario.peers))
-    learners = 1 if method == "central" else len(kinds)
+    clusters = tuple(clusters) or tuple(p * 2 // settings.scenario.peers for p in range(settings.scenario.peers))
+    learners = 1 if method == "central" else len(clusters)
     talks = method not in ("local", "central")
     searching = settings.pens.step1_rounds if method == "pens" else 0
     versions = np.tile(np.arange(1, rounds + searching + 2), learners)
@@ -34,19 +34,19 @@ def made_run(
     order = np.lexsort((peers, versions))
     versions, peers = versions[order], peers[order]
     share = versions / versions.max()
-    comparisons = _comparisons(settings, kinds, generator) if method == "pens" else None
-    pairs = _pairs(kinds, generator) if talks else Pairs(*(np.zeros(0, np.int64) for _ in range(5)))
+    comparisons = _comparisons(settings, clusters, generator) if method == "pens" else None
+    pairs = _pairs(clusters, generator) if talks else Pairs(*(np.zeros(0, np.int64) for _ in range(5)))
     selections = {}
     if comparisons:
-        selections = {PeerId(p): _neighbours(settings, comparisons, p, len(kinds)) for p in range(len(kinds))}
+        selections = {PeerId(p): _neighbours(settings, comparisons, p, len(clusters)) for p in range(len(clusters))}
     received = 3 * (versions - 1) * talks
     return RunResult(
         method=method,
         seed=seed,
-        accuracy=np.clip(accuracy + generator.normal(0, 0.02, len(kinds)), 0, 1),
-        kinds=kinds,
-        kind_names=tuple(f"{angle}°" for angle in settings.scenario.rotations),
-        agreement=neighbour_agreement(selections, kinds),
+        accuracy=np.clip(accuracy + generator.normal(0, 0.02, len(clusters)), 0, 1),
+        clusters=clusters,
+        cluster_names=tuple(f"{angle}°" for angle in settings.scenario.rotations),
+        agreement=neighbour_agreement(selections, clusters),
         neighbours={int(peer): chosen for peer, chosen in selections.items()},
         communication=Communication(
             sent=np.full(learners, 3 * (rounds + searching) * talks),
@@ -91,7 +91,7 @@ def made_study(
     *,
     methods: Sequence[Method] = (),
     seeds: int = 0,
-    kinds: Sequence[int] = (),
+    clusters: Sequence[int] = (),
     own_parts: tuple[str, ...] = (),
 ) -> Study:
     """A run directory with these mean accuracies, one per seed; and what a report reads from it."""
@@ -100,22 +100,23 @@ def made_study(
     directory.create(ExperimentRecord(settings, tuple(methods or accuracies), tuple(range(seeds)), own_parts))
     for method, values in accuracies.items():
         for seed, accuracy in enumerate(values):
-            directory.run(method, seed).save(made_run(settings, method, seed, accuracy, kinds=kinds))
+            directory.run(method, seed).save(made_run(settings, method, seed, accuracy, clusters=clusters))
     return read_studies([folder])[0]
 
 
-def _comparisons(settings: Settings, kinds: Sequence[int], generator: np.random.Generator) -> Comparisons:
-    """Each round each peer compares n_sampled others once, and selects m: those of its own kind as far as there are."""
+def _comparisons(settings: Settings, clusters: Sequence[int], generator: np.random.Generator) -> Comparisons:
+    """Each round each peer compares n_sampled others once, and selects m: first those of its own cluster."""
     rows = []
-    for peer, kind in enumerate(kinds):
+    for peer, cluster in enumerate(clusters):
         for round_ in range(1, settings.pens.step1_rounds + 1):
-            others = [p for p in range(len(kinds)) if p != peer] if len(kinds) < 50 else None
+            others = [p for p in range(len(clusters)) if p != peer] if len(clusters) < 50 else None
             sampled = (
                 generator.choice(others, settings.pens.n_sampled, replace=False)
                 if others
-                else (peer + 1 + generator.choice(len(kinds) - 1, settings.pens.n_sampled, replace=False)) % len(kinds)
+                else (peer + 1 + generator.choice(len(clusters) - 1, settings.pens.n_sampled, replace=False))
+                % len(clusters)
             )
-            liked = sorted(sampled, key=lambda p: kinds[p] != kind)[: settings.pens.m]
+            liked = sorted(sampled, key=lambda p: clusters[p] != cluster)[: settings.pens.m]
             rows += [(peer, round_, int(p), 1, int(p in liked)) for p in sorted(sampled)]
     return Comparisons(*np.array(rows, np.int64).T)
 
@@ -131,9 +132,9 @@ def _neighbours(settings: Settings, counts: Comparisons, peer: int, num_peers: i
     return choose_neighbours(tally, rule).neighbours
 
 
-def _pairs(kinds: Sequence[int], generator: np.random.Generator) -> Pairs:
+def _pairs(clusters: Sequence[int], generator: np.random.Generator) -> Pairs:
     """Everybody merged the next three peers."""
-    num = len(kinds)
+    num = len(clusters)
     receiver = np.repeat(np.arange(num), min(3, num - 1))
     sender = (receiver + np.tile(np.arange(1, min(3, num - 1) + 1), num)) % num
     merged = generator.integers(1, 9, len(receiver))

@@ -226,7 +226,7 @@ def test_neighbours_by_round_repeat_the_rule_of_step_1(data: st.DataObject) -> N
     n_sampled = data.draw(st.integers(2, num - 1))
     m = data.draw(st.integers(1, n_sampled - 1))
     expected: Literal["uniform", "received"] = data.draw(st.sampled_from(("uniform", "received")))
-    kinds = data.draw(st.lists(st.integers(0, 1), min_size=num, max_size=num))
+    clusters = data.draw(st.lists(st.integers(0, 1), min_size=num, max_size=num))
     by: Literal["expected", "groups"] = data.draw(st.sampled_from(("expected", "groups")))
     rule = SelectionRule(m, n_sampled, num - 1, expected, by)
     tallies = {peer: Tally() for peer in range(num)}
@@ -239,15 +239,15 @@ def test_neighbours_by_round_repeat_the_rule_of_step_1(data: st.DataObject) -> N
             tally.add(senders, chosen)
             rows += [(peer, round_, p, 1, int(p in chosen)) for p in senders]
         selections = {PeerId(p): choose_neighbours(tally, rule).neighbours for p, tally in tallies.items()}
-        by_rule.append(neighbour_agreement(selections, kinds))
-    found = agreement_by_round(Comparisons(*np.array(rows).T), rule, kinds)
+        by_rule.append(neighbour_agreement(selections, clusters))
+    found = agreement_by_round(Comparisons(*np.array(rows).T), rule, clusters)
     for ours, theirs in zip(found, by_rule, strict=True):
         if theirs:
             assert (ours.precision, ours.recall) == pytest.approx((theirs.precision, theirs.recall))
 
 
 def test_a_merge_map_sorts_peers_by_kind_and_takes_them_together() -> None:
-    run = made_run(SETTINGS, "random", 0, 0.5, kinds=(1, 0, 1, 0, 1, 1))
+    run = made_run(SETTINGS, "random", 0, 0.5, clusters=(1, 0, 1, 0, 1, 1))
     pairs = Pairs(*(np.array(c) for c in ([0, 0, 1, 3], [2, 1, 3, 1], [6, 2, 4, 8], [0] * 4, [0] * 4)))
     run = replace(run, pairs=pairs)
     whole = merge_map(run)

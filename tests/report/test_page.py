@@ -239,8 +239,8 @@ def unknown_clusters(folder: Path) -> Path:
             run = made_run(settings, method, seed, 0.5)
             run = replace(
                 run,
-                kinds=tuple(range(12)),
-                kind_names=tuple(f"hospital-{p:02d}" for p in range(12)),
+                clusters=tuple(range(12)),
+                cluster_names=tuple(f"hospital-{p:02d}" for p in range(12)),
                 agreement=None,
                 neighbours=chosen if method == "pens" else {},
                 data_sizes=DataSizes(np.arange(70, 82), np.full(12, 30)),
@@ -252,7 +252,7 @@ def unknown_clusters(folder: Path) -> Path:
 def test_where_clusters_are_not_known_groups_are_discovered_and_nothing_is_claimed(tmp_path: Path) -> None:
     write_report([unknown_clusters(tmp_path / "run")], tmp_path / "report.html")
     page = read_page(tmp_path / "report.html")
-    assert "own kind" not in page.text
+    assert "own cluster" not in page.text
     assert "own cluster" not in page.text
     assert "1 of hospital-00" not in page.text
     assert "own data: 12 peers, 70 to 81 training samples each" in page.text
@@ -322,9 +322,9 @@ def test_pictures_have_a_ground_of_their_own_and_a_dark_form(whole: Path) -> Non
 
 def test_many_peers_of_unequal_kinds_make_a_small_page(tmp_path: Path) -> None:
     settings = SETTINGS.replace({"peers": 1200})
-    kinds = [int(p >= 300) for p in range(1200)]
+    clusters = [int(p >= 300) for p in range(1200)]
     accuracies = {"local": [0.3, 0.4], "random": [0.5, 0.5], "pens": [0.6, 0.6]}
-    made_study(tmp_path / "run", settings, accuracies, kinds=kinds)  # type: ignore[arg-type]
+    made_study(tmp_path / "run", settings, accuracies, clusters=clusters)  # type: ignore[arg-type]
     write_report([tmp_path / "run"], tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size < 5_000_000
     text = read_page(tmp_path / "report.html").text
@@ -428,7 +428,7 @@ def test_foreign_and_damaged_folders_are_refused_in_words(whole: Path, tmp_path:
         path.write_bytes(bytes_)
     path = tmp_path / "damaged" / "local-seed0" / "result.json"
     result = json.loads(path.read_text())
-    for key, value in (("accuracy", [0.5]), ("kinds", [0, 0, 0, 1, 1, 7]), ("accuracy", [float("nan")] * 6)):
+    for key, value in (("accuracy", [0.5]), ("clusters", [0, 0, 0, 1, 1, 7]), ("accuracy", [float("nan")] * 6)):
         path.write_text(json.dumps({**result, key: value}))
         refused(RunDirError, "do not belong together", tmp_path / "damaged")
     ExperimentDir(tmp_path / "begun").create(ExperimentRecord(SETTINGS, ("pens",), (0,)))

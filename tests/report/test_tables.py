@@ -59,8 +59,8 @@ def test_where_clusters_are_not_known_the_table_says_nothing_of_them() -> None:
     names = tuple("abcdef")
     run = replace(
         made_run(settings, "pens", 0, 0.5),
-        kinds=tuple(range(6)),
-        kind_names=names,
+        clusters=tuple(range(6)),
+        cluster_names=names,
         neighbours={0: (1, 2), 1: (0, 2), 2: (0, 1), 3: (4, 5), 4: (3, 5), 5: (3, 4)},
     )
     text = io.StringIO()

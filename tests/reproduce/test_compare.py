@@ -228,6 +228,14 @@ def test_figure_2_is_a_map_for_each_method(tmp_path: Path) -> None:
     assert all(finding.seeds == (0,) for _, finding in comparison.findings)
 
 
+def test_kept_files_of_an_older_version_call_a_cluster_a_kind(tmp_path: Path) -> None:
+    comparison, _ = made_comparison(tmp_path / "runs", "figure2")
+    path = keep(tmp_path / "kept", comparison).path
+    path.write_text(path.read_text().replace('"own cluster"', '"own kind"'))
+    assert '"own kind"' in path.read_text()
+    assert [f.quantity for f in load(tmp_path / "kept", "figure2").columns[0].findings] == ["own cluster"] * 3
+
+
 def test_nothing_was_run(tmp_path: Path) -> None:
     comparison = compare(EXHIBITS["figure1a"], RunStore(tmp_path / "none"), [0, 1], {})
     assert comparison.is_empty

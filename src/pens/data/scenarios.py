@@ -38,35 +38,37 @@ class PeerData:
 
 @dataclass(frozen=True)
 class Federation:
-    """All peers' data, and what only the experiment knows: who is of which kind, and the test data of each kind."""
+    """All peers' data, and what only the experiment knows: each peer's cluster, and the test data of each cluster."""
 
     peers: tuple[PeerData, ...]
-    kinds: tuple[int, ...]
-    """Each peer's distribution, an index into `tests` and `kind_names`."""
+    clusters: tuple[int, ...]
+    """Each peer's distribution, an index into `tests` and `cluster_names`."""
     tests: tuple[Samples, ...]
-    kind_names: tuple[str, ...]
+    cluster_names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if not self.peers or any(not isinstance(kind, int) for kind in self.kinds):
-            raise DataError("a federation needs at least one peer, and each peer's kind as a whole number")
-        if len(self.kinds) != len(self.peers):
-            raise DataError(f"{len(self.peers)} peers but {len(self.kinds)} kinds: each peer is of one kind")
-        if len(self.tests) != len(self.kind_names) or any(not 0 <= k < len(self.tests) for k in self.kinds):
+        if not self.peers or any(not isinstance(cluster, int) for cluster in self.clusters):
+            raise DataError("a federation needs at least one peer, and each peer's cluster as a whole number")
+        if len(self.clusters) != len(self.peers):
             raise DataError(
-                f"kinds {sorted(set(self.kinds))}, but {len(self.tests)} test sets and {len(self.kind_names)} names: "
-                "each kind needs a test set and a name"
+                f"{len(self.peers)} peers, but clusters are given for {len(self.clusters)}: give each peer one"
             )
-        for name, test in zip(self.kind_names, self.tests, strict=True):
+        if len(self.tests) != len(self.cluster_names) or any(not 0 <= k < len(self.tests) for k in self.clusters):
+            raise DataError(
+                f"clusters {sorted(set(self.clusters))}, but {len(self.tests)} test sets and {len(self.cluster_names)} "
+                "names: each cluster needs a test set and a name"
+            )
+        for name, test in zip(self.cluster_names, self.tests, strict=True):
             if not len(test):
-                raise DataError(f"the test set of kind {name} is empty: each kind needs test samples")
+                raise DataError(f"the test set of cluster {name} is empty: each cluster needs test samples")
         check_alike([part for peer in self.peers for part in (peer.train, peer.val)] + list(self.tests))
 
     def members(self) -> dict[int, tuple[int, ...]]:
-        """The peers of each kind, in order."""
+        """The peers of each cluster, in order."""
         found: dict[int, list[int]] = {}
-        for peer, kind in enumerate(self.kinds):
-            found.setdefault(kind, []).append(peer)
-        return {kind: tuple(peers) for kind, peers in found.items()}
+        for peer, cluster in enumerate(self.clusters):
+            found.setdefault(cluster, []).append(peer)
+        return {cluster: tuple(peers) for cluster, peers in found.items()}
 
     @property
     def num_classes(self) -> int:
@@ -85,7 +87,9 @@ def check_own_data(data: Dataset | Federation) -> None:
         check_finite((f"the {part} inputs of {data.name}", samples) for part, samples in parts)
         return
     check_finite(part for number, peer in enumerate(data.peers) for part in own_parts(f"peer {number}", peer))
-    check_finite((f"the test inputs of {name}", test) for name, test in zip(data.kind_names, data.tests, strict=True))
+    check_finite(
+        (f"the test inputs of {name}", test) for name, test in zip(data.cluster_names, data.tests, strict=True)
+    )
 
 
 def own_parts(peer_name: str, data: PeerData, test: Samples | None = None) -> list[tuple[str, Samples]]:
@@ -106,15 +110,15 @@ def rotated_federation(dataset: Dataset, settings: ScenarioSettings, seed: int) 
     peers: list[PeerData] = []
     for part, angle in zip(train_parts, settings.rotations, strict=True):
         peers += _hand_out(rotate(part, angle, settings.half_turn), settings)
-    per_kind = settings.peers // len(settings.rotations)
+    per_cluster = settings.peers // len(settings.rotations)
     return Federation(
         peers=tuple(peers),
-        kinds=tuple(p // per_kind for p in range(settings.peers)),
+        clusters=tuple(p // per_cluster for p in range(settings.peers)),
         tests=tuple(
             rotate(part.take(slice(settings.test_samples)), angle, settings.half_turn)
             for part, angle in zip(test_parts, settings.rotations, strict=True)
         ),
-        kind_names=tuple(f"{angle % 360}°" for angle in settings.rotations),
+        cluster_names=tuple(f"{angle % 360}°" for angle in settings.rotations),
     )
 
 
@@ -163,22 +167,24 @@ def _hand_out(part: Samples, settings: ScenarioSettings) -> list[PeerData]:
 
 def check_enough(dataset: Dataset, settings: ScenarioSettings) -> None:
     """Refuse a scenario that needs more samples than there are."""
-    kinds, each = len(settings.rotations), settings.train_per_peer + settings.val_per_peer
-    if settings.test == "partitioned" and len(dataset.test) < kinds:
+    clusters, each = len(settings.rotations), settings.train_per_peer + settings.val_per_peer
+    if settings.test == "partitioned" and len(dataset.test) < clusters:
         raise NotEnoughData(
-            f"{dataset.name} has {len(dataset.test)} test samples, but {kinds} rotations need at least one each: "
+            f"{dataset.name} has {len(dataset.test)} test samples, but {clusters} rotations need at least one each: "
             "use fewer rotations or test = full"
         )
-    per_kind = len(dataset.train) // kinds
-    if settings.peers // kinds * each <= per_kind:
+    per_cluster = len(dataset.train) // clusters
+    if settings.peers // clusters * each <= per_cluster:
         return
-    fits = [f"train_per_peer = {t}" for t in [per_kind // (settings.peers // kinds) - settings.val_per_peer] if t > 0]
-    fits += [f"peers = {p}" for p in [per_kind // each * kinds] if p >= 2]
+    fits = [
+        f"train_per_peer = {t}" for t in [per_cluster // (settings.peers // clusters) - settings.val_per_peer] if t > 0
+    ]
+    fits += [f"peers = {p}" for p in [per_cluster // each * clusters] if p >= 2]
     remedy = f"at most {' or '.join(fits)} would fit" if fits else "it is too small for this scenario"
     raise NotEnoughData(
         f"{settings.peers} peers × ({settings.train_per_peer} training + {settings.val_per_peer} validation samples) "
         f"= {settings.peers * each:,} samples, but {dataset.name} has {len(dataset.train):,}, "
-        f"{per_kind:,} for each of {kinds} rotations: {remedy}"
+        f"{per_cluster:,} for each of {clusters} rotations: {remedy}"
     )
 
 

@@ -45,7 +45,7 @@ class Holding:
     data: PeerData
     test: Samples | None
     num_classes: int
-    kind: str | None = None
+    cluster: str | None = None
     """Where the scenario tells; nothing is decided by it."""
 
 
@@ -59,13 +59,14 @@ def load_holding(config: PeerConfig) -> Holding:
     folder = config.path(config.data.data_dir) if config.data.data_dir else None
     dataset = load_dataset(settings.scenario.dataset, folder)
     federation = rotated_federation(dataset, settings.scenario, config.peer.seed)
-    kind = federation.kinds[share]
+    cluster = federation.clusters[share]
     if config.data.num_classes not in (None, dataset.num_classes):
         raise SettingsError(
             f"data.num_classes = {config.data.num_classes}, but {dataset.name} has {dataset.num_classes} classes: "
             "leave it out where data.share is set"
         )
-    return Holding(federation.peers[share], federation.tests[kind], dataset.num_classes, federation.kind_names[kind])
+    name = federation.cluster_names[cluster]
+    return Holding(federation.peers[share], federation.tests[cluster], dataset.num_classes, name)
 
 
 def _own_holding(config: PeerConfig, source: str) -> Holding:
@@ -201,7 +202,7 @@ def _card(config: PeerConfig, holding: Holding, plan: Plan, me: PeerId, device: 
         "peer_id": me,
         "method": config.peer.method,
         "seed": config.peer.seed,
-        "kind": holding.kind,
+        "cluster": holding.cluster,
         "settings": config.settings.model_dump(mode="json"),
         "data_sizes": {
             "train": len(holding.data.train),

@@ -8,8 +8,8 @@
     DIR/run/                      what came of all of them, for `pens show` and `pens report`
 
 A preset is made for more peers than a laptop's federation has. What does not fit is lowered, and said: nobody can wait
-for more models than there are peers of its kind, and a comparison of nearly everybody takes long, because models come
-one at a time from whoever happens to send.
+for more models than there are peers of its cluster, and a comparison of nearly everybody takes long, because models
+come one at a time from whoever happens to send.
 
 Ports are below those that the system hands out to outgoing connections, so that a peer which was killed finds its own
 free when it comes back.
@@ -126,30 +126,30 @@ def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method:
     before = {"n_peers": settings.gossip.n_peers, "m": settings.pens.m, "n_sampled": settings.pens.n_sampled}
     fitting = {name: value for name, value in _fitting(settings, before).items() if name not in given}
     settings = settings.replace(fitting)
-    check_methods(settings, [method], peers, _per_kind(settings))
+    check_methods(settings, [method], peers, _per_cluster(settings))
     words = [f"{name} {before[name]} → {value}" for name, value in fitting.items() if value != before[name]]
     return settings, ", ".join(words)
 
 
 def _fitting(settings: Settings, wanted: Mapping[str, int]) -> dict[str, int]:
-    of_its_kind = max(1, _per_kind(settings) - 1)
-    m = min(wanted["m"], of_its_kind)
+    of_its_cluster = max(1, _per_cluster(settings) - 1)
+    m = min(wanted["m"], of_its_cluster)
     compared = max(m + 1, round(_COMPARED * (settings.scenario.peers - 1)))
-    return {"n_peers": min(wanted["n_peers"], of_its_kind), "m": m, "n_sampled": min(wanted["n_sampled"], compared)}
+    return {"n_peers": min(wanted["n_peers"], of_its_cluster), "m": m, "n_sampled": min(wanted["n_sampled"], compared)}
 
 
-def _per_kind(settings: Settings) -> int:
+def _per_cluster(settings: Settings) -> int:
     return settings.scenario.peers // len(settings.scenario.rotations)
 
 
 def usual_waits(settings: Settings, method: Method) -> float:
-    """WAIT(Δ)s until the last update, if each peer comes to hear those of its kind."""
+    """WAIT(Δ)s until the last update, if each peer comes to hear those of its cluster."""
     others, senders = settings.scenario.peers - 1, settings.scenario.peers - 1
     step1 = 0.0
     if method in SELECTING:
         samplings = settings.pens.step1_rounds * settings.pens.step1_samplings
         step1 = samplings * waits_for(min(settings.pens.n_sampled, others), others)
-        senders = max(1, _per_kind(settings) - 1)
+        senders = max(1, _per_cluster(settings) - 1)
     return step1 + settings.gossip.rounds * waits_for(min(settings.gossip.n_peers, senders), senders)
 
 

@@ -168,14 +168,14 @@ class Node:
         if self._folder:
             known = self._folder.load_membership()
             if known:
-                with _of_this_kind(self._folder):
+                with _as_this_peer_wrote(self._folder):
                     self.membership.restore(known, self._now)
             self._folder.save_membership(self.membership.state(self._now))
 
     def _begin(self) -> None:
         saved = self._folder.load() if self._folder else None
         if saved and self._folder:
-            with _of_this_kind(self._folder):
+            with _as_this_peer_wrote(self._folder):
                 self._restore(*saved)
             _log.info("goes on", extra={"phase": self.peer.phase, "step": self._learning.current.version})
         else:
@@ -611,7 +611,7 @@ class Node:
 
 
 @contextmanager
-def _of_this_kind(folder: PeerFolder) -> Iterator[None]:
+def _as_this_peer_wrote(folder: PeerFolder) -> Iterator[None]:
     """A state that was read whole, but is not what this peer would have written, is said to be so."""
     try:
         yield

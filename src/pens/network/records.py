@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peers' own records → one run directory, which `pens show` and `pens report` read as they read a simulation's.
 
-    PEER/peer.json             who it is: name, settings, seed, sizes of its data, its kind where somebody knows, and
+    PEER/peer.json             who it is: name, settings, seed, sizes of its data, its cluster where somebody knows, and
                                its own parts: "model", "data", if it brought them
     PEER/history.parquet       its updates: `results.History`; times are seconds since it first started
     PEER/pairs.json            {sender: {merged, selected, sampled}}
@@ -10,8 +10,8 @@
     PEER/result.json           test accuracy, neighbours, counts; `final` once the peer ended in peace
 
 A peer knows the others by name and numbers nobody; `compose` numbers them 0, 1, … in the order of their names. It
-counts in seconds since its own start; `compose` puts all on the clock of the first. No peer knows all kinds: only
-whoever started all of them can say whether the neighbours are right, and where a kind is missing that is left open.
+counts in seconds since its own start; `compose` puts all on the clock of the first. No peer knows all clusters: only
+whoever started all of them can say whether the neighbours are right, and where a cluster is missing that is left open.
 
 A peer that was killed takes part with what is there, and a warning says so. If it has no test accuracy, the last one on
 its validation data stands for it. Without a single update there is nothing to say about a peer but that.
@@ -103,7 +103,7 @@ class PeerRecord:
     settings: Settings
     method: Method
     seed: int
-    kind: str
+    cluster: str
     started: float
     """Seconds since 1970; 0 where it is not on record."""
     train_samples: int
@@ -189,7 +189,7 @@ def _record(
         settings=stored_settings(card["settings"]),
         method=parse_methods([card.get("method", "pens")])[0],
         seed=int(card["seed"]),
-        kind=str(card.get("kind") or UNKNOWN_CLUSTER),
+        cluster=_cluster_of(card) or UNKNOWN_CLUSTER,
         started=float(card.get("started", 0.0)),
         train_samples=int(sizes["train"]),
         val_samples=int(sizes["val"]),
@@ -210,12 +210,18 @@ def _record(
     )
 
 
+def _cluster_of(card: Mapping[str, Any]) -> str | None:
+    """The name of a peer's cluster, where somebody knew it; older versions call it its kind."""
+    name = card.get("cluster") or card.get("kind")
+    return str(name) if name else None
+
+
 def _own_parts(card: Mapping[str, Any]) -> tuple[str, ...]:
     """What a peer brought itself. Cards of older versions do not tell; but a peer whose data are a share of the
     scenario's knows its cluster, so that one without brought its own data."""
     if "own_parts" in card:
         return tuple(map(str, card["own_parts"]))
-    return () if card.get("kind") else ("data",)
+    return () if _cluster_of(card) else ("data",)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -234,7 +240,7 @@ def _read_history(path: Path) -> dict[str, Array]:
     """In the order of versions."""
     columns = _read_table(path)
     order = np.argsort(columns["version"], kind="stable")
-    return {name: columns[name].astype(kind)[order] for name, kind in _HISTORY.items()}
+    return {name: columns[name].astype(type_)[order] for name, type_ in _HISTORY.items()}
 
 
 # --- all peers --------------------------------------------------------------------------------------------------------
@@ -242,8 +248,8 @@ def _read_history(path: Path) -> dict[str, Array]:
 
 def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
     numbers = {peer.name: number for number, peer in enumerate(peers)}
-    kind_names = _kind_names(peers)
-    kinds = tuple(kind_names.index(peer.kind) for peer in peers)
+    cluster_names = _cluster_names(peers)
+    clusters = tuple(cluster_names.index(peer.cluster) for peer in peers)
     neighbours = {
         PeerId(numbers[peer.name]): tuple(PeerId(numbers[n]) for n in peer.neighbours if n in numbers)
         for peer in peers
@@ -254,9 +260,9 @@ def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
         method=peers[0].method,
         seed=peers[0].seed,
         accuracy=np.array([peer.accuracy for peer in peers]),
-        kinds=kinds,
-        kind_names=kind_names,
-        agreement=neighbour_agreement(neighbours, kinds) if clusters_are_known(kinds, kind_names) else None,
+        clusters=clusters,
+        cluster_names=cluster_names,
+        agreement=neighbour_agreement(neighbours, clusters) if clusters_are_known(clusters, cluster_names) else None,
         neighbours={int(peer): tuple(map(int, chosen)) for peer, chosen in neighbours.items()},
         communication=_communication(peers),
         pairs=_pairs(peers, numbers),
@@ -288,11 +294,11 @@ def _step1_epochs(peers: Sequence[PeerRecord]) -> tuple[int, ...] | None:
     return epochs if len(epochs) == len(peers) else None
 
 
-def _kind_names(peers: Sequence[PeerRecord]) -> tuple[str, ...]:
+def _cluster_names(peers: Sequence[PeerRecord]) -> tuple[str, ...]:
     """As the settings list them, else in the order of the peers."""
-    found = dict.fromkeys(peer.kind for peer in peers)
+    found = dict.fromkeys(peer.cluster for peer in peers)
     listed = [f"{angle % 360}°" for angle in peers[0].settings.scenario.rotations]
-    return tuple(sorted(found, key=lambda kind: listed.index(kind) if kind in listed else len(listed)))
+    return tuple(sorted(found, key=lambda cluster: listed.index(cluster) if cluster in listed else len(listed)))
 
 
 def _communication(peers: Sequence[PeerRecord]) -> Communication:

@@ -122,7 +122,7 @@ def _scored_by(run: RunResult) -> Array | None:
     history, counts = run.history, run.comparisons
     if counts is None:
         return None if run.communication.scored.any() else np.zeros(len(history.version), np.int64)
-    table = np.zeros((len(run.kinds), int(counts.round.max()) + 2), np.int64)  # the last column stays empty
+    table = np.zeros((len(run.clusters), int(counts.round.max()) + 2), np.int64)  # the last column stays empty
     np.add.at(table, (counts.receiver, counts.round), counts.sampled)
     scored: Array = table[history.peer, np.minimum(history.version - 1, table.shape[1] - 1)]
     return scored
@@ -145,19 +145,19 @@ def selecting(study: Study, run: RunResult) -> Selecting | None:
     """One run's neighbours over the rounds of step 1; None where comparisons are not on record."""
     if run.comparisons is None:
         return None
-    rule = selection_rule(study.settings.for_method(run.method), len(run.kinds))
-    found = agreement_by_round(run.comparisons, rule, run.kinds)
+    rule = selection_rule(study.settings.for_method(run.method), len(run.clusters))
+    found = agreement_by_round(run.comparisons, rule, run.clusters)
     rounds = np.arange(1, len(found) + 1)
     return Selecting(rounds, np.array([a.precision for a in found]), np.array([a.recall for a in found]))
 
 
-def agreement_by_round(counts: Comparisons, rule: SelectionRule, kinds: Sequence[int]) -> list[Agreement]:
+def agreement_by_round(counts: Comparisons, rule: SelectionRule, clusters: Sequence[int]) -> list[Agreement]:
     """`policies.choose_neighbours` and `metrics.neighbour_agreement` after each round, for all peers at once."""
-    kind, num = np.array(kinds), len(kinds)
+    cluster, num = np.array(clusters), len(clusters)
     pairs, pair = np.unique(counts.receiver * num + counts.sender, return_inverse=True)
     receiver, sender = np.divmod(pairs, num)
-    alike = kind[receiver] == kind[sender]
-    others = np.bincount(kind)[kind] - 1  # of the same cluster
+    alike = cluster[receiver] == cluster[sender]
+    others = np.bincount(cluster)[cluster] - 1  # of the same cluster
     sampled, selected = np.zeros(len(pairs), np.int64), np.zeros(len(pairs), np.int64)
     found = []
     for round_ in range(int(counts.round.min()), int(counts.round.max()) + 1):  # from 0 where nobody trains first
@@ -218,7 +218,7 @@ def merge_map(run: RunResult, cells: int = 100, discovered: Discovered | None = 
     ordered where their clusters are not known."""
     if not run.pairs.merged.sum():
         return None
-    num = len(run.kinds)
+    num = len(run.clusters)
     sections = _sections(run, discovered)
     rows = [
         (name, tuple(part.tolist()))
@@ -250,20 +250,22 @@ def merged_within(run: RunResult) -> float | None:
     total = run.pairs.merged.sum()
     if not total or not run.clusters_known:
         return None
-    kinds = np.array(run.kinds)
-    alike = kinds[run.pairs.receiver] == kinds[run.pairs.sender]
+    clusters = np.array(run.clusters)
+    alike = clusters[run.pairs.receiver] == clusters[run.pairs.sender]
     return float(run.pairs.merged[alike].sum() / total)
 
 
 def _sections(run: RunResult, discovered: Discovered | None) -> list[tuple[str, Array]]:
     """(name, peers) of each part of a map."""
     if run.clusters_known:
-        kinds = np.array(run.kinds)
+        clusters = np.array(run.clusters)
         return [
-            (name, peers) for kind, name in enumerate(run.kind_names) if len(peers := np.flatnonzero(kinds == kind))
+            (name, peers)
+            for cluster, name in enumerate(run.cluster_names)
+            if len(peers := np.flatnonzero(clusters == cluster))
         ]
     if discovered is None:
-        return [("", np.arange(len(run.kinds)))]
+        return [("", np.arange(len(run.clusters)))]
     order, found, begin = np.array(discovered.order), [], 0
     for number, group in enumerate(discovered.groups, 1):
         found.append((f"group {number}", order[begin : begin + len(group)]))

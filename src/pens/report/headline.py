@@ -45,7 +45,7 @@ def _peers_words(study: Study) -> str:
     """Their clusters where these are known, else their names where there are few."""
     run = study.runs[0]
     if study.clusters_known:
-        sizes = Counter(run.kind_names[kind] for kind in run.kinds)
+        sizes = Counter(run.cluster_names[cluster] for cluster in run.clusters)
         return f" ({', '.join(f'{number} of {name}' for name, number in sizes.items())})"
     names = [run.peer_label(peer) for peer in range(study.num_peers)]
     return f" ({', '.join(names)})" if len(names) <= _FEW_NAMES else ""
@@ -208,7 +208,7 @@ def _scene(study: Study) -> str:
     peers = f"{data}, {study.num_peers} {'real peers' if study.record.real_peers else 'peers'}"
     if not study.clusters_known:
         return peers
-    names = study.runs[0].kind_names
+    names = study.runs[0].cluster_names
     return f"{peers} ({', '.join(names) if len(names) <= _FEW_NAMES else count(len(names), 'cluster')})"
 
 

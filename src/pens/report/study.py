@@ -43,7 +43,7 @@ class Study:
 
     @property
     def num_peers(self) -> int:
-        return len(self.runs[0].kinds)
+        return len(self.runs[0].clusters)
 
     @property
     def clusters_known(self) -> bool:
@@ -76,7 +76,7 @@ def read_studies(folders: Sequence[Path]) -> list[Study]:
         directory = ExperimentDir(folder)
         record, runs = directory.read(), tuple(directory.results())
         for run in runs:
-            _check(folder, run, len(runs[0].kinds))
+            _check(folder, run, len(runs[0].clusters))
         name = (
             place.parent.name if record.real_peers and place.name == "run" else place.name
         )  # `pens up` has one in DIR
@@ -99,8 +99,8 @@ def _check(folder: Path, run: RunResult, num_peers: int) -> None:
     learners = 1 if run.method == "central" else num_peers
     peers = (run.history.peer, run.pairs.receiver, run.pairs.sender)
     fits = (
-        len(run.kinds) == len(run.accuracy) == num_peers
-        and all(0 <= kind < len(run.kind_names) for kind in run.kinds)
+        len(run.clusters) == len(run.accuracy) == num_peers
+        and all(0 <= cluster < len(run.cluster_names) for cluster in run.clusters)
         and len(run.communication.received) == learners
         and len(np.unique(run.history.peer)) == learners
         and all(column.min(initial=0) >= 0 and column.max(initial=0) < num_peers for column in peers)

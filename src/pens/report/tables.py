@@ -77,8 +77,8 @@ def _width(columns: Mapping[str, Sequence[str]]) -> int:
 def print_results(console: Console, result: ExperimentResult, name: str) -> None:
     """The table of an experiment on the data set `name`, what its columns mean, and what the runs warn of."""
     seeds = len({run.seed for run in result.runs})
-    peers = len(result.runs[0].kinds)
-    clusters = f", clusters {', '.join(result.runs[0].kind_names)}" if result.runs[0].clusters_known else ""
+    peers = len(result.runs[0].clusters)
+    clusters = f", clusters {', '.join(result.runs[0].cluster_names)}" if result.runs[0].clusters_known else ""
     title = f"{name}: {peers} peers{clusters}, {seeds} seed{'s' if seeds > 1 else ''}"
     console.print(results_table(result.table, escape(title), console.width))
     selected = any(row.precision for row in result.table)

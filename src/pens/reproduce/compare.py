@@ -198,6 +198,6 @@ def _finding(cell: Cell, runs: Sequence[RunResult], settings: Settings) -> Findi
 def _measured(run: RunResult, quantity: Quantity) -> float | None:
     if quantity == "accuracy":
         return run.mean_accuracy
-    if quantity == "own kind":
+    if quantity == "own cluster":
         return merged_within(run)
     return getattr(run.agreement, quantity) if run.agreement else None

@@ -308,7 +308,7 @@ def _spent_json(spent: Spending | None) -> dict[str, float | None] | None:
 def _finding(cell: Mapping[str, Any]) -> Finding:
     return Finding(
         cell["method"],
-        cell["quantity"],
+        "own cluster" if cell["quantity"] == "own kind" else cell["quantity"],  # as older files call it
         Interval(**cell["paper"]) if cell["paper"] else None,
         tuple(cell["seeds"]),
         tuple(cell["values"]),

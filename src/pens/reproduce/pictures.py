@@ -60,7 +60,7 @@ def _charts(comparison: Comparison, store: RunStore, beside: Beside | None) -> l
     if comparison.x_title:
         return [curve_chart(comparison, beside)]
     exhibit = exhibits([comparison.name])[0]
-    if any(cell.quantity == "own kind" for column in exhibit.columns for cell in column.cells):
+    if any(cell.quantity == "own cluster" for column in exhibit.columns for cell in column.cells):
         return _maps(exhibit, comparison, store)
     return [table_chart(comparison, beside)]
 

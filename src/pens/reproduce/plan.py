@@ -18,8 +18,8 @@ from pens.metrics import Interval
 from pens.presets import preset
 from pens.report.paper import tables
 
-Quantity = Literal["accuracy", "precision", "recall", "own kind"]
-"""`own kind`: the share of merged models that came from a peer of the receiver's kind."""
+Quantity = Literal["accuracy", "precision", "recall", "own cluster"]
+"""`own cluster`: the share of merged models that came from a peer of the receiver's cluster."""
 
 PAPER_ORDER: tuple[Method, ...] = ("central", "oracle", "pens", "random", "local")
 
@@ -203,7 +203,7 @@ def _figure1b() -> Exhibit:
 
 def _figure2() -> Exhibit:
     """Section 6.1: who received whose models. 200 peers, which leaves them 150 of CIFAR-10's samples: figure 1b's."""
-    cells = tuple(Cell(method, "own kind", None) for method in ("oracle", "pens", "random"))
+    cells = tuple(Cell(method, "own cluster", None) for method in ("oracle", "pens", "random"))
     column = Column("200 peers", "cifar-10", {"peers": 200, "train_per_peer": 150}, cells)
     title = "Figure 2: who merged whose models, CIFAR-10, two rotations, 200 peers"
     return Exhibit("figure2", title, (column,), most_seeds=1)

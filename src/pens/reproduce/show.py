@@ -124,7 +124,7 @@ def comparison_notes(comparison: Comparison, beside: Beside | None = None) -> li
         whose = whose_rules(comparison.changed)
         what = f"By the {whose}' rules" if whose else "A trial, not the paper's settings"
         notes.append(f"{what}: {', '.join(changed)}.")
-    if any(finding.quantity == "own kind" for _, finding in comparison.findings):
+    if any(finding.quantity == "own cluster" for _, finding in comparison.findings):
         notes.append("The share of merged models that came from a peer of the receiver's own cluster.")
     if any(finding.paper for _, finding in comparison.findings):
         notes.append(_counted("Ours", comparison))
