@@ -114,10 +114,10 @@ def test_labels_are_drawn_from_all_outputs(monkeypatch: pytest.MonkeyPatch) -> N
     ("arguments", "reason"),
     [
         (["mnist"], "unknown network 'mnist'"),
-        (["--model", "nowhere.py:Net"], "there is no file 'nowhere.py'"),
-        (["--model", "nowhere"], "expected FILE:NAME"),
+        (["--model", "nowhere.py:Net"], "there is no file "),
+        (["--model", "nowhere"], "expected module:name or file.py:name"),
         (["digits", "--seconds", "-1"], "--seconds -1.0: give at least 0"),
-        (["--model", "{own}:number", "--shape", "2,6,6"], "has no class or function 'number'"),
+        (["--model", "{own}:number", "--shape", "2,6,6"], "int is no class or function"),
         (["--model", "{own}:broken", "--shape", "2,6,6"], "cannot be made"),
         (["--model", "{own}:Net", "--shape", "2,5,5"], "does not run on samples of shape (2, 5, 5)"),
         (["--model", "{own}:one", "--shape", "2,6,6"], "expected one row of at least 2 class scores"),

@@ -18,6 +18,7 @@ SOURCE = Path(pens.__file__).parent
 LAYERS = [
     "version",
     "errors",
+    "parts",
     "rng",
     "processors",
     "config",

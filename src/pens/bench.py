@@ -8,12 +8,10 @@ wrote it, and their share is of the same device's own rate in a large matrix pro
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -130,29 +128,6 @@ def run_bench(settings: BenchSettings) -> BenchResult:
         ],
         peak_memory_bytes=peak_memory_bytes(device),
     )
-
-
-def load_factory(text: str) -> NetFactory:
-    """`file.py:Name` → the class or function of that name."""
-    file, colon, name = text.rpartition(":")
-    path = Path(file)
-    if not colon:
-        raise SettingsError(f"--model {text}: expected FILE:NAME, for instance --model mynet.py:Net")
-    if not path.is_file():
-        raise SettingsError(f"--model {text}: there is no file {file!r}: expected FILE:NAME, like mynet.py:Net")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise SettingsError(f"--model {text}: {file} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # the user's own code
-        raise SettingsError(f"--model {text}: {file} fails: {type(error).__name__}: {error}") from error
-    factory = getattr(module, name, None)
-    if not callable(factory):
-        raise SettingsError(f"--model {text}: {file} has no class or function {name!r}")
-    made: NetFactory = factory
-    return made
 
 
 def builtin_factory(name: str) -> NetFactory:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pens.config import Settings, suggest
-from pens.errors import SettingsError
+from pens.config import Settings
+from pens.errors import SettingsError, suggest
 
 _COMMENT_WIDTH = 100
 

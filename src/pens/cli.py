@@ -435,10 +435,11 @@ def bench_command(
     how = EngineSettings.model_validate(engine)
     own_sizes = _parse_shape(shape) if shape else ()
 
-    from pens.bench import SHAPES, BenchSettings, builtin_factory, load_factory, run_bench
+    from pens.bench import SHAPES, BenchSettings, builtin_factory, run_bench
+    from pens.parts import load_function
     from pens.report.tables import bench_table, layers_table, size
 
-    factory = load_factory(model) if model else builtin_factory(network)
+    factory = load_function(model, "--model") if model else builtin_factory(network)
     sizes = own_sizes or SHAPES.get(network, ())
     result = run_bench(BenchSettings(factory, sizes, peers, samples, batch_size, device, how, seconds, tokens))
     console = _console()

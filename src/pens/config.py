@@ -11,7 +11,6 @@ why where we differ.
 
 from __future__ import annotations
 
-import difflib
 import operator
 import re
 import tomllib
@@ -21,7 +20,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from pens.errors import SettingsError
+from pens.errors import SettingsError, suggest
 
 Method = Literal["pens", "pens+", "random", "random+", "local", "oracle", "oracle+", "central"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -493,12 +492,6 @@ def _locate(name: str) -> tuple[str, str]:
         known = [*_SECTION_OF, *(f"{s}.{k}" for k, s in _SECTION_OF.items())] if dot else list(_SECTION_OF)
         raise SettingsError(f"unknown setting {name!r}{suggest(name, known)} (`pens settings` lists all)")
     return _SECTION_OF[key], key
-
-
-def suggest(name: str, known: Iterable[str]) -> str:
-    """What somebody may have meant, as the end of a message."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
 
 
 def _toml_value(text: str) -> Any:

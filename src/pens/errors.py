@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything pens raises on purpose.
+"""Everything pens raises on purpose, and what its words have in common.
 
     PensError
     ├── SettingsError      a setting, or two together, that cannot work
@@ -22,6 +22,9 @@ The command line prints the message and nothing else; any other exception is a b
 """
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 class PensError(Exception):
@@ -82,3 +85,9 @@ class TransportError(PensError):
 
 class Interrupted(PensError):
     """The user asked for a stop. What was done is on disk and can be resumed."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """What somebody may have meant, as the end of a message."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f", did you mean {close[0]!r}?" if close else ""

@@ -9,8 +9,9 @@ import pytest
 
 from pens.errors import DataError, SettingsError
 from pens.network.assembly import load_holding
-from pens.network.peer_config import load_object, parse_address, read_peer_config
+from pens.network.peer_config import parse_address, read_peer_config
 from pens.network.transport import Address
+from pens.parts import load_function
 
 GOOD = """
 preset = "digits"
@@ -172,4 +173,4 @@ def test_data_of_ones_own(tmp_path: Path) -> None:
         load_holding(read_peer_config(write(tmp_path, own_source("wrong", 3))))
     for wrong in ("mine.py", "none.py:load", "mine.py:nothing", "no.such.module:load"):
         with pytest.raises(SettingsError, match=r"data\.source"):
-            load_object(wrong, "data.source", tmp_path)
+            load_function(wrong, "data.source", tmp_path)

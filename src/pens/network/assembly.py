@@ -28,10 +28,11 @@ from pens.network.control import ControlRules
 from pens.network.learning import Bench, Learning
 from pens.network.membership import Membership, MembershipRules
 from pens.network.node import Node, NodeRules
-from pens.network.peer_config import PeerConfig, load_object, parse_address
+from pens.network.peer_config import PeerConfig, parse_address
 from pens.network.reachable import Reachable
 from pens.network.state import PeerFolder
 from pens.network.transport import MemberRecord, Transport
+from pens.parts import load_function
 from pens.peer import Peer, Plan
 from pens.version import VERSION
 
@@ -70,7 +71,7 @@ def load_holding(config: PeerConfig) -> Holding:
 
 
 def _own_holding(config: PeerConfig, source: str) -> Holding:
-    data, test = _as_data(_call(load_object(source, "data.source", config.folder), source), source)
+    data, test = _as_data(_call(load_function(source, "data.source", config.folder), source), source)
     check_finite(own_parts(f"peer {config.peer.name}", data, test))
     parts = {"training": data.train, "validation": data.val, **({"test": test} if test else {})}
     return Holding(data, test, _num_classes(config, {name: int(part.y.max()) for name, part in parts.items()}))
@@ -185,7 +186,7 @@ def _control_rules(config: PeerConfig, learners: Learners, me: PeerId) -> Contro
 def _engine(config: PeerConfig, holding: Holding, device: torch.device) -> Engine:
     settings, train = config.settings, holding.data.train
     if config.peer.model:
-        factory = load_object(config.peer.model, "peer.model", config.folder)
+        factory = load_function(config.peer.model, "peer.model", config.folder)
     else:
         shape = tuple(train.x.shape[1:])
         factory = net_factory(settings.model.net, settings.scenario.dataset, shape, holding.num_classes)

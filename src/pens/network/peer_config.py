@@ -25,19 +25,15 @@ other virtual times say is left to the real world.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from pens.config import SELECTING, Count, NotNegative, Positive, Section, Settings, flatten, problem, suggest
-from pens.errors import SettingsError
+from pens.config import SELECTING, Count, NotNegative, Positive, Section, Settings, flatten, problem
+from pens.errors import SettingsError, suggest
 from pens.network.transport import Address
 from pens.presets import preset
 
@@ -200,40 +196,3 @@ def parse_address(text: str) -> Address:
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{text!r} is no address: expected HOST:PORT, for instance a.example.org:7400")
     return Address(host.strip("[]"), int(port))
-
-
-def load_object(text: str, what: str, folder: Path) -> Callable[..., Any]:
-    """`module:name` or `file.py:name` → the class or function of that name."""
-    place, colon, name = text.rpartition(":")
-    if not colon:
-        raise SettingsError(f"{what} = {text!r}: expected module:name or file.py:name")
-    module = (
-        _load_file(folder / place, text, what) if place.endswith(".py") else _load_module(place, text, what, folder)
-    )
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise SettingsError(f"{what} = {text!r}: {place} has no class or function {name!r}")
-    made: Callable[..., Any] = found
-    return made
-
-
-def _load_file(path: Path, text: str, what: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise SettingsError(f"{what} = {text!r}: there is no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # the user's own code
-        raise SettingsError(f"{what} = {text!r}: it fails: {type(error).__name__}: {error}") from error
-    return module
-
-
-def _load_module(name: str, text: str, what: str, folder: Path) -> ModuleType:
-    sys.path.insert(0, str(folder))
-    try:
-        return importlib.import_module(name)
-    except Exception as error:  # the user's own code
-        raise SettingsError(f"{what} = {text!r}: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove(str(folder))

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts that users add: methods, partitions, topologies, merge rules. Each is one object, found by its name.
+
+A name is one of ours (`pens`), one that an installed package offers as an entry point of the registry's group
+(`[project.entry-points."pens.methods"]`), or a reference: `module:name`, or `file.py:name`. A reference is given where
+a name is: in TOML, on the command line, in Python. Nothing is imported before a part is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+from pens.errors import SettingsError, suggest
+
+P = TypeVar("P")
+
+_NAME = re.compile(r"[a-z][a-z0-9+-]*")
+
+
+class Registry(Generic[P]):
+    """All parts of one type, by name."""
+
+    def __init__(self, what: str, group: str, base: str, built_in: Mapping[str, str]) -> None:
+        """`what`: the type of part in words, "method". `base`: the class that each part is an instance of, as
+        `module:name`. `built_in`: where each of our own is, likewise, by its name."""
+        self.what, self._group, self._base, self._built_in = what, group, base, built_in
+        self._found: dict[str, P] = {}
+        """Parts that were asked for, by what they were asked for as."""
+        self._references: dict[str, str] = {}
+        """Of parts that were given by reference: where each is, by its name."""
+
+    def names(self) -> tuple[str, ...]:
+        """Ours first, then those of installed packages, then those that were given by reference."""
+        return tuple(dict.fromkeys((*self._built_in, *sorted(self._installed()), *self._references)))
+
+    def find(self, name: str, folder: Path | None = None) -> P:
+        """The part of a name or reference. `folder`: where files are looked for; None: the working directory."""
+        if is_reference(name):
+            return self._by_reference(absolute(name, folder))
+        if name not in self._found:
+            self._found[name] = self._by_name(name)
+        return self._found[name]
+
+    def reference(self, name: str) -> str | None:
+        """By which reference a part was given; None: it is found by its name."""
+        return self._references.get(name)
+
+    def _by_name(self, name: str) -> P:
+        if name in self._references:
+            return self.find(self._references[name])
+        offers = [*([self._built_in[name]] if name in self._built_in else []), *self._installed().get(name, [])]
+        if not offers:
+            names = self.names()
+            raise SettingsError(
+                f"unknown {self.what} {name!r}{suggest(name, names)}: choose from {', '.join(names)}, or name your own "
+                "as file.py:name or module:name"
+            )
+        if len(offers) > 1:
+            raise SettingsError(
+                f"{self.what} {name!r} is offered by {' and '.join(offers)}: uninstall one, or name it as module:name"
+            )
+        return self._made(load_object(offers[0], self.what), name)
+
+    def _by_reference(self, reference: str) -> P:
+        if reference in self._found:
+            return self._found[reference]
+        part = self._made(load_object(reference, self.what), reference)
+        name = self._name_of(part, reference)
+        known = self._references.get(name)
+        if name in self._built_in or name in self._installed() or known not in (None, reference):
+            raise SettingsError(
+                f"{self.what} {reference!r} is called {name!r}, and so is {known or 'another'}: give yours another name"
+            )
+        self._references[name], self._found[reference], self._found[name] = reference, part, part
+        return part
+
+    def _made(self, found: Any, name: str) -> P:
+        """An instance: what was found, or made from it where it is a class."""
+        base = load_object(self._base, self.what)
+        try:
+            part = found() if isinstance(found, type) else found
+        except Exception as error:  # the user's own code
+            raise SettingsError(f"{self.what} {name!r} cannot be made: {type(error).__name__}: {error}") from error
+        if not isinstance(part, base):
+            place, _, title = self._base.partition(":")
+            raise SettingsError(f"{self.what} {name!r} is a {type(part).__name__}: it has to be a {place}.{title}")
+        made: P = part
+        return made
+
+    def _name_of(self, part: P, reference: str) -> str:
+        name = getattr(part, "name", None)
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise SettingsError(
+                f"{self.what} {reference!r} has the name {name!r}: a name is made of small letters, digits, + and -"
+            )
+        return name
+
+    def _installed(self) -> dict[str, list[str]]:
+        """Where parts of installed packages are, by name."""
+        found: dict[str, list[str]] = {}
+        for point in entry_points(group=self._group):
+            found.setdefault(point.name, []).append(point.value)
+        return found
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text is `module:name` or `file.py:name`, not the name of a part."""
+    return ":" in text
+
+
+def absolute(reference: str, folder: Path | None = None) -> str:
+    """A reference that means the same in every working directory."""
+    place, _, name = reference.rpartition(":")
+    return f"{((folder or Path()) / place).resolve()}:{name}" if place.endswith(".py") else reference
+
+
+def load_object(reference: str, what: str, folder: Path | None = None) -> Any:
+    """`module:name` or `file.py:name` → the object of that name. `what`: what errors call it.
+
+    `folder`: where files and modules are looked for; None: files in the working directory, modules on Python's path.
+    """
+    place, colon, name = reference.rpartition(":")
+    if not colon or not place:
+        raise SettingsError(f"{what} = {reference!r}: expected module:name or file.py:name")
+    if place.endswith(".py"):
+        module = _load_file((folder or Path()) / place, reference, what)
+    else:
+        module = _load_module(place, reference, what, folder)
+    if not hasattr(module, name):
+        raise SettingsError(f"{what} = {reference!r}: {place} has no {name!r}{suggest(name, vars(module))}")
+    return getattr(module, name)
+
+
+def load_function(reference: str, what: str, folder: Path | None = None) -> Callable[..., Any]:
+    """Likewise, a class or function."""
+    found = load_object(reference, what, folder)
+    if not callable(found):
+        raise SettingsError(f"{what} = {reference!r}: {type(found).__name__} is no class or function")
+    function: Callable[..., Any] = found
+    return function
+
+
+def _load_file(path: Path, reference: str, what: str) -> ModuleType:
+    """Once per process: a class that is loaded twice would be two classes."""
+    path = path.resolve()
+    if not path.is_file():
+        raise SettingsError(f"{what} = {reference!r}: there is no file {path}")
+    name = f"pens_file_{path.stem}_{hashlib.blake2b(bytes(path), digest_size=4).hexdigest()}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and typed settings look for their module there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the user's own code
+        del sys.modules[name]
+        raise SettingsError(f"{what} = {reference!r}: it fails: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _load_module(name: str, reference: str, what: str, folder: Path | None) -> ModuleType:
+    if folder:
+        sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # the user's own code
+        raise SettingsError(f"{what} = {reference!r}: {type(error).__name__}: {error}") from error
+    finally:
+        if folder:
+            sys.path.remove(str(folder))

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts: found by name among ours, installed packages' and files; everything else is refused with a sentence."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import pytest
+
+from pens.errors import SettingsError
+from pens.parts import Registry, absolute, load_function, load_object
+
+
+class Shape:
+    """What parts are in these tests."""
+
+    name = "shape"
+
+
+class Square(Shape):
+    name = "square"
+
+
+class Circle(Shape):
+    name = "circle"
+
+
+class Unmade(Shape):
+    def __init__(self, size: int) -> None:
+        raise AssertionError
+
+
+HERE = "tests.test_parts"
+OWN = "from tests.test_parts import Shape\n\n\nclass Mine(Shape):\n    name = {name!r}\n\n\nmade = Mine()\nnumber = 3\n"
+
+
+def shapes() -> Registry[Shape]:
+    return Registry("shape", "tests.shapes", f"{HERE}:Shape", {"square": f"{HERE}:Square"})
+
+
+def own_file(folder: Path, name: object = "own-shape") -> Path:
+    path = folder / "own.py"
+    path.write_text(OWN.format(name=name))
+    return path
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> None:
+    found = EntryPoints(EntryPoint(name, value, "tests.shapes") for name, value in points)
+    monkeypatch.setattr("pens.parts.entry_points", lambda group: found.select(group=group))
+
+
+def test_ours_by_name_and_always_the_same() -> None:
+    found = shapes()
+    assert isinstance(found.find("square"), Square)
+    assert found.find("square") is found.find("square")
+    assert found.names() == ("square",)
+
+
+def test_an_installed_package_offers_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, ("circle", f"{HERE}:Circle"))
+    found = shapes()
+    assert found.names() == ("square", "circle")
+    assert isinstance(found.find("circle"), Circle)
+
+
+def test_one_name_means_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, ("square", "other.package:Square"))
+    with pytest.raises(SettingsError, match=f"'square' is offered by {HERE}:Square and other.package:Square"):
+        shapes().find("square")
+
+
+@pytest.mark.parametrize("what", ["Mine", "made"])
+def test_a_file_is_found_from_any_folder_and_then_by_its_parts_name(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_file(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found = shapes()
+    mine = found.find(f"own.py:{what}")
+    assert mine.name == "own-shape"
+    assert found.find(f"own.py:{what}", tmp_path.parent / tmp_path.name) is mine
+    assert found.names() == ("square", "own-shape")
+    assert found.find("own-shape") is mine
+    assert found.reference("own-shape") == f"{tmp_path / 'own.py'}:{what}" == absolute(f"own.py:{what}")
+    assert found.reference("square") is None
+
+
+def test_a_module_is_found_by_reference() -> None:
+    assert isinstance(shapes().find(f"{HERE}:Circle"), Circle)
+    assert absolute(f"{HERE}:Circle") == f"{HERE}:Circle"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (
+            "sqare",
+            "unknown shape 'sqare', did you mean 'square'.: choose from square, or name your own as file.py:name",
+        ),
+        ("nowhere.py:Mine", "there is no file .*nowhere.py"),
+        ("no.module:Mine", "ModuleNotFoundError: No module named 'no'"),
+        ("own.py:Mein", "has no 'Mein', did you mean 'Mine'"),
+        ("own.py:number", "is a int: it has to be a tests.test_parts.Shape"),
+        (f"{HERE}:Square", "is called 'square', and so is another: give yours another name"),
+        (f"{HERE}:Unmade", "cannot be made: TypeError"),
+        (":Mine", "expected module:name or file.py:name"),
+        ("broken.py:Mine", "it fails: ZeroDivisionError"),
+    ],
+)
+def test_what_is_no_part_is_refused(name: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_file(tmp_path)
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match=reason):
+        shapes().find(name)
+
+
+@pytest.mark.parametrize("name", [None, 3, "", "My shape", "a/b", "../x", "-x"])
+def test_a_name_that_cannot_be_a_folder_is_refused(name: object, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="a name is made of small letters, digits"):
+        shapes().find(f"{own_file(tmp_path, name)}:Mine")
+
+
+def test_a_file_with_typed_data_is_loaded_once(tmp_path: Path) -> None:
+    """Dataclasses with annotations as text look for their module among those that are imported."""
+    path = tmp_path / "typed.py"
+    path.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom typing import ClassVar\n\n"
+        "@dataclass\nclass One:\n    kind: ClassVar[str] = 'a'\n    size: int = 1\n"
+    )
+    one = load_object(f"{path}:One", "part")
+    assert one().size == 1
+    assert load_object("typed.py:One", "part", tmp_path) is one
+
+
+def test_a_module_beside_the_settings_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a_module_of_my_own.py").write_text("def load():\n    return 7\n")
+    assert load_function("a_module_of_my_own:load", "data.source", tmp_path)() == 7
+    (tmp_path / "constants.py").write_text("load = 7\n")
+    with pytest.raises(SettingsError, match="int is no class or function"):
+        load_function("constants.py:load", "data.source", tmp_path)
