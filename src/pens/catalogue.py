@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pens.config import Settings
+from pens.config import Settings, section_types
 from pens.errors import SettingsError, suggest
 
 _COMMENT_WIDTH = 100
@@ -31,11 +31,10 @@ class Entry:
 
 def entries() -> list[Entry]:
     """All settings, section by section."""
-    schema = Settings.model_json_schema()
     return [
         Entry(section, key, _allowed(form), form["default"], _one_line(form["description"]), tuple(_choices(form)))
-        for section in Settings.model_fields
-        for key, form in _section_schema(schema, section)["properties"].items()
+        for section, of in section_types().items()
+        for key, form in of.model_json_schema()["properties"].items()
     ]
 
 
@@ -51,7 +50,7 @@ def find(name: str) -> list[Entry]:
 
 def section_about(section: str) -> str:
     """What a section of the settings is for."""
-    return _one_line(_section_schema(Settings.model_json_schema(), section)["description"])
+    return _one_line(section_types()[section].model_json_schema()["description"])
 
 
 def as_toml(settings: Settings) -> str:
@@ -63,7 +62,7 @@ def as_toml(settings: Settings) -> str:
         if entry.section != section:
             section = entry.section
             lines += ["", f"[{section}]", *_comment(section_about(section))]
-        value = values[section][entry.key]
+        value = values[section][entry.key] if section in values else entry.default
         lines += ["", *_comment(f"{entry.about} ({entry.allowed})")]
         lines.append(f"# {entry.key} =" if value is None else f"{entry.key} = {toml_value(value)}")
     return "\n".join([*lines, ""])
@@ -72,11 +71,6 @@ def as_toml(settings: Settings) -> str:
 def toml_value(value: Any) -> str:
     """A value as it is written in a .toml file, and after `--set KEY=`."""
     return "none" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def _section_schema(schema: Mapping[str, Any], section: str) -> Mapping[str, Any]:
-    part: Mapping[str, Any] = schema["$defs"][type(Settings.model_fields[section].default).__name__]
-    return part
 
 
 def _comment(text: str) -> list[str]:

@@ -16,10 +16,11 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
+from pens import parts
 from pens.errors import SettingsError, suggest
 
 Method = Literal["pens", "pens+", "random", "random+", "local", "oracle", "oracle+", "central"]
@@ -39,6 +40,7 @@ PLUS: Mapping[Method, Mapping[str, Any]] = {
 neighbours otherwise and begins step 2 with another model (docs/decisions/0019)."""
 DEFAULT_METHODS: tuple[Method, ...] = ("local", "random", "pens", "oracle")
 """Those that `pens run` compares unless told otherwise."""
+S = TypeVar("S", bound="Section")
 MAX_SEEDS = 10_000
 MAX_SEED = 2**63 - 1
 Step2Model = Literal["last", "first", "best"]
@@ -54,6 +56,8 @@ class Section(BaseModel):
     """One section of the settings. The text below a setting is its explanation, in `pens settings`, too."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
+    title: ClassVar[str] = ""
+    """The section's name in a TOML file, where it belongs to a part (`pens.parts`)."""
 
 
 class ScenarioSettings(Section):
@@ -247,8 +251,12 @@ class EngineSettings(Section):
     """Seconds between two checkpoints of a run, from which it resumes; 0: after every step."""
 
 
-class Settings(Section):
-    """Everything that decides a run, but for its method and seed."""
+class Settings(BaseModel):
+    """Everything that decides a run, but for its method and seed. Beside the sections below there are those of parts:
+    `section` has them."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    __pydantic_extra__: dict[str, SerializeAsAny[Section]] = Field(init=False)
 
     scenario: ScenarioSettings = ScenarioSettings()
     model: ModelSettings = ModelSettings()
@@ -262,14 +270,19 @@ class Settings(Section):
 
     def replace(self, values: Mapping[str, Any]) -> Settings:
         """These settings with some keys changed: `{"peers": 8, "pens.m": 1}`."""
-        tree = self.model_dump()
+        tree: dict[str, dict[str, Any]] = self.model_dump()
         named: dict[str, str] = {}
         for name, value in values.items():
             section, key = _locate(name)
-            if named.setdefault(key, name) != name:
-                raise SettingsError(f"{named[key]} and {name} are the same setting: give it once")
-            tree[section][key] = value
+            if named.setdefault(f"{section}.{key}", name) != name:
+                raise SettingsError(f"{named[f'{section}.{key}']} and {name} are the same setting: give it once")
+            tree.setdefault(section, {})[key] = value
         return _validated(tree)
+
+    def section(self, of: type[S]) -> S:
+        """A part's section: what is set, or its defaults."""
+        found = (self.__pydantic_extra__ or {}).get(of.title)
+        return found if isinstance(found, of) else of()
 
     def for_method(self, method: Method) -> Settings:
         """What a method makes of them."""
@@ -465,11 +478,16 @@ def flatten(tree: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     """Sections and keys of a file → `section.key` and values."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            if name not in _SECTIONS:
-                raise SettingsError(f"unknown section [{name}]{suggest(name, _SECTIONS)}")
+            if name not in _SECTIONS and name not in (others := parts.sections()):
+                raise SettingsError(f"unknown section [{name}]{suggest(name, (*_SECTIONS, *others))}")
             yield from ((f"{name}.{key}", v) for key, v in value.items())
         else:
             yield name, value
+
+
+def section_types() -> dict[str, type[Section]]:
+    """The class of each section, those of parts included."""
+    return {**{name: type(field.default) for name, field in Settings.model_fields.items()}, **parts.sections()}
 
 
 _SECTIONS: dict[str, tuple[str, ...]] = {
@@ -480,18 +498,27 @@ _DIGITS = re.compile(r"[0-9]{1,40}")
 
 
 def _locate(name: str) -> tuple[str, str]:
-    """`n_sampled` or `pens.n_sampled` → ("pens", "n_sampled")."""
+    """`n_sampled` or `pens.n_sampled` → ("pens", "n_sampled"). A part's setting needs its section only where another
+    part has one of that name."""
     name = str(name)
     section, dot, key = name.rpartition(".")
-    if key not in _SECTION_OF or (dot and _SECTION_OF[key] != section):
-        if key == "fresh":
-            raise SettingsError(f"{name} is now step2_model: first in place of true, last in place of false")
-        if key in _SECTION_OF:
-            right = _SECTION_OF[key]
-            raise SettingsError(f"{key} belongs to [{right}], not to [{section}]: write {right}.{key}, or {key} alone")
-        known = [*_SECTION_OF, *(f"{s}.{k}" for k, s in _SECTION_OF.items())] if dot else list(_SECTION_OF)
-        raise SettingsError(f"unknown setting {name!r}{suggest(name, known)} (`pens settings` lists all)")
-    return _SECTION_OF[key], key
+    if _SECTION_OF.get(key) in ((section,) if dot else _SECTIONS):
+        return _SECTION_OF[key], key
+    if key == "fresh":
+        raise SettingsError(f"{name} is now step2_model: first in place of true, last in place of false")
+    others = parts.sections()
+    places = [title for title, of in others.items() if key in of.model_fields and section in ("", title)]
+    if len(places) == 1:
+        return places[0], key
+    if places:
+        raise SettingsError(f"{key} is a setting of {' and '.join(places)}: write {places[0]}.{key}")
+    if key in _SECTION_OF:
+        right = _SECTION_OF[key]
+        raise SettingsError(f"{key} belongs to [{right}], not to [{section}]: write {right}.{key}, or {key} alone")
+    all_of = {**_SECTIONS, **{title: tuple(of.model_fields) for title, of in others.items()}}
+    known = [key for keys in all_of.values() for key in keys]
+    known += [f"{title}.{key}" for title, keys in all_of.items() for key in keys] if dot else []
+    raise SettingsError(f"unknown setting {name!r}{suggest(name, known)} (`pens settings` lists all)")
 
 
 def _toml_value(text: str) -> Any:
@@ -504,7 +531,8 @@ def _toml_value(text: str) -> Any:
 
 
 def _is_list(section: str, key: str) -> bool:
-    return get_origin(type(Settings.model_fields[section].default).model_fields[key].annotation) is tuple
+    fields = section_types()[section].model_fields
+    return get_origin(fields[key].annotation) is tuple
 
 
 def _list_value(text: str) -> Any:
@@ -515,7 +543,10 @@ def _list_value(text: str) -> Any:
 
 def _validated(tree: Mapping[str, Any]) -> Settings:
     try:
-        return Settings.model_validate(tree)
+        others = {
+            title: parts.sections()[title].model_validate(tree[title]) for title in tree if title not in _SECTIONS
+        }
+        return Settings.model_validate({**tree, **others})
     except ValidationError as error:
         problems = [problem(dict(e)) for e in error.errors()]
         raise SettingsError("\n".join(dict.fromkeys(problems))) from None

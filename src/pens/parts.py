@@ -4,6 +4,9 @@
 A name is one of ours (`pens`), one that an installed package offers as an entry point of the registry's group
 (`[project.entry-points."pens.methods"]`), or a reference: `module:name`, or `file.py:name`. A reference is given where
 a name is: in TOML, on the command line, in Python. Nothing is imported before a part is asked for.
+
+A part may have a section of the settings to itself: `section`, a class of `pens.config.Section` whose attribute `title`
+is the section's name. Parts that belong together may share one.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -110,6 +113,23 @@ class Registry(Generic[P]):
         for point in entry_points(group=self._group):
             found.setdefault(point.name, []).append(point.value)
         return found
+
+
+METHODS: Registry[Any] = Registry("method", "pens.methods", "pens.methods.method:Method", {})
+PARTITIONS: Registry[Any] = Registry("partition", "pens.partitions", "pens.partitions.partition:Partition", {})
+TOPOLOGIES: Registry[Any] = Registry("topology", "pens.topologies", "pens.topologies.topology:Topology", {})
+MERGE_RULES: Registry[Any] = Registry("merge rule", "pens.merge_rules", "pens.merging.rule:MergeRule", {})
+
+
+def sections(registries: Iterable[Registry[Any]] = (METHODS, PARTITIONS, TOPOLOGIES, MERGE_RULES)) -> dict[str, Any]:
+    """The classes of the sections that parts have, by the sections' names."""
+    found: dict[str, Any] = {}
+    for registry in registries:
+        for name in registry.names():
+            section = getattr(registry.find(name), "section", None)
+            if section is not None and found.setdefault(section.title, section) is not section:
+                raise SettingsError(f"two parts have a section [{section.title}]: rename that of {name!r}")
+    return found
 
 
 def is_reference(text: str) -> bool:
