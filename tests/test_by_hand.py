@@ -314,6 +314,27 @@ def test_random_gossip_in_virtual_time(seed: int, monkeypatch: pytest.MonkeyPatc
     assert run.communication.merged.tolist() == [3, 3]
 
 
+def test_training_takes_as_long_as_it_has_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update of E = 2 epochs takes 0.5, one of step 1 with its 3 epochs takes 0.75. Latency 0.25, n_sampled = 2.
+
+    The first training ends at 0.5. Peer p sends at 0.5 + φ_p and 1.5 + φ_p: with this seed first to p + 1 and then to
+    p + 2, of three peers in a circle. So each has both others' models when the second one comes, at 1.75 + φ, compares
+    them, and has trained at 1.75 + φ + 0.75 = 2.5 + φ.
+    """
+    timing = {"schedule": "async", "interval": 1.0, "jitter": 0.0, "latency": 0.25, "training_time": 0.5}
+    search = {"n_sampled": 2, "m": 1, "step1_rounds": 1, "step1_samplings": 1, "step1_epochs": 3}
+    settings = {**timing, **search, "epochs": 2, "rounds": 1, "n_peers": 1}
+    seed, others = 126, ((1, 2), (0, 2), (0, 1))
+    keys = [rng.key(seed, "peer", peer) for peer in range(3)]
+    for draw, step in ((2, 1), (4, 2)):
+        assert [others[p][int(rng.number(keys[p], draw) * 2)] for p in range(3)] == [(p + step) % 3 for p in range(3)]
+    (run,), _ = run_by_hand(monkeypatch, federation((0, 0, 0), [[0, 0, 0]] * 3), "pens", settings, seeds=[seed])
+    for receiver in range(3):
+        phase = rng.number(keys[receiver - 2], 1)
+        times = run.history.time[run.history.peer == receiver].tolist()
+        assert times[:2] == pytest.approx([0.5, 2.5 + phase])
+
+
 def test_seeds_decide_who_is_asked_and_peers_draw_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     """RANDOMPEER: 20 peers that ask 3 of 19 others each; hardly two of them ask the same ones by chance."""
     data = federation((0,) * 20, [[0] * 20] * 20)

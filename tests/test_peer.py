@@ -390,6 +390,17 @@ def test_step_one_that_has_compared_ends_with_what_it_has_counted() -> None:
     assert actions[2:] == [Drop(model(3), "unused"), Select()]
 
 
+def test_step_one_that_has_merged_ends_with_what_it_has_counted() -> None:
+    """The first of two rounds is done, the second has one of the two models that it needs, which is not compared."""
+    it = started(plan(search=SEARCH, give_up=1.0))
+    it.handle(received(1))
+    it.handle(received(2))
+    assert it.handle(Updated()) == []
+    it.handle(received(3))
+    actions = next(actions for _ in range(99) if Select() in (actions := it.handle(Wake())))
+    assert actions[2:] == [Drop(model(3), "unused"), Select()]
+
+
 def test_whoever_can_reach_nobody_waits() -> None:
     there: list[PeerId] = [PeerId(1)]
     it = Peer(PeerId(0), 1, plan(search=SEARCH), there)
@@ -694,16 +705,16 @@ def test_waits_in_vain_are_counted_from_the_last_update() -> None:
 
 
 def test_waits_in_step_two_are_reckoned_by_the_neighbours() -> None:
-    """Two of two neighbours take 2/2 + 2/1 = 3 waits, however many rounds step 1 had, and however many peers there
-    are."""
-    it = started(plan(search=Search(2, 1, rounds=2, samplings_per_round=3, epochs=5), give_up=1.0, rounds=9))
+    """Two of two neighbours take 2/2 + 2/1 = 3 waits, however many rounds step 1 had; twice that is 6. Two of all seven
+    would take 7/7 + 7/6 = 2.17, twice that is 4.33, so that a peer would give up after five waits."""
+    it = started(plan(search=Search(2, 1, rounds=2, samplings_per_round=3, epochs=5), give_up=2.0, rounds=9))
     while Select() not in it.handle(Wake()):
         pass
     it.handle(Selected((PeerId(2), PeerId(6))))
     it.handle(received(6))
-    assert [it.handle(Wake())[2:] for _ in range(3)] == [[], [], [Update((model(6),), None, 3, may_stop=True)]]
+    assert [it.handle(Wake())[2:] for _ in range(6)] == [[]] * 5 + [[Update((model(6),), None, 3, may_stop=True)]]
     it.handle(Updated())
-    assert [it.handle(Wake())[2:] for _ in range(3)] == [[], [], [Update((), None, 3, may_stop=True)]]
+    assert [it.handle(Wake())[2:] for _ in range(6)] == [[]] * 5 + [[Update((), None, 3, may_stop=True)]]
 
 
 def test_a_finished_peer_does_nothing_but_send() -> None:

@@ -251,6 +251,17 @@ def test_groups_that_lie_close_are_parted_where_the_likelihood_says(
     assert [place for place, p in enumerate(probably) if p > 0.5] == upper
 
 
+def test_a_group_counts_as_no_more_than_999_of_1000() -> None:
+    """2045 peers were selected twice of two times, one never. One rate, 4090.5/4093, explains that by
+    4090 log(4090.5/4093) + 2 log(2.5/4093) = −17.30.
+
+    Two rates, (4090 + 0.5)/(4090 + 1) and (0 + 0.5)/(2 + 1), explain it by 2045 (log s + 2 log(4090.5/4091)) +
+    log(1 − s) + 2 log(2.5/3), where s is the share of the upper group. With s = 2045/2046 that is −9.49, 7.81 better,
+    which is more than two parameters are worth, log 2046 = 7.62. But a share is 0.999 at most: −9.82, 7.48 better, and
+    one peer among 2046 is no group of its own."""
+    assert upper_group([2] * 2045 + [0], [2] * 2046) == [True] * 2046
+
+
 def test_the_logistic_function_by_hand() -> None:
     assert _sigmoid(0.0) == 0.5
     assert _sigmoid(1.0) == pytest.approx(1 / (1 + math.exp(-1)))
@@ -361,6 +372,13 @@ def test_a_result_that_is_no_number_is_no_progress_and_stays_in_the_window() -> 
     rule = stopping(patience=9, window=2, stop_on="loss")
     assert [rule.observe(loss, 0.5) for loss in (math.inf, -math.inf)] == [True, True]
     assert rule.best == -math.inf
+
+
+def test_no_loss_is_better_than_an_infinitely_low_one() -> None:
+    """A window of 1, so that each result stands for itself: 1, −∞, 0."""
+    rule = stopping(patience=9, window=1, stop_on="loss")
+    assert [rule.observe(loss, 0.5) for loss in (1.0, -math.inf, 0.0)] == [True, True, False]
+    assert rule.best == math.inf
 
 
 # --- where samplings are not all of one size --------------------------------------------------------------------------

@@ -64,6 +64,41 @@ def test_events_at_the_same_time_come_in_the_order_in_which_they_were_put() -> N
     assert queue.next_before(2.6) == (5, Start())
 
 
+def test_what_is_to_happen_is_saved_in_order_whatever_it_is() -> None:
+    """At 2 there are two events put for this time and one put at once, and at 9 there is one that was put first."""
+    queue = EventQueue()
+    model, other = ModelRef(PeerId(4), 7), ModelRef(PeerId(5), 8)
+    queue.put(9.0, PeerId(1), Received(model))
+    queue.put(2.0, PeerId(2), Start())
+    queue.put(2.0, PeerId(3), Received(model, answer=True))
+    assert queue.next_before(3.0) == (2, Start())
+    queue.put(0.0, PeerId(0), Pulled((model, other)))
+    state = json.loads(json.dumps(queue.state()))
+    assert [[time, peer, *event] for time, _, peer, *event in state["entries"]] == [
+        [2.0, 3, "received", 4, 7, True],
+        [2.0, 0, "pulled", [4, 7], [5, 8]],
+        [9.0, 1, "received", 4, 7],
+    ]
+    restored = EventQueue()
+    restored.restore(state)
+    assert restored.state() == queue.state()
+    assert drained(restored, 99.0) == [
+        (2.0, 3, Received(model, answer=True)),
+        (2.0, 0, Pulled((model, other))),
+        (9.0, 1, Received(model)),
+    ]
+
+
+def test_a_restored_queue_forgets_what_it_was_to_do() -> None:
+    """A simulator lets each peer start at once, before it is restored."""
+    saved, queue = EventQueue(), EventQueue()
+    saved.put(1.0, PeerId(1), Wake())
+    queue.put(0.0, PeerId(0), Start())
+    queue.put(0.5, PeerId(0), Start())
+    queue.restore(json.loads(json.dumps(saved.state())))
+    assert drained(queue, 99.0) == [(1.0, 1, Wake())]
+
+
 def test_the_clock_moves_to_the_end_that_was_asked_for_and_never_back() -> None:
     queue = EventQueue()
     assert queue.next_before(3.0) is None

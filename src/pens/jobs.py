@@ -43,6 +43,7 @@ class Updating:
     """Inputs that are not known yet."""
     begun: bool = False
     open: bool = True
+    """Whether it is not done yet."""
 
 
 class Judging(NamedTuple):
@@ -70,7 +71,6 @@ class Scoring:
     judging: Judging | None = None
     place: int = 0
     missing: int = 0
-    open: bool = True
 
 
 Job = Scoring | Updating
@@ -166,7 +166,7 @@ class JobGraph:
 
     def _miss_one_less(self, job: Job) -> None:
         job.missing -= 1
-        if not job.missing and job.open:
+        if not job.missing:
             self._make_ready(job)
 
     def _make_ready(self, job: Job) -> None:
@@ -179,7 +179,7 @@ class JobGraph:
 
     def state(self) -> list[list[Any]]:
         """All open jobs in the order of recording, as plain data."""
-        return [_encode(job) for _, job in sorted(self._open.items())]
+        return [_encode(job) for job in self._open.values()]
 
     def restore(self, state: list[list[Any]], known: Collection[ModelRef]) -> None:
         """Take in what `state` described, into an empty graph."""

@@ -151,7 +151,7 @@ class Peer:
     def _main(self) -> list[Action]:
         if self.plan.pace == "pull":
             return self._begin_round()
-        if not self.neighbours and self.neighbours is self._reachable:
+        if self.neighbours is self._reachable and not self._reachable:
             return [WakeAfter(self._next_wait())]
         if not self.neighbours and not self.plan.admit:
             return []

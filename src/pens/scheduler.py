@@ -43,7 +43,7 @@ class EventQueue:
         where that is a time to come."""
         upcoming = self._first()
         if upcoming is None or upcoming[0][0] >= end:
-            self.now = end if self.now < end < math.inf else self.now
+            self.now = max(self.now, end) if end < math.inf else self.now
             return None
         self.now, _, peer, event = heapq.heappop(self._heap) if upcoming is self._heap else self._at_once.popleft()
         return peer, event
@@ -51,20 +51,18 @@ class EventQueue:
     def _first(self) -> list[Entry] | deque[Entry] | None:
         """Where the next event waits."""
         if self._heap and self._at_once:
-            return self._heap if self._heap[0][:2] < self._at_once[0][:2] else self._at_once
+            return self._heap if self._heap[0] < self._at_once[0] else self._at_once
         return self._heap or self._at_once or None
 
     def state(self) -> dict[str, Any]:
-        entries = [[t, c, p, *_encode(e)] for t, c, p, e in self._entries()]
+        """The time and all that will happen, as plain data, in order."""
+        entries = [[t, c, p, *_encode(e)] for t, c, p, e in sorted([*self._heap, *self._at_once])]
         return {"now": self.now, "counter": self._counter, "entries": entries}
 
-    def _entries(self) -> list[Entry]:
-        return sorted([*self._heap, *self._at_once], key=lambda entry: entry[:2])
-
     def restore(self, state: dict[str, Any]) -> None:
+        """Become what `state` described."""
         self.now, self._counter = state["now"], state["counter"]
-        self._heap = [(t, c, PeerId(p), _decode(*event)) for t, c, p, *event in state["entries"]]
-        heapq.heapify(self._heap)
+        self._heap = [(t, c, PeerId(p), _decode(*event)) for t, c, p, *event in state["entries"]]  # in order: a heap
         self._at_once = deque()
 
 
@@ -79,7 +77,7 @@ def _encode(event: Event) -> list[Any]:
 def _decode(name: str, *values: Any) -> Event:
     if name == "received":
         owner, version, *answer = values
-        return Received(_ref(owner, version), bool(answer))
+        return Received(_ref(owner, version), *answer)
     if name == "pulled":
         return Pulled(tuple(_ref(*value) for value in values))
     return _BARE[name]
