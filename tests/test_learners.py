@@ -13,7 +13,7 @@ from pens.config import StoppingSettings
 from pens.engine.batches import SampleStack
 from pens.engine.optimizers import Recipe
 from pens.learners import Learners, LearningRules
-from pens.messages import Judge, ModelRef, PeerId, Score, Update
+from pens.messages import Ask, Compare, Counts, Losses, ModelRef, PeerId, Update
 from tests.byhand import CountingEngine, sample
 
 CPU = torch.device("cpu")
@@ -114,10 +114,10 @@ def test_a_sampling_that_is_not_merged_is_counted_in_its_round() -> None:
     refs = first_trainings(them)
     for ref in (refs[0], refs[1]):
         them.retain(ref)
-    them.record_score(PeerId(2), Score((refs[0], refs[1]), 1))
+    them.record_comparison(PeerId(2), Compare((refs[0], refs[1]), 1))
     second = update(them, 2, refs[2], refs[1], top_m=1)
     them.retain(refs[0])
-    them.record_score(PeerId(2), Score((refs[0],), 1))
+    them.record_comparison(PeerId(2), Compare((refs[0],), 1))
     compute(them)
     assert values(them, second) == [0, 0.5, 1.5]
     tally = them.tallies[PeerId(2)]
@@ -199,30 +199,45 @@ def test_step_two_may_begin_with_the_untrained_model_or_the_best_of_step_one(
     assert [r.val_loss for r in them.history if r.peer == 0] == pytest.approx([2, 3, 2 * expected[0]])
 
 
-def test_strangers_are_judged_on_validation_data_against_the_neighbours() -> None:
-    """Not in the paper. On peer 0's validation sample e1 has a loss of 1, e2 of 0: a stranger with e2 wins against a
-    neighbour with e1, and loses the other way round."""
-    them = learners()
-    own, e1, e2 = first_trainings(them)
-    for stranger, neighbour, wins in ((e2, e1, True), (e1, e2, False)):
-        them.retain(stranger)
-        them.record_judgement(PeerId(0), own, Judge((stranger,), (neighbour,)), 3.5)
+def test_a_question_is_answered_on_the_samples_that_it_names() -> None:
+    """On peer 0's training sample e0, e1 and e2 have losses of 0, 1 and 2; on its validation sample of 2, 1 and 0. It
+    asks for e2 and e1, beside e1, and then its own model e0: for two models, at time 3.5."""
+    for on, losses in (("train", (2, 1, 1, 0)), ("val", (0, 1, 1, 2))):
+        them = learners()
+        own, e1, e2 = first_trainings(them)
+        query = Losses((e2, e1), (e1,), on=on, own=True)  # type: ignore[arg-type]
+        them.record_question(PeerId(0), own, Ask("who", query), 3.5)
+        assert not them.is_answered(PeerId(0))
         compute(them)
-        assert them.trials[PeerId(0)].wins[stranger.owner] == [wins]
-    assert them.trials[PeerId(0)].times == [3.5, 3.5]
-    assert not them.tallies[PeerId(0)].sampled
-    assert them.scored[PeerId(0)] == 0
+        assert them.is_answered(PeerId(0))
+        assert them.answer(PeerId(0), "who") == losses
+        assert [them.num_asked(PeerId(0), time) for time in (3.4, 3.5)] == [0, 2]
+        assert not them.tallies[PeerId(0)].sampled
+        assert them.scored[PeerId(0)] == 0
 
 
-def test_without_neighbours_strangers_are_judged_against_the_own_model() -> None:
-    """As above, with e1 or e2 as the peer's own model."""
+def test_questions_of_one_name_are_answered_in_order() -> None:
+    """Three questions of peer 1: two for losses, on its training sample, and between them one for its counts."""
     them = learners()
-    _, e1, e2 = first_trainings(them)
-    for stranger, own, wins in ((e2, e1, True), (e1, e2, False)):
-        them.retain(stranger)
-        them.record_judgement(PeerId(0), own, Judge((stranger,), ()), 3.5)
-        compute(them)
-        assert them.trials[PeerId(0)].wins[stranger.owner] == [wins]
+    own, _, _ = first_trainings(them)
+    for query in (Losses((own,)), Counts(), Losses((own, own))):
+        them.record_question(PeerId(1), ModelRef(PeerId(1), 1), Ask("x", query), 1.0)
+    compute(them)
+    first, counts, last = (them.answer(PeerId(1), "x") for _ in range(3))
+    assert len(first) == 1
+    assert counts is them.tallies[PeerId(1)]
+    assert last == first * 2
+
+
+def test_a_question_uses_no_model_up() -> None:
+    them = learners()
+    own, e1, _ = first_trainings(them)
+    them.record_question(PeerId(0), own, Ask("who", Losses((e1,), own=True)), 1.0)
+    them.release(e1)  # the peer drops it before it is computed
+    compute(them)
+    them.answer(PeerId(0), "who")
+    assert not them.holds(e1)
+    assert them.holds(own)
 
 
 @pytest.mark.parametrize("remembers", [True, False])

@@ -29,6 +29,7 @@ from pens.jobs import Updating
 from pens.learners import Learners
 from pens.messages import (
     Action,
+    Compare,
     Drop,
     Event,
     ModelRef,
@@ -36,12 +37,11 @@ from pens.messages import (
     Pulled,
     Received,
     Request,
-    Score,
     Send,
     Update,
     Updated,
 )
-from pens.peer import waits_for
+from pens.protocol.behaviour import waits_for
 from pens.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset
 from tests.fakes import FakeEngine, fake_simulation, fake_simulations
@@ -379,7 +379,7 @@ def test_what_a_peer_holds_reaches_others_only_through_its_models(schedule: str,
     tainted = {2}
     for _, receiver, _, actions in log.entries:
         for action in actions:
-            if isinstance(action, Update | Score) and any(ref.owner in tainted for ref in action.models):
+            if isinstance(action, Update | Compare) and any(ref.owner in tainted for ref in action.models):
                 tainted.add(receiver)
     clean = [p for p in range(16) if p not in tainted]
     assert clean
