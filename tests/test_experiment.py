@@ -42,11 +42,10 @@ from pens.learners import Learners, LearningRules
 from pens.ledger import Ledger
 from pens.links import Links
 from pens.messages import ModelRef, PeerId, Update
-from pens.peer import Plan
 from pens.policies import SelectionRule
 from pens.presets import resolve_settings
 from pens.processors import CpuShare
-from pens.protocol.searching import Search
+from pens.protocol.plan import Plan, Search
 from pens.report.sections.settings import settings_section
 from pens.report.study import read_studies
 from pens.results import RunResult, epochs_of_updates

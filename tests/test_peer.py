@@ -36,10 +36,10 @@ from pens.messages import (
     Wake,
     WakeAfter,
 )
-from pens.peer import Peer, Plan
+from pens.peer import Peer
 from pens.policies import SelectionRule, Tally
 from pens.protocol.behaviour import waits_for
-from pens.protocol.searching import Search
+from pens.protocol.plan import Plan, Search
 from pens.topology import Others
 
 

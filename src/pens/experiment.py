@@ -53,11 +53,11 @@ from pens.links import Links
 from pens.messages import PeerId
 from pens.metrics import Traffic, neighbour_agreement
 from pens.nets import NetFactory, net_factory
-from pens.peer import Peer, Plan
+from pens.peer import Peer
 from pens.policies import SelectionRule
 from pens.presets import resolve_settings
 from pens.processors import CpuShare
-from pens.protocol.searching import Search
+from pens.protocol.plan import Plan, Search
 from pens.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
 from pens.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 from pens.running import Running

@@ -33,7 +33,8 @@ from pens.network.reachable import Reachable
 from pens.network.state import PeerFolder
 from pens.network.transport import MemberRecord, Transport
 from pens.parts import load_function
-from pens.peer import Peer, Plan
+from pens.peer import Peer
+from pens.protocol.plan import Plan
 from pens.version import VERSION
 
 _log = logging.getLogger("pens.network.assembly")

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pens.messages import Action, Ask, Chose, Drop, Losses, ModelRef, PeerId
 from pens.policies import Trials, admitted, is_win
-
-if TYPE_CHECKING:
-    from pens.peer import Peer
+from pens.protocol.situation import Situation
 
 _STRANGERS = 16  # models of strangers that are kept until they are judged
 
@@ -46,7 +44,7 @@ class Admission:
         query = Losses(models, beside, on="val", own=not beside)
         return [Ask("strangers", query, when="updated"), *(Drop(model, "judged") for model in models)]
 
-    def judge(self, peer: Peer, losses: Sequence[float]) -> list[Action]:
+    def judge(self, peer: Situation, losses: Sequence[float]) -> list[Action]:
         """Count who was at least as good as half of the others, and admit those who were often enough."""
         others = losses[len(self._asked) :]
         for stranger, loss in zip(self._asked, losses, strict=False):

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pens.messages import Action, Drop, ModelRef, PeerId, Request, Send, WakeAfter
-
-if TYPE_CHECKING:
-    from pens.peer import Peer
+from pens.protocol.situation import Situation
 
 
 class Behaviour:
@@ -24,7 +22,7 @@ class Behaviour:
     phase: ClassVar[str]
     """The name of its phase, in records and logs."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Situation) -> None:
         self.peer = peer
 
     @property

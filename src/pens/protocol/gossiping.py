@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pens.messages import Action, Drop, Finish, ModelRef, PeerId, Send
 from pens.protocol.admission import Admission
 from pens.protocol.behaviour import Gathering, Talking
+from pens.protocol.situation import Situation
 
 
 class Gossiping(Gathering):
@@ -48,7 +49,7 @@ class Admitting(Gossiping):
     one, kept, and judged beside the neighbours' at the next update; who does well becomes a neighbour
     (docs/decisions/0018-late-joiners.md). A peer without neighbours judges strangers beside its own model."""
 
-    def __init__(self, peer: Any) -> None:
+    def __init__(self, peer: Situation) -> None:
         super().__init__(peer)
         self.admission = Admission(peer.plan.admission_trials)
 

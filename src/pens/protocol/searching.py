@@ -3,28 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pens.messages import Action, Ask, Chose, Compare, Counts, ModelRef, PeerId, Update
-from pens.policies import SelectionRule, choose_neighbours
+from pens.policies import choose_neighbours
 from pens.protocol.behaviour import Gathering, Talking
-
-
-@dataclass(frozen=True)
-class Search:
-    """PENS step 1 (Algorithm 2)."""
-
-    n_sampled: int
-    m: int
-    rounds: int
-    samplings_per_round: int
-    epochs: int
-    """May differ between peers, with the number of samples that each holds."""
-    rule: SelectionRule
-    """Who becomes a neighbour in the end."""
-    anew: bool = False
-    """Not in the paper: step 2 begins with another model than step 1 ended with."""
+from pens.protocol.plan import Search
 
 
 class Searching(Gathering):
