@@ -39,6 +39,7 @@ from pens.messages import (
 from pens.peer import Peer
 from pens.policies import SelectionRule, Tally
 from pens.protocol.behaviour import waits_for
+from pens.protocol.gossiping import Gossiping
 from pens.protocol.plan import Plan, Search
 from pens.topology import Others
 
@@ -862,6 +863,36 @@ def test_who_is_not_gossiping_uses_no_models(phase: str) -> None:
         assert it.handle(Updated()) == [Finish()]
     assert it.phase == phase
     assert it.handle(received(3)) == [Drop(model(3), "unused")]
+
+
+class Telling(Gossiping):
+    """Says how many updates it has done, and merges the models of those that said most."""
+
+    def note(self) -> object:
+        return {"updates": self.peer.updates}
+
+    def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        said = {ref: self.peer.notes.get(ref.owner, {"updates": 0})["updates"] for ref in models}
+        return [self.peer.update((max(models, key=lambda ref: said[ref]),), may_stop=True)]
+
+
+def test_what_senders_say_beside_their_models_is_known_by_sender() -> None:
+    """Peer 1 says 4, peer 2 says 9 and later nothing, which leaves what it said."""
+    it = started(plan("pull", behaviours={"gossiping": Telling}, notes=True, rounds=9))
+    assert it.note() == {"updates": 0}
+    nine, four = {"updates": 9}, {"updates": 4}
+    assert it.handle(Pulled((model(1), model(2)), (four, nine))) == [Update((model(2),), None, 3, may_stop=True)]
+    it.handle(Updated())
+    assert it.note() == {"updates": 1}
+    again = peer(it.plan)
+    again.restore(json.loads(json.dumps(it.state())))
+    for one in (it, again):
+        assert one.handle(Received(model(2, 2))) == []
+        assert one.handle(Received(model(1, 2), note={"updates": 8})) == [
+            Update((model(2, 2),), None, 3, may_stop=True)
+        ]
+    silent = started(plan("pull", behaviours={"gossiping": Telling}))
+    assert silent.note() is None
 
 
 # --- properties -------------------------------------------------------------------------------------------------------

@@ -17,6 +17,12 @@ from typing import Any, Literal, NamedTuple, NewType
 PeerId = NewType("PeerId", int)
 
 
+NOTE_BYTES = 4096
+
+Note = Any
+"""What a sender says beside a model, to others of its method: plain data as JSON has it, and little. None: nothing."""
+
+
 class ModelRef(NamedTuple):
     """A name for one version of one peer's model. What it stands for is the driver's business."""
 
@@ -44,6 +50,7 @@ class Received:
     model: ModelRef
     answer: bool = False
     """Whether it came as an answer."""
+    note: Note = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,8 @@ class Pulled:
     """ONRECEIVEMODEL for all models of a `Request`: they come together, since many single events take long."""
 
     models: tuple[ModelRef, ...]
+    notes: tuple[Note, ...] = ()
+    """One of each sender, or none at all."""
 
 
 @dataclass(frozen=True, slots=True)

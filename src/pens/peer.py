@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pens.messages import Action, Answered, Drop, Event, ModelRef, PeerId, Pulled, Received, Start, Updated, Wake
+from pens.messages import Action, Answered, Drop, Event, ModelRef, Note, PeerId, Pulled, Received, Start, Updated, Wake
 from pens.protocol.alone import Alone
 from pens.protocol.behaviour import Behaviour
 from pens.protocol.gossiping import Admitting, Finished, Gossiping
@@ -76,15 +76,26 @@ class Peer(Situation):
                 return self.behaviour.begin()
             case Wake():
                 return self.behaviour.on_wake()
-            case Received(model, answer):
+            case Received(model, answer, note):
+                self._hear(model, note)
                 return self.behaviour.on_received(model, answer)
-            case Pulled(models):
+            case Pulled(models, notes):
+                for model, note in zip(models, notes, strict=False):
+                    self._hear(model, note)
                 return self.behaviour.on_pulled(models)
             case Updated():
                 self.busy = False
                 return self.behaviour.on_updated()
             case Answered(name, answer):
                 return self.behaviour.on_answered(name, answer)
+
+    def _hear(self, model: ModelRef, note: Note) -> None:
+        if note is not None:
+            self.notes[model.owner] = note
+
+    def note(self) -> Note:
+        """What the peer says beside its model at this moment."""
+        return self.behaviour.note() if self.plan.notes else None
 
     def enter(self, phase: str) -> list[Action]:
         """Begin a phase afresh: counters at zero, nothing saved."""
@@ -106,6 +117,7 @@ class Peer(Situation):
             "busy": self.busy,
             "saved": [[ref.owner, ref.version] for ref in self._saved.values()],
             "neighbours": None if self.neighbours is self.reachable else list(self.neighbours),
+            "notes": [[peer, note] for peer, note in self.notes.items()],
             "behaviour": self.behaviour.state(),
         }
 
@@ -114,6 +126,7 @@ class Peer(Situation):
         self.updates, self.waits = state["updates"], state["waits"]
         self._draws, self.busy = state["draws"], state["busy"]
         self._saved = {PeerId(o): ModelRef(PeerId(o), v) for o, v in state["saved"]}
+        self.notes = {PeerId(peer): note for peer, note in state["notes"]}
         if state["neighbours"] is not None:
             self.neighbours = tuple(PeerId(p) for p in state["neighbours"])
         self.behaviour = self._behaviour_in(state["phase"])

@@ -70,21 +70,24 @@ class EventQueue:
 def encode_event(event: Event) -> list[Any]:
     """As plain data; an answer without what it says, which whoever drives the peer knows."""
     if isinstance(event, Received):
-        return ["received", *event.model, *([True] if event.answer else [])]
+        extras = [event.answer, event.note] if event.note is not None else [True] if event.answer else []
+        return ["received", *event.model, *extras]
     if isinstance(event, Pulled):
-        return ["pulled", *map(list, event.models)]
+        return ["pulled", *map(list, event.models), *([{"notes": list(event.notes)}] if event.notes else [])]
     if isinstance(event, Answered):
         return ["answered", event.name]
     return [_NAME[type(event)]]
 
 
-def decode_event(name: str, *values: Any) -> Event:
+def decode_event(name: str, *parts: Any) -> Event:
     """What `encode_event` made plain data of."""
+    values = list(parts)
     if name == "received":
-        owner, version, *answer = values
-        return Received(_ref(owner, version), *answer)
+        owner, version, *extras = values
+        return Received(_ref(owner, version), *extras)
     if name == "pulled":
-        return Pulled(tuple(_ref(*value) for value in values))
+        notes = tuple(values.pop()["notes"]) if values and isinstance(values[-1], dict) else ()
+        return Pulled(tuple(_ref(*value) for value in values), notes)
     if name == "answered":
         return Answered(values[0], None)
     return _BARE[name]

@@ -223,9 +223,11 @@ class Simulator:
     def _act(self, me: PeerId, action: Action, actions: Sequence[Action]) -> None:
         match action:
             case Send(to, answer):
-                self._queue.put(self._schedule.links.latency, to, Received(self._sent_by(me), answer))
+                received = Received(self._sent_by(me), answer, self.peers[me].note())
+                self._queue.put(self._schedule.links.latency, to, received)
             case Request(sources):
-                self._queue.put(0.0, me, Pulled(tuple(map(self._sent_by, sources))))
+                notes = tuple(self.peers[s].note() for s in sources) if self.peers[me].plan.notes else ()
+                self._queue.put(0.0, me, Pulled(tuple(map(self._sent_by, sources)), notes))
             case WakeAfter(delay):
                 self._queue.put(delay, me, Wake())
             case Compare():

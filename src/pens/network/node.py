@@ -49,6 +49,7 @@ from pens.messages import (
     Event,
     Finish,
     ModelRef,
+    Note,
     PeerId,
     Received,
     Request,
@@ -59,6 +60,7 @@ from pens.messages import (
     Wake,
     WakeAfter,
 )
+from pens.network.codec import decode_note, encode_note
 from pens.network.control import Alone, Control, ControlRules
 from pens.network.gossiper import Gossiper
 from pens.network.learning import Learning
@@ -253,7 +255,8 @@ class Node:
     def _send(self, to: PeerId, answer: bool) -> None:
         payload = self._learning.payload
         if payload is not None and to in self._names:
-            self._outbox.put(self._names[to], Parcel(self._learning.current.version, payload, answer))
+            version, note = self._learning.current.version, encode_note(self.peer.note())
+            self._outbox.put(self._names[to], Parcel(version, payload, answer, note))
 
     def _on_sent(self, name: str, parcel: Parcel, outcome: Verdict | TransportError) -> None:
         if outcome is Verdict.TAKEN:
@@ -430,6 +433,7 @@ class Node:
                 row = await asyncio.to_thread(self._learning.read, parcel.payload)
             else:
                 row = self._learning.read(parcel.payload)
+            note = decode_note(parcel.note)
         except OtherNetwork as error:
             self._note_misfit(sender, f"its model does not fit: {error}")
             return Verdict.OTHER_NETWORK
@@ -439,7 +443,7 @@ class Node:
                 _log.warning("model refused", extra={"member": sender, "reason": str(error)})
             return Verdict.REFUSED
         self._misfits.remove(sender)
-        self._receive(sender, parcel, row)
+        self._receive(sender, parcel, row, note)
         return Verdict.TAKEN
 
     def _note_misfit(self, member: str, why: str) -> None:
@@ -449,7 +453,7 @@ class Node:
         if self._occasions.is_due("network", member, self._now):
             _log.warning("member has another network", extra={"member": member, "why": why, "remedy": REMEDY})
 
-    def _receive(self, sender: str, parcel: Parcel, row: Tensor) -> None:
+    def _receive(self, sender: str, parcel: Parcel, row: Tensor, note: Note) -> None:
         owner = self._number(sender)
         self._names[owner] = sender
         self.membership.heard(sender, self._now)
@@ -457,7 +461,7 @@ class Node:
         self.counts.bytes_in += len(parcel.payload)
         ref = ModelRef(owner, parcel.version)
         self._learning.hold(ref, row)
-        self._handle_or_end(Received(ref, parcel.answer))
+        self._handle_or_end(Received(ref, parcel.answer, note))
 
     async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
         """Somebody says what it knows, and asks for what we know."""

@@ -47,6 +47,8 @@ class Plan:
     """Whether strangers may become neighbours in step 2. Only where models are pushed."""
     admission_trials: int = 6
     """After so many, a stranger may become a neighbour."""
+    notes: bool = False
+    """Whether peers say something beside their models (`Behaviour.note`)."""
     train_first: bool = True
     """Whether a peer trains before its first exchange."""
     behaviours: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from pens import rng
-from pens.messages import Action, ModelRef, PeerId, Update
+from pens.messages import Action, ModelRef, Note, PeerId, Update
 from pens.protocol.plan import Plan
 
 
@@ -26,6 +26,8 @@ class Situation:
         """WAIT(Δ)s since step 1 began; in step 2, since the last update."""
         self.busy = False
         """Whether an update is in progress."""
+        self.notes: dict[PeerId, Note] = {}
+        """What each sender said last beside a model."""
         self._draws = 0  # random decisions taken so far
         self._saved: dict[PeerId, ModelRef] = {}  # SAVE(w_i): the newest model of each sender, oldest first
 
