@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 import torch
 
+from pens import rng
 from pens.calls import Workshop
 from pens.config import StoppingSettings
-from pens.engine.batches import SampleStack
+from pens.engine.batches import SampleStack, Subset
 from pens.engine.optimizers import Recipe
 from pens.learners import Learners, LearningRules
 from pens.messages import Judge, ModelRef, PeerId, Score, Update
@@ -20,20 +22,32 @@ CPU = torch.device("cpu")
 LOSSES = ((0.0, 1.0, 2.0), (2.0, 0.0, 1.0), (1.0, 2.0, 0.0))
 
 
-def learners(first_slot: int = 0, **rules: object) -> Learners:
-    """Three peers, whose numbers are 0, 1, 2. The slots before `first_slot` belong to somebody else."""
-    engine = CountingEngine(3)
-    strangers = [sample((9, 9, 9), 2)] * first_slot
-    training = SampleStack([*strangers, *(sample(LOSSES[p], p) for p in range(3))], CPU)
-    validation = SampleStack([*strangers, *(sample(LOSSES[p][::-1], p) for p in range(3))], CPU)
-    workshop = Workshop(engine, training, validation, 3)
+def learners(
+    first_slot: int = 0, peers: Sequence[int] | None = None, workshop: Workshop | None = None, **rules: object
+) -> Learners:
+    """Three peers, whose numbers are 0, 1, 2 or those given. The slots before `first_slot` belong to somebody else."""
+    workshop = workshop or workshop_for(first_slot)
     defaults: dict[str, object] = {
         "recipe": Recipe("sgd", 0.1, 0.0, 0.0, 4),
         "stopping": StoppingSettings(window=1, patience=9, tested="last"),
         "own_in_merge": True,
         "seed": 0,
     }
-    return Learners(workshop, first_slot, torch.zeros(3, 3), LearningRules(**{**defaults, **rules}))  # type: ignore[arg-type]
+    rules_ = LearningRules(**{**defaults, **rules})  # type: ignore[arg-type]
+    return Learners(workshop, first_slot, torch.zeros(3, 3), rules_, peers and [PeerId(p) for p in peers])
+
+
+def workshop_for(first_slot: int = 0) -> Workshop:
+    strangers = [sample((9, 9, 9), 2)] * first_slot
+    training = SampleStack([*strangers, *(sample(LOSSES[p], p) for p in range(3))], CPU)
+    validation = SampleStack([*strangers, *(sample(LOSSES[p][::-1], p) for p in range(3))], CPU)
+    return Workshop(CountingEngine(3), training, validation, 3)
+
+
+def engine_of(them: Learners) -> CountingEngine:
+    engine = them.workshop.engine
+    assert isinstance(engine, CountingEngine)
+    return engine
 
 
 def compute(them: Learners) -> None:
@@ -54,7 +68,7 @@ def update(
 
 def first_trainings(them: Learners) -> list[ModelRef]:
     """Everybody trains one epoch: e0, e1, e2."""
-    refs = [update(them, peer, ModelRef(PeerId(peer), 0)) for peer in range(3)]
+    refs = [update(them, peer, them.first_model(peer)) for peer in them.tallies]
     compute(them)
     return refs
 
@@ -127,6 +141,78 @@ def test_a_sampling_that_is_not_merged_is_counted_in_its_round() -> None:
     assert them.merges[PeerId(2)] == {1: 1}
 
 
+def test_each_comparison_draws_samples_of_its_own() -> None:
+    """By the seed, the peer, and the number of the peer's comparison, from 1, judgements included: the samples are the
+    same whatever is compared at the same time, and others for the next comparison. Peers of a network, whose numbers
+    have 63 bits: the first compares e1 and e2, then judges e1 beside e2, and compares e2 for an update; the second
+    compares e0. On validation data judgements go first."""
+    first, second, third = 3 << 60, 9, 4
+    them = learners(peers=(first, second, third), score_samples=1, seed=7)
+    e0, e1, e2 = first_trainings(them)
+    for ref in (e1, e2, e1, e0):
+        them.retain(ref)
+    them.record_score(PeerId(first), Score((e1, e2), 1))
+    them.record_judgement(PeerId(first), e0, Judge((e1,), (e2,)), 3.5)
+    update(them, first, e0, e2, top_m=1)
+    them.record_score(PeerId(second), Score((e0,), 1))
+    engine = engine_of(them)
+    assert engine.subsets == [None]
+    compute(them)
+
+    drawn = {
+        (peer, number): rng.key(7, "score", peer, number) for peer, number in [(first, 1), (first, 3), (second, 1)]
+    }
+    judged, compared, validated = engine.subsets[1:]
+    assert judged == Subset(1, [rng.key(7, "score", first, 2)] * 2)
+    assert compared == Subset(1, [drawn[first, 1], drawn[first, 1], drawn[first, 3], drawn[second, 1]])
+    assert validated is None
+    assert engine.evaluations[2] == [(0, [0, 1, 0]), (0, [0, 0, 1]), (0, [0, 0, 1]), (1, [1, 0, 0])]
+    columns = [them.comparisons.column(name).tolist() for name in ("peer", "round", "sender", "chosen")]
+    assert columns == [[first] * 3 + [second], [1] * 4, [second, third, third, first], [1, 0, 1, 1]]
+
+
+def test_where_all_samples_are_taken_a_model_is_evaluated_once_for_all_comparisons_of_a_peer() -> None:
+    """Peer 2 compares e0 and e1 twice, and peer 1 e0: three pairs."""
+    them = learners()
+    e0, e1, _ = first_trainings(them)
+    for ref in (e0, e1, e0, e1, e0):
+        them.retain(ref)
+    them.record_score(PeerId(2), Score((e0, e1), 1))
+    them.record_score(PeerId(2), Score((e1, e0), 1))
+    them.record_score(PeerId(1), Score((e0,), 1))
+    compute(them)
+    assert engine_of(them).evaluations[1:] == [[(2, [1, 0, 0]), (2, [0, 1, 0]), (1, [1, 0, 0])]]
+    assert them.tallies[PeerId(2)].selected == {0: 2}
+    assert them.tallies[PeerId(1)].selected == {0: 1}
+
+
+@pytest.mark.parametrize(("max_batch", "sizes"), [(0, [2, 1]), (1, [1, 1, 1])])
+def test_so_many_comparisons_are_computed_at_once(
+    max_batch: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `max_batch` says, else 20,000, of which 2 are left here. Three peers compare one model each."""
+    monkeypatch.setattr("pens.learners._COMPARISONS_AT_ONCE", 2)
+    them = learners(max_batch=max_batch)
+    refs = [them.retain(them.first_model(PeerId(peer))) for peer in range(3)]
+    for peer in range(3):
+        them.record_score(PeerId(peer), Score((refs[peer - 1],), 1))
+    compute(them)
+    assert [len(call) for call in engine_of(them).evaluations] == sizes
+
+
+def test_updates_of_fewer_epochs_go_first_so_that_runs_stay_in_step() -> None:
+    """Two runs in one workshop. Both have an update of one epoch, and the first has one of eight: the short ones are
+    trained, and validated, together."""
+    workshop = workshop_for(3)
+    one, other = (learners(first_slot, workshop=workshop) for first_slot in (3, 0))
+    update(one, 0, one.first_model(PeerId(0)), epochs=8)
+    update(one, 1, one.first_model(PeerId(1)))
+    update(other, 2, other.first_model(PeerId(2)))
+    workshop.carry_out([one.compute_batch(), other.compute_batch()], [lambda: None] * 2)
+    engine = engine_of(one)
+    assert [(t.slot, t.epochs) for t in engine.trainings] == [(4, 1), (2, 1), (3, 8)]
+
+
 def test_early_stopping_keeps_the_best_and_serves_it() -> None:
     """Section 5.4, patience 1. Peer 0 validates its own share. First training: 100 %, which does not count. Then 75 %,
     the best, and 67 %: it stops at the time of that update, whose name now stands for the best model. A later update is
@@ -166,9 +252,7 @@ def test_what_is_validated_may_be_the_merged_model() -> None:
 def test_an_update_with_a_bad_loss_is_undone() -> None:
     """Peer 1's second training fails: its model stays, nothing counts as merged, and it is validated as it is."""
     them = learners()
-    engine = them.workshop.engine
-    assert isinstance(engine, CountingEngine)
-    engine.fails = {(1, 1)}
+    engine_of(them).fails = {(1, 1)}
     e0, e1, _ = first_trainings(them)
     out, other = update(them, 1, e1, e0), update(them, 0, e0, e1)
     compute(them)
@@ -199,10 +283,11 @@ def test_step_two_may_begin_with_the_untrained_model_or_the_best_of_step_one(
     assert [r.val_loss for r in them.history if r.peer == 0] == pytest.approx([2, 3, 2 * expected[0]])
 
 
-def test_strangers_are_judged_on_validation_data_against_the_neighbours() -> None:
+@pytest.mark.parametrize("score_by", ["loss", "accuracy"])
+def test_strangers_are_judged_on_validation_data_against_the_neighbours(score_by: str) -> None:
     """Not in the paper. On peer 0's validation sample e1 has a loss of 1, e2 of 0: a stranger with e2 wins against a
-    neighbour with e1, and loses the other way round."""
-    them = learners()
+    neighbour with e1, and loses the other way round. By accuracy, which step 1 may compare, both were as good."""
+    them = learners(score_by=score_by)
     own, e1, e2 = first_trainings(them)
     for stranger, neighbour, wins in ((e2, e1, True), (e1, e2, False)):
         them.retain(stranger)
@@ -227,14 +312,14 @@ def test_without_neighbours_strangers_are_judged_against_the_own_model() -> None
 
 @pytest.mark.parametrize("remembers", [True, False])
 def test_an_optimizer_goes_on_only_where_the_rules_say_so(remembers: bool) -> None:
+    """Adam keeps two numbers for each of a model's: at first zeros, which all peers share."""
     them = learners(optimizer_remembers=remembers, recipe=Recipe("adam", 0.1, 0.0, 0.0, 4))
+    assert them.models.num_alive == 3 + 2 * remembers
     refs = first_trainings(them)
     for peer in (0, 1):
         update(them, peer, refs[peer])
     compute(them)
-    engine = them.workshop.engine
-    assert isinstance(engine, CountingEngine)
-    steps = [[t.remembered for t in engine.trainings if t.slot == slot] for slot in range(3)]
+    steps = [[t.remembered for t in engine_of(them).trainings if t.slot == slot] for slot in range(3)]
     assert steps == ([[0, 1], [0, 1], [0]] if remembers else [[None, None], [None, None], [None]])
 
 
@@ -270,6 +355,26 @@ def test_a_model_that_travels_as_it_is_is_held_once(wire: str, twins: int) -> No
     assert values(them, out) == [1.5, 0.5, 0]
 
 
+def test_a_received_model_is_taken_in_once_and_kept_until_nobody_needs_it() -> None:
+    """A node's peer is sent e2 of a peer that has no place here, [0, 0, 5], twice: once to compare it, once to merge
+    it. It is the same model, whatever comes under its name the second time."""
+    them = learners(peers=(7, 8, 9))
+    ref = ModelRef(PeerId(1 << 40), 3)
+    alive = them.models.num_alive
+    assert not them.holds(ref)
+    them.take_in(ref, torch.tensor([0.0, 0.0, 5.0]))
+    them.take_in(ref, torch.tensor([6.0, 6.0, 6.0]))
+    assert them.holds(ref)
+    assert (values(them, ref), them.models.num_alive) == ([0, 0, 5], alive + 1)
+    them.record_score(PeerId(8), Score((ref,), 1))
+    compute(them)
+    assert them.holds(ref)
+    out = them.record_update(PeerId(8), them.first_model(PeerId(8)), Update((ref,), None, 1, may_stop=False), 1.0)
+    compute(them)
+    assert values(them, out) == [0, 1, 2.5]
+    assert not them.holds(ref)
+
+
 def test_each_update_has_a_key_of_its_own() -> None:
     """Batches are shuffled by seed, peer and version of the model."""
     keys = []
@@ -278,7 +383,5 @@ def test_each_update_has_a_key_of_its_own() -> None:
         refs = first_trainings(them)
         update(them, 0, refs[0])
         compute(them)
-        engine = them.workshop.engine
-        assert isinstance(engine, CountingEngine)
-        keys += [t.key for t in engine.trainings]
+        keys += [t.key for t in engine_of(them).trainings]
     assert len(set(keys)) == 8
