@@ -214,27 +214,29 @@ def test_updates_of_fewer_epochs_go_first_so_that_runs_stay_in_step() -> None:
 
 
 def test_early_stopping_keeps_the_best_and_serves_it() -> None:
-    """Section 5.4, patience 1. Peer 0 validates its own share. First training: 100 %, which does not count. Then 75 %,
-    the best, and 67 %: it stops at the time of that update, whose name now stands for the best model. A later update is
-    no work, and merges nothing."""
-    them = learners(stopping=StoppingSettings(window=1, patience=1))
-    e0, e1, _ = first_trainings(them)
-    second = update(them, 0, e0, e1, may_stop=True, time=1.5)
+    """Section 5.4, patience 1. The second of peers 5, 6 and 7 validates its own share. First training: 100 %, which
+    does not count. Then 75 %, the best, and 67 %: it stops at the time of that update, whose name now stands for the
+    best model. A later update is no work, and merges nothing. Before the first training untrained models are tested."""
+    me, other = PeerId(6), PeerId(7)
+    them = learners(peers=(5, 6, 7), stopping=StoppingSettings(window=1, patience=1))
+    assert them.models.read(them.tested_rows()).tolist() == [[0, 0, 0]] * 3
+    _, e1, e2 = first_trainings(them)
+    second = update(them, me, e1, e2, may_stop=True, time=1.5)
     compute(them)
-    assert not them.has_stopped(PeerId(0))
-    third = update(them, 0, second, e1, e1, may_stop=True, time=2.5)
-    fourth = update(them, 0, third, e1, may_stop=True, time=3.5)
+    assert not them.has_stopped(me)
+    third = update(them, me, second, e2, e2, may_stop=True, time=2.5)
+    fourth = update(them, me, third, e2, may_stop=True, time=3.5)
     compute(them)
-    assert them.has_stopped(PeerId(0))
-    assert them.stop_times == {0: 2.5, 1: math.inf, 2: math.inf}
-    assert [values(them, ref) for ref in (second, third, fourth)] == [[1.5, 0.5, 0]] * 3
-    fifth = update(them, 0, fourth, e1, may_stop=True, time=4.5)
-    assert values(them, fifth) == [1.5, 0.5, 0]
-    assert them.num_computed(PeerId(0)) == 5
-    assert them.merges[PeerId(0)] == {1: 3}
+    assert (them.has_stopped(me), them.has_stopped(other)) == (True, False)
+    assert them.stop_times == {5: math.inf, 6: 2.5, 7: math.inf}
+    assert [values(them, ref) for ref in (second, third, fourth)] == [[0, 1.5, 0.5]] * 3
+    fifth = update(them, me, fourth, e2, may_stop=True, time=4.5)
+    assert values(them, fifth) == [0, 1.5, 0.5]
+    assert (them.num_computed(me), them.num_computed(other)) == (5, 1)
+    assert them.merges[me] == {7: 3}
     assert them.num_updates == 3 + 2
     assert len(them.history) == 5
-    assert them.models.read(them.tested_rows()).tolist() == [[1.5, 0.5, 0], [0, 1, 0], [0, 0, 1]]
+    assert them.models.read(them.tested_rows()).tolist() == [[1, 0, 0], [0, 1.5, 0.5], [0, 0, 1]]
 
 
 def test_what_is_validated_may_be_the_merged_model() -> None:
@@ -250,21 +252,21 @@ def test_what_is_validated_may_be_the_merged_model() -> None:
 
 
 def test_an_update_with_a_bad_loss_is_undone() -> None:
-    """Peer 1's second training fails: its model stays, nothing counts as merged, and it is validated as it is."""
+    """Peer 2's second training fails: its model stays, nothing counts as merged, and it is validated as it is."""
     them = learners()
-    engine_of(them).fails = {(1, 1)}
-    e0, e1, _ = first_trainings(them)
-    out, other = update(them, 1, e1, e0), update(them, 0, e0, e1)
+    engine_of(them).fails = {(2, 1)}
+    e0, e1, e2 = first_trainings(them)
+    out, other = update(them, 2, e2, e0), update(them, 0, e0, e1)
     compute(them)
-    assert values(them, out) == [0, 1, 0]
+    assert values(them, out) == [0, 0, 1]
     assert values(them, other) == [1.5, 0.5, 0]
-    assert them.setbacks == {1: 1}
-    assert not them.merges[PeerId(1)]
+    assert them.setbacks == {2: 1}
+    assert not them.merges[PeerId(2)]
     assert them.merges[PeerId(0)] == {1: 1}
-    accuracies = {(r.peer, r.version): r.val_accuracy for r in them.history}
-    assert (accuracies[1, 2], accuracies[0, 2]) == (1.0, 0.75)  # type: ignore[index]
-    losses = {(r.peer, r.version): r.val_loss for r in them.history}
-    assert losses[1, 2] == losses[1, 1] == LOSSES[1][1]  # type: ignore[index]
+    accuracies = {(int(r.peer), r.version): r.val_accuracy for r in them.history}
+    assert (accuracies[2, 2], accuracies[0, 2]) == (1.0, 0.75)
+    losses = {(int(r.peer), r.version): r.val_loss for r in them.history}
+    assert losses[2, 2] == losses[2, 1] == 1.0  # the last number of its validation sample
 
 
 @pytest.mark.parametrize(("step2_model", "expected"), [("first", [1, 0, 0]), ("best", [2, 0, 0])])
@@ -281,6 +283,19 @@ def test_step_two_may_begin_with_the_untrained_model_or_the_best_of_step_one(
     compute(them)
     assert values(them, out) == expected
     assert [r.val_loss for r in them.history if r.peer == 0] == pytest.approx([2, 3, 2 * expected[0]])
+    assert [peer for peer, *_ in them.state()[0]["for_step2"]] == [1, 2]  # who has begun needs it no more
+
+
+def test_of_models_that_are_equally_good_the_first_is_the_best_of_step_one() -> None:
+    """Peer 1's validation loss is 0 after its first training, e1, and after the second, 2 e1. Step 2 makes 2 e1."""
+    them = learners(step2_model="best")
+    _, e1, _ = first_trainings(them)
+    second = update(them, 1, e1)
+    compute(them)
+    out = update(them, 1, second, may_stop=True, anew=True)
+    compute(them)
+    assert (values(them, second), values(them, out)) == ([0, 2, 0], [0, 2, 0])
+    assert [r.val_loss for r in them.history if r.peer == 1] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("score_by", ["loss", "accuracy"])
@@ -312,15 +327,17 @@ def test_without_neighbours_strangers_are_judged_against_the_own_model() -> None
 
 @pytest.mark.parametrize("remembers", [True, False])
 def test_an_optimizer_goes_on_only_where_the_rules_say_so(remembers: bool) -> None:
-    """Adam keeps two numbers for each of a model's: at first zeros, which all peers share."""
-    them = learners(optimizer_remembers=remembers, recipe=Recipe("adam", 0.1, 0.0, 0.0, 4))
+    """Adam keeps two numbers for each of a model's: at first zeros, which all peers share. What the second peer trains
+    is undone the second time, so that its optimizer remembers the first time alone; its third time succeeds."""
+    them = learners(peers=(5, 6, 7), optimizer_remembers=remembers, recipe=Recipe("adam", 0.1, 0.0, 0.0, 4))
     assert them.models.num_alive == 3 + 2 * remembers
+    engine_of(them).fails = {(1, 1)}
     refs = first_trainings(them)
-    for peer in (0, 1):
-        update(them, peer, refs[peer])
-    compute(them)
+    for _ in range(2):
+        refs[:2] = [update(them, ref.owner, ref) for ref in refs[:2]]
+        compute(them)
     steps = [[t.remembered for t in engine_of(them).trainings if t.slot == slot] for slot in range(3)]
-    assert steps == ([[0, 1], [0, 1], [0]] if remembers else [[None, None], [None, None], [None]])
+    assert steps == ([[0, 1, 2], [0, 1, 1], [0]] if remembers else [[None] * 3, [None] * 3, [None]])
 
 
 def test_a_model_lives_as_long_as_somebody_needs_it() -> None:

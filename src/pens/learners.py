@@ -376,10 +376,10 @@ class Learners:
         self.models.release(older.row)
 
     def _serve_best(self, peer: PeerId, ref: ModelRef) -> None:
-        """The update that stops a peer ends with its best model: from now on it serves that one."""
+        """The update that stops a peer ends with its best model: from now on it serves that one. Nobody has read the
+        other, which has had its name for a moment."""
         best = self._best[peer]
         assert best is not None
-        self._received.forget(ref)
         self.models.release(self._rows[ref])
         self._rows[ref] = self.models.retain(best)
 
