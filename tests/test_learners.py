@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pens import rng
-from pens.calls import Workshop
+from pens.calls import Call, Evaluate, Train, Work, Workshop
 from pens.config import StoppingSettings
 from pens.engine.batches import SampleStack, Subset
 from pens.engine.optimizers import Recipe
@@ -34,7 +34,8 @@ def learners(
         "seed": 0,
     }
     rules_ = LearningRules(**{**defaults, **rules})  # type: ignore[arg-type]
-    return Learners(workshop, first_slot, torch.zeros(3, 3), rules_, peers and [PeerId(p) for p in peers])
+    numbers = [PeerId(p) for p in peers] if peers else None
+    return Learners(workshop, first_slot, torch.zeros(3, 3), rules_, numbers)
 
 
 def workshop_for(first_slot: int = 0) -> Workshop:
@@ -200,6 +201,39 @@ def test_so_many_comparisons_are_computed_at_once(
     assert [len(call) for call in engine_of(them).evaluations] == sizes
 
 
+def test_runs_that_share_a_workshop_are_answered_in_the_order_of_what_they_ask_for() -> None:
+    """Comparisons, training, validation. Calls of one kind are one call: comparisons of the same number of samples.
+    The models are [1, 0, 0], [0, 1, 0] and [0, 0, 1]; each run is told the losses of those that it asked for."""
+    workshop, told = workshop_for(), list[tuple[str, list[float]]]()
+    rows = workshop.models.add(torch.eye(3))
+
+    def asking(name: str, call: Call) -> Work:
+        answer = yield call
+        told.append((name, answer.loss.tolist()))
+
+    one, two = Subset(1, [7]), Subset(5, [8, 9])
+    works = [
+        asking("validation", Evaluate("val", rows[:2], [0, 0])),
+        asking("training", Train([rows], [1], [0], 3, Recipe("sgd", 0.1, 0.0, 0.0, 4))),
+        asking("five samples", Evaluate("train", rows[1:], [0, 0], two)),
+        asking("one sample", Evaluate("train", rows[:1], [1], one)),
+        asking("all samples", Evaluate("train", rows[:1], [2])),
+        asking("another validation", Evaluate("val", rows[1:], [1, 1])),
+    ]
+    workshop.carry_out(works, [lambda: None] * len(works))
+    assert told == [
+        ("all samples", [1]),
+        ("one sample", [2]),
+        ("five samples", [1, 2]),
+        ("training", [1]),
+        ("validation", [2, 1]),
+        ("another validation", [0, 2]),
+    ]
+    engine = workshop.engine
+    assert isinstance(engine, CountingEngine)
+    assert engine.subsets == [None, one, two, None]
+
+
 def test_updates_of_fewer_epochs_go_first_so_that_runs_stay_in_step() -> None:
     """Two runs in one workshop. Both have an update of one epoch, and the first has one of eight: the short ones are
     trained, and validated, together."""
@@ -355,8 +389,9 @@ def test_a_model_lives_as_long_as_somebody_needs_it() -> None:
     assert refs[0] in them._rows
     them.release(refs[0])
     assert refs[0] not in them._rows
-    them.let_go()
-    assert them.models.num_alive == 0
+    for _ in range(2):  # the second time there is nothing left
+        them.let_go()
+        assert them.models.num_alive == 0
     assert alive == 3  # the last and the best model of each peer are one
 
 
@@ -373,8 +408,8 @@ def test_a_model_that_travels_as_it_is_is_held_once(wire: str, twins: int) -> No
 
 
 def test_a_received_model_is_taken_in_once_and_kept_until_nobody_needs_it() -> None:
-    """A node's peer is sent e2 of a peer that has no place here, [0, 0, 5], twice: once to compare it, once to merge
-    it. It is the same model, whatever comes under its name the second time."""
+    """A node's peer is sent a model, [0, 0, 5], of a peer that has no place here: once to compare it, once to merge it.
+    It is the same model, whatever comes under its name the second time."""
     them = learners(peers=(7, 8, 9))
     ref = ModelRef(PeerId(1 << 40), 3)
     alive = them.models.num_alive

@@ -72,7 +72,7 @@ class ModelStack:
         return self._mix_one_by_one(groups) if self.device.type == "cpu" else self._mix(groups)
 
     def _mix_one_by_one(self, groups: Sequence[Sequence[int]]) -> Tensor:
-        mixed = torch.empty((len(groups), self.size))
+        mixed = torch.empty((len(groups), self.size), device=self.device)
         for group, target in zip(groups, mixed, strict=True):
             self._mix_one(group, target)
         return mixed
