@@ -43,7 +43,6 @@ from pens.received import ReceivedModels
 
 T = TypeVar("T")
 
-_NARROW = 1 << 31  # numbers of peers below it take four bytes in a ledger
 _COMPARISONS_AT_ONCE = 20_000  # so that lists of what is compared stay small at any number of peers
 
 
@@ -102,7 +101,7 @@ class Learners:
     ) -> None:
         """`first_models` [peer, size]: each peer's untrained model. The samples of the first lie in slot first_slot.
 
-        `peers`: their numbers; None: 0, 1, 2, …
+        `peers`: their numbers, where they are those of a network; None: 0, 1, 2, …
         """
         self.workshop, self.rules = workshop, rules
         self.models = workshop.models
@@ -128,8 +127,7 @@ class Learners:
         """How often each peer merged a model of each other."""
         self.scored = dict.fromkeys(self._peers, 0)
         self._scorings = dict.fromkeys(self._peers, 0)
-        wide = max(self._peers, default=0) >= _NARROW
-        self.comparisons = Ledger("peer", "round", "sender", "chosen", wide=wide)
+        self.comparisons = Ledger("peer", "round", "sender", "chosen", wide=peers is not None)
         """Every comparison of step 1: in which round, whose model, and whether it was among the top m."""
         self.history = Curves()
         self.setbacks: Counter[PeerId] = Counter()
@@ -183,20 +181,18 @@ class Learners:
 
     def record_comparison(self, peer: PeerId, action: Compare) -> None:
         """The models were retained for the peer; they are released when the job is done."""
-        self._record_scoring(peer, action.models, action.m, None)
+        self._record_scoring(peer, action.models, action.m)
 
     def record_question(self, peer: PeerId, own: ModelRef, ask: Ask, time: float) -> None:
         """Models that it is about are retained here until it is computed. `time`: when it is to be answered."""
         if isinstance(ask.query, Counts):
             self._answers[peer].append(Answer(ask.name, 0))
             return
-        query, number = ask.query, self._scorings[peer] + 1
-        self._scorings[peer] = number
+        query = ask.query
         refs = (*query.models, *query.beside, *((own,) if query.own else ()))
         models = tuple(self.retain(ref) for ref in refs)
-        question = Question(ask.name, query.on, time, len(query.models))
-        self._answers[peer].append(Answer(ask.name, number))
-        self.jobs.add_scoring(Scoring(peer, number, self._versions[peer], models, 0, None, question), self._rows)
+        self._record_scoring(peer, models, question=Question(ask.name, query.on, time, len(query.models)))
+        self._answers[peer].append(Answer(ask.name, self._scorings[peer]))
 
     def is_answered(self, peer: PeerId) -> bool:
         """Whether all that a peer asked for is computed."""
@@ -225,10 +221,17 @@ class Learners:
             self._answer_with_best(peer)
         return out
 
-    def _record_scoring(self, peer: PeerId, models: tuple[ModelRef, ...], m: int, update: Updating | None) -> None:
+    def _record_scoring(
+        self,
+        peer: PeerId,
+        models: tuple[ModelRef, ...],
+        m: int = 0,
+        update: Updating | None = None,
+        question: Question | None = None,
+    ) -> None:
         self._scorings[peer] += 1
         before = self._versions[peer] - (update is not None)
-        self.jobs.add_scoring(Scoring(peer, self._scorings[peer], before, models, m, update), self._rows)
+        self.jobs.add_scoring(Scoring(peer, self._scorings[peer], before, models, m, update, question), self._rows)
 
     # --- computing ----------------------------------------------------------------------------------------------------
 
@@ -267,7 +270,11 @@ class Learners:
         losses = dict(zip(pairs, scores.tolist(), strict=True))
         for job, draw in drawn:
             found_here = [losses[ref, job.peer, draw] for ref in job.models]
-            chosen = self._note(job, job.question, found_here) if job.question else self._top_m(job, found_here)
+            chosen: tuple[ModelRef, ...] = ()
+            if job.question:
+                self._note(job, job.question, found_here)
+            else:
+                chosen = self._top_m(job, found_here)
             self.jobs.scored(job, chosen)
             for ref in job.models:
                 if not job.update or ref not in chosen:
@@ -288,13 +295,12 @@ class Learners:
             self.comparisons.add(job.peer, job.round, sender, i in best)
         return tuple(job.models[i] for i in best)
 
-    def _note(self, job: Scoring, question: Question, losses: list[float]) -> tuple[ModelRef, ...]:
+    def _note(self, job: Scoring, question: Question, losses: list[float]) -> None:
         """Keep the answer to a question until the peer is told."""
         answers = self._answers[job.peer]
         place = next(i for i, answer in enumerate(answers) if answer.number == job.number)
         answers[place] = Answer(question.name, job.number, tuple(losses))
         self._asked_at[job.peer].append((question.time, question.num_asked))
-        return ()
 
     def _update(self, jobs: list[Updating], epochs: int) -> Work:
         """Merge, train, validate, keep the best, as one batch."""
@@ -399,10 +405,10 @@ class Learners:
         self.models.release(older.row)
 
     def _serve_best(self, peer: PeerId, ref: ModelRef) -> None:
-        """The update that stops a peer ends with its best model: from now on it serves that one."""
+        """The update that stops a peer ends with its best model: from now on it serves that one. Nobody has read the
+        other, which has had its name for a moment."""
         best = self._best[peer]
         assert best is not None
-        self._received.forget(ref)
         self.models.release(self._rows[ref])
         self._rows[ref] = self.models.retain(best)
 
