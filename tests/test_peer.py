@@ -38,7 +38,7 @@ from pens.messages import (
 )
 from pens.peer import Peer
 from pens.policies import SelectionRule, Tally
-from pens.protocol.behaviour import waits_for
+from pens.protocol.behaviour import Behaviour, waits_for
 from pens.protocol.gossiping import Gossiping
 from pens.protocol.plan import Plan, Search
 from pens.topology import Others
@@ -305,7 +305,7 @@ def test_models_saved_before_the_selection_are_let_go() -> None:
 
 def gossiping(**values: float) -> Peer:
     """A peer of step 2 that admits strangers, with neighbours 2 and 6."""
-    it = started(plan(search=search(2, 1, 1, 1, 5), admit=True, admission_trials=1, **values))  # type: ignore[arg-type]
+    it = started(plan(search=search(2, 1, 1, 1, 5), admit=True, **{"admission_trials": 1, **values}))  # type: ignore[arg-type]
     it.handle(received(1))
     it.handle(received(2))
     it.handle(Updated())
@@ -888,11 +888,90 @@ def test_what_senders_say_beside_their_models_is_known_by_sender() -> None:
     again.restore(json.loads(json.dumps(it.state())))
     for one in (it, again):
         assert one.handle(Received(model(2, 2))) == []
-        assert one.handle(Received(model(1, 2), note={"updates": 8})) == [
-            Update((model(2, 2),), None, 3, may_stop=True)
+        assert one.handle(Received(model(1, 2), note={"updates": 12})) == [
+            Update((model(1, 2),), None, 3, may_stop=True)
         ]
     silent = started(plan("pull", behaviours={"gossiping": Telling}))
     assert silent.note() is None
+
+
+class Idle(Behaviour):
+    phase = "gossiping"
+
+
+def test_a_behaviour_that_says_nothing_else_wants_no_model_and_waits() -> None:
+    it = started(plan("pull", behaviours={"gossiping": Idle}))
+    assert it.handle(received(3)) == [Drop(model(3), "unused")]
+    assert it.handle(Pulled((model(1), model(2)))) == [Drop(model(1), "unused"), Drop(model(2), "unused")]
+    assert it.handle(Wake()) == it.handle(Updated()) == it.handle(Answered("x", ())) == []
+    assert it.progress == (0, 3)
+
+
+def test_step_one_ends_at_the_wait_that_makes_it_too_many() -> None:
+    """One of seven senders takes one wait, two rounds of it two; give_up = 1.5 makes three of them."""
+    it = started(plan(search=search(n_sampled=1, m=1, rounds=2, samplings_per_round=1, epochs=5), give_up=1.5))
+    assert [ASKED in it.handle(Wake()) for _ in range(3)] == [False, False, True]
+
+
+def test_a_peer_that_trained_alone_says_nothing_when_it_is_done() -> None:
+    """A wait may still be in progress when it finishes."""
+    it = started(plan(search=search(2, 1, 1, 1, 5), give_up=0.1, rounds=1))
+    while ASKED not in it.handle(Wake()):
+        pass
+    it.handle(found())
+    assert it.handle(Updated()) == [Finish()]
+    assert it.handle(Wake()) == []
+
+
+def test_a_finished_peer_does_not_answer_an_answer() -> None:
+    it = gossiping(rounds=1)
+    it.handle(received(2))
+    it.handle(received(6))
+    it.handle(Updated())
+    assert it.handle(Received(model(3), answer=True)) == [Drop(model(3), "unused")]
+
+
+def test_strangers_that_nobody_judges_any_more_are_dropped() -> None:
+    """Peer 3's model comes while the last update is in progress."""
+    it = gossiping(rounds=1)
+    it.handle(received(2))
+    it.handle(received(6))
+    it.handle(received(3))
+    assert it.handle(Updated()) == [Drop(model(3), "unused"), Finish()]
+
+
+def test_a_peer_that_stops_between_question_and_answer_knows_whom_it_asked_about() -> None:
+    """Two trials are needed. Stranger 3 loses the first and wins the second, which is half of them; stranger 4 wins the
+    first and is not judged again: one trial is not enough."""
+    it = gossiping(admission_trials=2, rounds=9)
+    for losses, strangers in (((2.0, 0.5, 1.0, 1.0), (3, 4)), ((0.5, 1.0, 1.0), (3,))):
+        for sender in (*strangers, 2, 6):
+            it.handle(received(sender))
+        again = peer(it.plan)
+        again.restore(json.loads(json.dumps(it.state())))
+        it = again
+        told = it.handle(judged(*losses))
+        it.handle(Updated())
+    assert told == [Chose((PeerId(2), PeerId(3), PeerId(6)), "admission")]
+
+
+def test_who_admits_nobody_chose_nobody() -> None:
+    it = gossiping()
+    for sender in (3, 2, 6):
+        it.handle(received(sender))
+    assert it.handle(judged(2.0, 1.0, 1.0)) == []
+    assert it.neighbours == (2, 6)
+
+
+def test_a_peer_that_stops_within_a_round_of_samplings_goes_on_there() -> None:
+    it = started(plan(search=search(2, 1, rounds=2, samplings_per_round=2, epochs=5)))
+    it.handle(received(1))
+    assert it.handle(received(2)) == [Compare((model(1), model(2)), 1)]
+    again = peer(it.plan)
+    again.restore(json.loads(json.dumps(it.state())))
+    for one in (it, again):
+        one.handle(received(3))
+        assert one.handle(received(4)) == [Update((model(3), model(4)), 1, 5, may_stop=False)]
 
 
 # --- properties -------------------------------------------------------------------------------------------------------

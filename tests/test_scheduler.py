@@ -16,6 +16,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(Received, refs, st.booleans(), notes),
     st.builds(lambda one, other, *said: Pulled((one, other), said), refs, refs),
     st.builds(lambda one, other, *said: Pulled((one, other), said), refs, refs, notes, notes),
+    st.just(Pulled(())),
     st.builds(Answered, st.text(max_size=3), st.none()),
 )
 entries = st.lists(st.tuples(st.floats(0, 10), st.integers(0, 9), events), max_size=30)

@@ -21,7 +21,7 @@ class Admission:
         self._strangers: dict[PeerId, ModelRef] = {}
         """The newest model of each, oldest first."""
         self._asked: tuple[PeerId, ...] = ()
-        """Whose models are being judged."""
+        """Whose models are being judged, or were the last time."""
         self._trials = Trials()
 
     def meet(self, model: ModelRef) -> ModelRef | None:
@@ -49,7 +49,6 @@ class Admission:
         others = losses[len(self._asked) :]
         for stranger, loss in zip(self._asked, losses, strict=False):
             self._trials.add(stranger, is_win(loss, others))
-        self._asked = ()
         before = tuple(peer.neighbours)
         after = tuple(sorted({*before, *admitted(self._trials, self._needed)}))
         if after == before:
@@ -59,9 +58,7 @@ class Admission:
 
     def leave(self) -> list[Action]:
         """The phase ends: nobody is judged any more."""
-        leftovers: list[Action] = [Drop(model, "unused") for model in self._strangers.values()]
-        self._strangers = {}
-        return leftovers
+        return [Drop(model, "unused") for model in self._strangers.values()]
 
     def state(self) -> dict[str, Any]:
         return {
