@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pens.engine.stack import ModelStack
+from pens.engine.stack import ModelStack, _mix
 
 CPU = torch.device("cpu")
 floats = st.floats(-1e6, 1e6, width=32)
@@ -35,7 +35,7 @@ def test_averages_by_hand() -> None:
     stack = ModelStack(2, CPU)
     assert stack.add(MODELS) == [0, 1, 2, 3]
     assert stack.mix(GROUPS).tolist() == AVERAGES
-    assert stack._mix(GROUPS).tolist() == AVERAGES
+    assert _mix(stack._rows, GROUPS).tolist() == AVERAGES
 
 
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 8), min_size=1, max_size=5))
@@ -44,7 +44,7 @@ def test_groups_are_averaged_together_as_one_by_one(seed: int, sizes: list[int])
     stack = ModelStack(5, CPU)
     rows = stack.add(torch.from_numpy(np.random.default_rng(seed).normal(size=(8, 5)).astype(np.float32)))
     groups = [rows[-size:] for size in sizes]
-    assert torch.equal(stack._mix(groups), stack.mix(groups))
+    assert torch.equal(_mix(stack._rows, groups), stack.mix(groups))
 
 
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 8), min_size=1, max_size=5))

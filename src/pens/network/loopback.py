@@ -289,7 +289,7 @@ def _config_text(
 def _changes(settings: Settings, base: Settings) -> dict[str, dict[str, Any]]:
     ours, theirs = settings.model_dump(mode="json"), base.model_dump(mode="json")
     changed = {
-        name: {key: value for key, value in section.items() if value != theirs[name][key]}
+        name: {key: value for key, value in section.items() if name not in theirs or value != theirs[name][key]}
         for name, section in ours.items()
     }
     return {name: values for name, values in changed.items() if values}

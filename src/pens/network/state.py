@@ -34,6 +34,7 @@ from torch import Tensor
 from pens.data.samples import Array
 from pens.errors import RunDirError
 from pens.files import read_json, replace_file, write_json
+from pens.jobs import decode_weights, encode_weights
 from pens.messages import Judge, ModelRef, PeerId, Score, Select, Update
 from pens.runlog import RunDir
 
@@ -143,8 +144,9 @@ def encode_job(job: Job) -> list[Any]:
             return ["score", _plain(models), m]
         case Judge(strangers, against):
             return ["judge", _plain(strangers), _plain(against)]
-        case Update(models, top_m, epochs, may_stop, anew):
-            return ["update", _plain(models), top_m, epochs, may_stop, anew]
+        case Update(models, top_m, epochs, may_stop, anew, weights, segment_weights):
+            how = encode_weights(weights, segment_weights)
+            return ["update", _plain(models), top_m, epochs, may_stop, anew, *how]
         case Select():
             return ["select"]
 
@@ -157,7 +159,8 @@ def decode_job(data: list[Any]) -> Job:
     if kind == "judge":
         return Judge(_refs(values[0]), _refs(values[1]))
     if kind == "update":
-        return Update(_refs(values[0]), *values[1:])
+        models, top_m, epochs, may_stop, anew, *weights = values
+        return Update(_refs(models), top_m, epochs, may_stop, anew, *decode_weights(weights))
     return Select()
 
 
