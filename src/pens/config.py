@@ -587,13 +587,20 @@ def _list_value(text: str) -> Any:
 
 def _validated(tree: Mapping[str, Any]) -> Settings:
     try:
-        others = {
-            title: parts.sections()[title].model_validate(tree[title]) for title in tree if title not in _SECTIONS
-        }
+        others = {title: _part_section(title, tree[title]) for title in tree if title not in _SECTIONS}
         return Settings.model_validate({**tree, **others})
     except ValidationError as error:
         problems = [problem(dict(e)) for e in error.errors()]
         raise SettingsError("\n".join(dict.fromkeys(problems))) from None
+
+
+def _part_section(title: str, values: Any) -> Section:
+    try:
+        section: Section = parts.sections()[title].model_validate(values)
+    except ValidationError as error:
+        problems = [problem({**e, "loc": (title, *e["loc"])}) for e in error.errors()]
+        raise SettingsError("\n".join(dict.fromkeys(problems))) from None
+    return section
 
 
 def problem(error: Mapping[str, Any]) -> str:
