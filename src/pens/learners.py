@@ -30,7 +30,7 @@ from torch import Tensor
 
 from pens import rng
 from pens.calls import Evaluate, MomentRows, Train, Work, Workshop, evaluate, train
-from pens.config import Step2Model, StoppingSettings, WireForm
+from pens.config import Settings, Step2Model, StoppingSettings, WireForm
 from pens.curves import Curves, UpdateRecord
 from pens.engine.batches import Subset
 from pens.engine.optimizers import Recipe
@@ -38,9 +38,8 @@ from pens.engine.training import Evaluation
 from pens.errors import SettingsError
 from pens.jobs import JobGraph, Judging, Scoring, Updating
 from pens.ledger import Ledger
-from pens.merging.mean import Mean
 from pens.merging.merger import RowMerge
-from pens.merging.rule import Merge, Merging, check_said
+from pens.merging.rule import Merge, Merging, check_said, chosen
 from pens.messages import Judge, ModelRef, PeerId, Score, Update
 from pens.policies import EarlyStopping, Tally, Trials, is_win, select_top_m
 from pens.received import ReceivedModels
@@ -72,7 +71,7 @@ class LearningRules:
     """What each peer begins step 2 with; where that is not its last, it is kept until then."""
     wire: WireForm = "fp32"
     """How models travel: received ones are rounded so, a peer's own is not."""
-    merging: Merging = field(default_factory=lambda: Merging(Mean()))
+    merging: Merging = field(default_factory=lambda: chosen(Settings()))
     """How a peer's own model and those that it received become one."""
 
 

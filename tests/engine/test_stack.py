@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pens.engine.stack import ModelStack, _mix
+from pens.engine.stack import ModelStack, _blend, _mix
 
 CPU = torch.device("cpu")
 floats = st.floats(-1e6, 1e6, width=32)
@@ -38,12 +38,30 @@ def test_averages_by_hand() -> None:
     assert _mix(stack._rows, GROUPS).tolist() == AVERAGES
 
 
+WEIGHTS = ([0.5, 0.25, 0.25], [1.0], [0.75, 0.25], [0.25] * 4, [0.5, 0.0, 0.5, 0.0])
+BLENDS = [[3.25, 10.0], [2.0, 0.0], [3.5, 30.0], [4.0, -5.0], [3.0, 20.0]]
+"""1/2 + 4/4 + 7/4 and 10/2 + 40/4 − 20/4; a model alone; 3/4 · 4 + 2/4 and 3/4 · 40; as above; 2/2 + 4/2 and 40/2."""
+
+
+def test_weighted_averages_by_hand() -> None:
+    """Likewise, of all numbers and of the second alone."""
+    stack = ModelStack(2, CPU)
+    stack.add(MODELS)
+    assert stack.blend(GROUPS, WEIGHTS).tolist() == BLENDS
+    assert _blend(stack._rows, GROUPS, WEIGHTS).tolist() == BLENDS
+    assert stack.blend(GROUPS, WEIGHTS, slice(1, 2)).tolist() == [[second] for _, second in BLENDS]
+    assert stack.mix(GROUPS, slice(1, 2)).tolist() == [[second] for _, second in AVERAGES]
+    assert stack.read([3, 1], slice(0, 1)).tolist() == [[2.0], [4.0]]
+
+
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 8), min_size=1, max_size=5))
 def test_groups_are_averaged_together_as_one_by_one(seed: int, sizes: list[int]) -> None:
     """To the last bit: sums run in the same order (law 3)."""
     stack = ModelStack(5, CPU)
     rows = stack.add(torch.from_numpy(np.random.default_rng(seed).normal(size=(8, 5)).astype(np.float32)))
     groups = [rows[-size:] for size in sizes]
+    weights = [[2 / (size + 1)] + [1 / (size + 1)] * (size - 1) for size in sizes]
+    assert torch.equal(_blend(stack._rows, groups, weights), stack.blend(groups, weights))
     assert torch.equal(_mix(stack._rows, groups), stack.mix(groups))
 
 

@@ -13,7 +13,7 @@ from pens.data.samples import Array
 
 def mean(own: Array, models: Sequence[Array], own_in_merge: bool, samples: Sequence[int]) -> Array:
     """models: the own one first where it is merged"""
-    return np.mean(models, axis=0)
+    return np.asarray(np.mean(models, axis=0))
 
 
 def weighted(own: Array, models: Sequence[Array], own_in_merge: bool, samples: Sequence[int]) -> Array:

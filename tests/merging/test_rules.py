@@ -44,8 +44,8 @@ def merge_one(how: Merging, models: Tensor, about: Merge, own: int = 0) -> Tenso
     stack = ModelStack(models.shape[1], CPU)
     rows = stack.add(models)
     layout = Layout.stored({"w": torch.Size([models.shape[1]])}, {})
-    (merged,) = merge_rows(stack, layout, how, [RowMerge(rows[0 if about.own_in_merge else 1 :], rows[own], about)])
-    return merged
+    merge = RowMerge(rows[0 if about.own_in_merge else 1 :], rows[own], about)
+    return merge_rows(stack, layout, how, [merge])[0]
 
 
 def test_all_rules_are_here_and_say_what_they_do() -> None:
