@@ -587,8 +587,10 @@ def _list_value(text: str) -> Any:
 
 def _validated(tree: Mapping[str, Any]) -> Settings:
     try:
+        ours = {title: values for title, values in tree.items() if title in _SECTIONS}
         others = {title: _part_section(title, tree[title]) for title in tree if title not in _SECTIONS}
-        return Settings.model_validate({**tree, **others})
+        set_ = {title: section for title, section in others.items() if section != type(section)()}
+        return Settings.model_validate({**ours, **set_})  # what says its defaults is as if it were not there
     except ValidationError as error:
         problems = [problem(dict(e)) for e in error.errors()]
         raise SettingsError("\n".join(dict.fromkeys(problems))) from None

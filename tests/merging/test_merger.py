@@ -15,10 +15,11 @@ from pens.engine.layout import Layout
 from pens.engine.network import StackedNetwork
 from pens.engine.stack import ModelStack
 from pens.errors import SettingsError
+from pens.merging.clipped import Clipped, ClippedSettings
 from pens.merging.mean import Mean
 from pens.merging.median import Median
 from pens.merging.merger import RowMerge, merge_rows, pieces
-from pens.merging.rule import LinearRule, Merge, MergeRule, Merging, Rows
+from pens.merging.rule import LinearRule, Merge, MergeRule, Merging, Rows, check_said
 from pens.merging.trial import try_out
 
 CPU = torch.device("cpu")
@@ -142,6 +143,7 @@ class Seen(Median):
     [
         (1000, [(5, 3, 10)], [(5, 3, 10)]),
         (60, [(2, 3, 10), (2, 3, 10), (1, 3, 10)], [(2, 3, 10), (2, 3, 10), (1, 3, 10)]),
+        (1, [(1, 3, 1)] * 50, [(1, 3, 10)] * 5),
         (15, [(1, 3, 5)] * 10, [(1, 3, 10)] * 5),  # a row of ten numbers is cut in two where a rule allows it
     ],
 )
@@ -157,6 +159,29 @@ def test_no_more_is_shown_at_once_than_memory_has_room_for(
         found = merge_rows(stack, layout, Merging(rule), merges, at_once)
         assert rule.shapes == shapes
         assert torch.equal(found, stack.read(rows).view(5, 3, 10).median(1).values)
+
+
+def test_so_many_merges_are_added_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = ModelStack(2, CPU)
+    rows = stack.add(torch.randn(6, 2))
+    layout = Layout.stored({"w": torch.Size([2])}, {})
+    merges = [RowMerge([r, rows[0]], r, replace(ABOUT, weights=(0.75, 0.25) if r % 2 else None)) for r in rows[1:]]
+    found = merge_rows(stack, layout, Merging(Mean()), merges)
+    monkeypatch.setattr("pens.merging.merger._MERGES_AT_ONCE", 2)
+    assert torch.equal(merge_rows(stack, layout, Merging(Mean()), merges), found)
+
+
+def test_merges_with_and_without_the_own_model_are_not_mixed_up() -> None:
+    """Clipped with a large radius is the mean: (0 + 2 + 4) / 3 with the own model, and 0 + (2 + 4 + 6) / 3 without."""
+    stack = ModelStack(1, CPU)
+    rows = stack.add(torch.tensor([[0.0], [2.0], [4.0], [6.0]]))
+    layout = Layout.stored({"w": torch.Size([1])}, {})
+    merges = [
+        RowMerge(rows[:3], rows[0], Merge(0, (0, 1, 2), True)),
+        RowMerge(rows[1:], rows[0], Merge(0, (1, 2, 3), False)),
+    ]
+    how = Merging(Clipped(), ClippedSettings(clip_radius=100.0))
+    assert merge_rows(stack, layout, how, merges).tolist() == [[2.0], [4.0]]
 
 
 def test_buffers_are_merged_and_kept_as_parameters_are() -> None:
@@ -229,12 +254,14 @@ class Elsewhere(Mean):
         (Own(lambda rows: rows.models), r"'my-rule' returned of shape \[3, 4, 5\]: it has to be .* \[3, 5\]"),
         (Own(None), "'my-rule' returned NoneType: it has to be one row"),
         (Own(lambda rows: rows.own * torch.nan), "'my-rule' returned numbers that are not finite"),
+        (Own(lambda rows: rows.own.index_fill(1, torch.tensor([2]), torch.inf)), "numbers that are not finite"),
         (Own(lambda rows: rows.own / 0), "'my-rule' returned numbers that are not finite"),
         (Own(lambda rows: rows.models.mean((0, 1)).expand_as(rows.own)), "'my-rule' mixes merges"),
         (Own(lambda rows: rows.nothing), "'my-rule' fails: AttributeError"),
         (MergeRule(), "has no method `merge`, and is no LinearRule"),
         (OwnWeights(0.5, 0.5), "'my-rule' says 2 weights for 4 models"),
         (OwnWeights(1, 1, 1, 1), "'my-rule' says weights that sum to 4: divide them by their sum"),
+        (OwnWeights(0.1, 0.1, 0.1, 0.1), "'my-rule' says weights that sum to 0.4: divide them by their sum"),
         (OwnWeights(float("nan"), 0, 0, 0), "'my-rule' says weights that sum to nan"),
         (Elsewhere(), "'my-rule' has a segment 'convolution', but no tensor's name begins with it: .* conv.weight"),
     ],
@@ -252,6 +279,63 @@ def test_a_rule_that_does_it_right_passes(rule: MergeRule, own_in_merge: bool) -
     else:
         with pytest.raises(SettingsError, match="2 weights for 4 models"):
             try_out(Merging(rule), LAYOUT, own_in_merge)
+
+
+class Shown(MergeRule):
+    """Keeps what it is shown."""
+
+    name = "my-rule"
+
+    def __init__(self) -> None:
+        self.rows: list[Rows] = []
+
+    def merge(self, rows: Rows, options: object) -> Tensor:
+        self.rows.append(rows)
+        assert options == "options"
+        return rows.models[:, 0]
+
+
+@pytest.mark.parametrize("own_in_merge", [True, False])
+def test_what_a_rule_is_shown_before_a_run(own_in_merge: bool) -> None:
+    """Three merges of four models, their own first or not at all: together, then one by one."""
+    rule = Shown()
+    try_out(Merging(rule, "options", ("conv",)), LAYOUT, own_in_merge)  # type: ignore[arg-type]
+    first = (lambda me: me) if own_in_merge else (lambda me: 3)
+    merges = [Merge(me, (first(me), 4, 5, 6), own_in_merge, (10 + first(me), 14, 15, 16)) for me in range(3)]
+    assert [rows.merges for rows in rule.rows] == [merges, merges[:1], merges[1:2], merges[2:]]
+    together = rule.rows[0]
+    assert together.models.shape == (3, 4, 5)
+    assert len(set(together.models.flatten().tolist())) == 60
+    assert together.received.shape == (3, 3 if own_in_merge else 4, 5)
+    assert torch.equal(together.own, together.models[:, 0]) == own_in_merge
+    for i, alone in enumerate(rule.rows[1:]):
+        assert alone.segment == ""
+        assert torch.equal(alone.own[0], together.own[i])
+        assert torch.equal(alone.models[0], together.models[i])
+
+
+def test_weights_are_looked_at_in_each_merge() -> None:
+    """A rule that passed the trial may say something else later."""
+    with pytest.raises(SettingsError, match="'my-rule' says 4 weights for 2 models"):
+        merged(Merging(OwnWeights(0.25, 0.25, 0.25, 0.25)))
+
+
+def test_what_may_be_computed_together_and_what_the_engine_knows() -> None:
+    plain, other = Merging(Mean()), Merging(Median())
+    some = Merging(Mean(), only=("conv",))
+    clipped = [Merging(Clipped(), ClippedSettings(clip_radius=radius)) for radius in (1.0, 2.0)]
+    assert plain.is_plain
+    assert not any(how.is_plain for how in (other, some, *clipped))
+    assert len({how.key for how in (plain, other, some, *clipped)}) == 5
+    assert plain.key == Merging(Mean()).key
+
+
+def test_weights_of_a_method_need_a_rule_that_heeds_them() -> None:
+    with pytest.raises(SettingsError, match="merge = 'median' knows no weights, but a method says"):
+        check_said(Merging(Median()), "a method", 1, (0.5, 0.5), ())
+    check_said(Merging(Mean()), "a method", 1, (0.5, 0.5), (("conv", (0.25, 0.75)),))
+    with pytest.raises(SettingsError, match=r"weights that sum to 1\.25"):
+        check_said(Merging(Mean()), "a method", 1, None, (("conv", (0.5, 0.75)),))
 
 
 def test_merge_only_names_tensors_that_are_there() -> None:

@@ -26,6 +26,7 @@ from pens.merging.rule import LinearRule, Merge, Merging, Rows, SegmentWeights, 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
+_MERGES_AT_ONCE = 1024  # added up, so that only so many models are in use beside the result
 _NUMBERS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Numbers of the models that a rule gets at once: what a cache holds, and a quarter of a gigabyte."""
 
@@ -128,12 +129,12 @@ def _by_weights(models: ModelStack, merging: Merging, merges: Sequence[RowMerge]
     """A linear rule: the stack adds the models up."""
     weights = [_weights(merging, merge, piece.segment) for merge in merges]
     for is_plain, places in _alike(range(len(merges)), lambda place: weights[place] is None):
-        groups = [merges[place].rows for place in places]
-        for columns in piece.ranges:
-            if is_plain:
-                yield Done(places, columns, models.mix(groups, columns))
-            else:
-                yield Done(places, columns, models.blend(groups, [weights[p] or () for p in places], columns))
+        for start in range(0, len(places), _MERGES_AT_ONCE):
+            some = places[start : start + _MERGES_AT_ONCE]
+            groups, shares = [merges[p].rows for p in some], [weights[p] or () for p in some]
+            for columns in piece.ranges:
+                added = models.mix(groups, columns) if is_plain else models.blend(groups, shares, columns)
+                yield Done(some, columns, added)
 
 
 def _weights(merging: Merging, merge: RowMerge, segment: str) -> Sequence[float] | None:

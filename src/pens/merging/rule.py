@@ -158,3 +158,12 @@ def check_said(
         )
     for said in (*([] if weights is None else [weights]), *(of for _, of in segments)):
         check_weights(said, 1 + models, f"{who} (its own model first)")
+
+
+def check_real(settings: Settings) -> None:
+    """Refuse a rule that real peers cannot follow."""
+    if (rule := chosen(settings).rule).needs_samples:
+        raise SettingsError(
+            f"merge = {rule.name!r} needs the senders' numbers of training samples, which real peers do not tell: "
+            "set merge = 'mean'"
+        )

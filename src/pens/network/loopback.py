@@ -29,6 +29,7 @@ from typing import Any
 
 from pens.config import SELECTING, Method, Settings, check_methods, check_scenario
 from pens.errors import RunDirError, SettingsError
+from pens.merging.rule import check_real
 from pens.network.identity import Authority
 from pens.network.peer_config import read_peer_config
 from pens.peer import waits_for
@@ -123,6 +124,7 @@ def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method:
     standard = {"scenario.peers": peers, "gossip.schedule": "async"}
     settings = base.replace({**standard, **({} if "admit" in given else {"pens.admit": True}), **changes})
     check_scenario(settings)
+    check_real(settings)
     before = {"n_peers": settings.gossip.n_peers, "m": settings.pens.m, "n_sampled": settings.pens.n_sampled}
     fitting = {name: value for name, value in _fitting(settings, before).items() if name not in given}
     settings = settings.replace(fitting)

@@ -34,7 +34,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from pens.config import SELECTING, Count, NotNegative, Positive, Section, Settings, anchored, flatten, problem
 from pens.errors import SettingsError, suggest
-from pens.merging.rule import chosen
+from pens.merging.rule import check_real
 from pens.network.transport import Address
 from pens.presets import preset
 
@@ -185,11 +185,7 @@ def _check(config: PeerConfig, path: Path) -> None:
         )
     if settings.expected == "uniform":
         raise SettingsError("expected = 'uniform': a real peer does not know how many could be sampled: use 'received'")
-    if (rule := chosen(settings).rule).needs_samples:
-        raise SettingsError(
-            f"merge = {rule.name!r} needs the senders' numbers of training samples, which real peers do not tell: "
-            "set merge = 'mean'"
-        )
+    check_real(settings)
     if not config.peer.suspect_s < config.peer.drop_s:
         raise SettingsError(
             f"peer.suspect_s = {config.peer.suspect_s:g}, peer.drop_s = {config.peer.drop_s:g}: raise the second"
