@@ -251,7 +251,7 @@ class Elsewhere(Mean):
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
-        (Own(lambda rows: rows.models), r"'my-rule' returned of shape \[3, 4, 5\]: it has to be .* \[3, 5\]"),
+        (Own(lambda rows: rows.models), r"'my-rule' returned of shape \[3, 4, 6\]: it has to be .* \[3, 6\]"),
         (Own(None), "'my-rule' returned NoneType: it has to be one row"),
         (Own(lambda rows: rows.own * torch.nan), "'my-rule' returned numbers that are not finite"),
         (Own(lambda rows: rows.own.index_fill(1, torch.tensor([2]), torch.inf)), "numbers that are not finite"),
@@ -304,14 +304,25 @@ def test_what_a_rule_is_shown_before_a_run(own_in_merge: bool) -> None:
     merges = [Merge(me, (first(me), 4, 5, 6), own_in_merge, (10 + first(me), 14, 15, 16)) for me in range(3)]
     assert [rows.merges for rows in rule.rows] == [merges, merges[:1], merges[1:2], merges[2:]]
     together = rule.rows[0]
-    assert together.models.shape == (3, 4, 5)
-    assert len(set(together.models.flatten().tolist())) == 60
-    assert together.received.shape == (3, 3 if own_in_merge else 4, 5)
+    assert together.models.shape == (3, 4, 6)
+    assert len(set(together.models.flatten().tolist())) == 72
+    assert together.received.shape == (3, 3 if own_in_merge else 4, 6)
     assert torch.equal(together.own, together.models[:, 0]) == own_in_merge
     for i, alone in enumerate(rule.rows[1:]):
         assert alone.segment == ""
         assert torch.equal(alone.own[0], together.own[i])
         assert torch.equal(alone.models[0], together.models[i])
+
+
+def test_what_a_linear_rule_is_told_before_a_run() -> None:
+    told: list[object] = []
+
+    class Told(BodyAndHead):
+        def weights(self, merge: Merge, segment: str, options: object) -> None:
+            told.append((merge.receiver, merge.senders, segment, options))
+
+    try_out(Merging(Told(), "options"), LAYOUT)  # type: ignore[arg-type]
+    assert told == [(me, (me, 4, 5, 6), segment, "options") for segment in ("body", "head") for me in range(3)]
 
 
 def test_weights_are_looked_at_in_each_merge() -> None:

@@ -14,7 +14,7 @@ from pens.errors import PensError, SettingsError
 from pens.merging.merger import answer, pieces
 from pens.merging.rule import LinearRule, Merge, MergeRule, Merging, Rows, check_weights
 
-_MERGES, _MODELS, _NUMBERS = 3, 4, 5
+_MERGES, _MODELS, _NUMBERS = 3, 4, 6
 
 
 def try_out(merging: Merging, layout: Layout, own_in_merge: bool = True) -> None:
