@@ -70,15 +70,23 @@ def merge_rows(
 
     `numbers_at_once`: a bound on what a rule that is not linear gets; None: what suits the device.
     """
-    merged = models.read([merge.own for merge in merges])
+    merged: Tensor | None = None
     bound = numbers_at_once or _NUMBERS_AT_ONCE.get(models.device.type, _NUMBERS_AT_ONCE["cuda"])
     received = [place for place, merge in enumerate(merges) if merge.rows != [merge.own]]
     for prefixes, places in _alike(received, lambda place: tuple(p for p, _ in merges[place].segment_weights)):
         for piece in pieces(layout, merging, prefixes):
             some = [_within(merges[place], piece.prefix) for place in places]
             for done in _merged(models, merging, some, piece, bound):
+                if len(done.places) == len(merges) and done.values.shape[1] == models.size:
+                    return done.values  # whole models, and all of them
+                merged = _own_models(models, merges) if merged is None else merged
                 _put(merged, [places[i] for i in done.places], done)
-    return merged
+    return _own_models(models, merges) if merged is None else merged
+
+
+def _own_models(models: ModelStack, merges: Sequence[RowMerge]) -> Tensor:
+    """What stays where nothing is merged."""
+    return models.read([merge.own for merge in merges])
 
 
 def pieces(layout: Layout, merging: Merging, prefixes: tuple[str, ...]) -> tuple[Piece, ...]:
