@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -51,6 +53,15 @@ def merge_one(how: Merging, models: Tensor, about: Merge, own: int = 0) -> Tenso
 def test_all_rules_are_here_and_say_what_they_do() -> None:
     assert set(RULES) == set(PLAIN) <= set(MERGE_RULES.names())
     assert all(MERGE_RULES.find(name).name == name and MERGE_RULES.find(name).about for name in RULES)
+
+
+def test_rules_are_light_to_import() -> None:
+    """Every setting's explanation asks for them."""
+    code = "import sys; from pens import parts; parts.sections(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "pens.merging.clipped" in loaded
+    assert not loaded & {"torch", "numpy"}
 
 
 @pytest.mark.parametrize(
