@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pens.engine.stack import ModelStack, _blend, _mix
+from pens.engine.stack import ModelStack
 
 CPU = torch.device("cpu")
 floats = st.floats(-1e6, 1e6, width=32)
@@ -29,13 +30,15 @@ AVERAGES = [[4.0, 10.0], [2.0, 0.0], [3.0, 20.0], [4.0, -5.0], [3.5, 7.5]]
 """(1 + 4 + 7) / 3 and (10 + 40 − 20) / 3; a model alone; (4 + 2) / 2; (7 + 7 + 1 + 1) / 4; (2 + 7 + 4 + 1) / 4."""
 
 
-def test_averages_by_hand() -> None:
-    """Section 4.1: a plain average, of groups of different sizes. On a GPU all groups of a call are averaged together,
-    by `_mix`; the same arithmetic on a CPU here, and on a GPU in test_cuda.py."""
+@pytest.mark.parametrize("at_once", [1, 2, 1024])
+def test_averages_by_hand(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 4.1: a plain average, of groups of different sizes. On a GPU so many groups are averaged together, by
+    `_mix`; the same arithmetic on a CPU here, and on a GPU in test_cuda.py."""
+    monkeypatch.setattr("pens.engine.stack._GROUPS_AT_ONCE", at_once)
     stack = ModelStack(2, CPU)
     assert stack.add(MODELS) == [0, 1, 2, 3]
     assert stack.mix(GROUPS).tolist() == AVERAGES
-    assert _mix(stack._rows, GROUPS).tolist() == AVERAGES
+    assert stack._mix(GROUPS).tolist() == AVERAGES
 
 
 WEIGHTS = ([0.5, 0.25, 0.25], [1.0], [0.75, 0.25], [0.25] * 4, [0.5, 0.0, 0.5, 0.0])
@@ -43,15 +46,48 @@ BLENDS = [[3.25, 10.0], [2.0, 0.0], [3.5, 30.0], [4.0, -5.0], [3.0, 20.0]]
 """1/2 + 4/4 + 7/4 and 10/2 + 40/4 − 20/4; a model alone; 3/4 · 4 + 2/4 and 3/4 · 40; as above; 2/2 + 4/2 and 40/2."""
 
 
-def test_weighted_averages_by_hand() -> None:
+@pytest.mark.parametrize("at_once", [1, 2, 1024])
+def test_weighted_averages_by_hand(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Likewise, of all numbers and of the second alone."""
+    monkeypatch.setattr("pens.engine.stack._GROUPS_AT_ONCE", at_once)
     stack = ModelStack(2, CPU)
     stack.add(MODELS)
     assert stack.blend(GROUPS, WEIGHTS).tolist() == BLENDS
-    assert _blend(stack._rows, GROUPS, WEIGHTS).tolist() == BLENDS
+    assert stack._blend(GROUPS, WEIGHTS).tolist() == BLENDS
     assert stack.blend(GROUPS, WEIGHTS, slice(1, 2)).tolist() == [[second] for _, second in BLENDS]
+    assert stack._blend(GROUPS, WEIGHTS, slice(1, 2)).tolist() == [[second] for _, second in BLENDS]
+    assert stack._mix(GROUPS, slice(1, 2)).tolist() == [[second] for _, second in AVERAGES]
     assert stack.mix(GROUPS, slice(1, 2)).tolist() == [[second] for _, second in AVERAGES]
     assert stack.read([3, 1], slice(0, 1)).tolist() == [[2.0], [4.0]]
+
+
+def test_a_model_that_is_averaged_with_none_stays_as_it_is() -> None:
+    """Even where a number is infinite: nothing is taken from it."""
+    stack = ModelStack(2, CPU)
+    model = torch.tensor([[torch.inf, 3.0]])
+    rows = stack.add(model)
+    assert torch.equal(stack.mix([rows]), model)
+    assert torch.equal(stack._mix([rows]), model)
+
+
+def test_places_are_added_when_there_are_no_free_ones() -> None:
+    """As many as are reserved to begin with; then a quarter more, or as many as are needed where that is more. All
+    models are copied then, so it does not happen while there is room."""
+    stack = ModelStack(2, CPU, reserve=18)
+    assert (stack.size, len(stack._rows)) == (2, 18)
+    rows = stack.add(torch.zeros(18, 2))
+    assert len(stack._rows) == 18
+    assert stack.retain(rows[3]) == rows[3]
+    stack.add(torch.ones(1, 2))
+    assert len(stack._rows) == 18 + 18 // 4
+    stack.add(torch.ones(10, 2))  # there are 3 free places
+    assert len(stack._rows) == 22 + 7
+    assert stack.num_alive == 18 + 1 + 10
+    assert stack.read(rows).tolist() == [[0, 0]] * 18
+    stack.release(rows[3])
+    assert stack.num_alive == 29  # it was retained once more
+    stack.release(rows[3])
+    assert stack.num_alive == 28
 
 
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 8), min_size=1, max_size=5))
@@ -61,8 +97,8 @@ def test_groups_are_averaged_together_as_one_by_one(seed: int, sizes: list[int])
     rows = stack.add(torch.from_numpy(np.random.default_rng(seed).normal(size=(8, 5)).astype(np.float32)))
     groups = [rows[-size:] for size in sizes]
     weights = [[2 / (size + 1)] + [1 / (size + 1)] * (size - 1) for size in sizes]
-    assert torch.equal(_blend(stack._rows, groups, weights), stack.blend(groups, weights))
-    assert torch.equal(_mix(stack._rows, groups), stack.mix(groups))
+    assert torch.equal(stack._blend(groups, weights), stack.blend(groups, weights))
+    assert torch.equal(stack._mix(groups), stack.mix(groups))
 
 
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 8), min_size=1, max_size=5))

@@ -70,33 +70,52 @@ class ModelStack:
         Summed as differences from the group's first model, in the group's order: equal models stay exactly equal
         (law 7), and a group's average does not depend on which groups are computed with it (law 3).
         """
+        on_cpu = self.device.type == "cpu"
+        return (self._mix_one_by_one if on_cpu else self._mix)(groups, columns)
+
+    def _mix_one_by_one(self, groups: Sequence[Sequence[int]], columns: slice) -> Tensor:
         rows = self._rows[:, columns]
         mixed = torch.empty((len(groups), rows.shape[1]), device=self.device)
-        if self.device.type == "cpu":
-            for group, target in zip(groups, mixed, strict=True):
-                _mix_one(rows, group, target)
-            return mixed
+        for group, target in zip(groups, mixed, strict=True):
+            _mix_one(rows, group, target)
+        return mixed
+
+    def _mix(self, groups: Sequence[Sequence[int]], columns: slice = _ALL) -> Tensor:
+        """Many groups together, as a GPU wants it."""
+        rows = self._rows[:, columns]
+        mixed = torch.empty((len(groups), rows.shape[1]), device=self.device)
         for start in range(0, len(groups), _GROUPS_AT_ONCE):
             some = groups[start : start + _GROUPS_AT_ONCE]
-            mixed[start : start + len(some)] = _mix(rows, some)
+            mixed[start : start + len(some)] = _mix_some(rows, some)
         return mixed
 
     def blend(
         self, groups: Sequence[Sequence[int]], weights: Sequence[Sequence[float]], columns: slice = _ALL
     ) -> Tensor:
-        """The weighted average of each group of models, of some of their numbers. Weights sum to one.
+        """The weighted average of each group of models, or of some of their numbers. Weights sum to one.
 
         → [len(groups), numbers]. Summed as differences from the group's first model, too, for the same two laws.
         """
+        on_cpu = self.device.type == "cpu"
+        return (self._blend_one_by_one if on_cpu else self._blend)(groups, weights, columns)
+
+    def _blend_one_by_one(
+        self, groups: Sequence[Sequence[int]], weights: Sequence[Sequence[float]], columns: slice
+    ) -> Tensor:
         rows = self._rows[:, columns]
         blended = torch.empty((len(groups), rows.shape[1]), device=self.device)
-        if self.device.type == "cpu":
-            for group, shares, target in zip(groups, weights, blended, strict=True):
-                _blend_one(rows, group, shares, target)
-            return blended
+        for group, shares, target in zip(groups, weights, blended, strict=True):
+            _blend_one(rows, group, shares, target)
+        return blended
+
+    def _blend(
+        self, groups: Sequence[Sequence[int]], weights: Sequence[Sequence[float]], columns: slice = _ALL
+    ) -> Tensor:
+        rows = self._rows[:, columns]
+        blended = torch.empty((len(groups), rows.shape[1]), device=self.device)
         for start in range(0, len(groups), _GROUPS_AT_ONCE):
             some = slice(start, start + _GROUPS_AT_ONCE)
-            blended[some] = _blend(rows, groups[some], weights[some])
+            blended[some] = _blend_some(rows, groups[some], weights[some])
         return blended
 
     def _grow(self, needed: int) -> None:
@@ -118,7 +137,7 @@ def _mix_one(rows: Tensor, group: Sequence[int], target: Tensor) -> None:
     torch.add(first, target.div_(len(group)), out=target)
 
 
-def _mix(rows: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
+def _mix_some(rows: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
     """Several groups, place by place; shorter ones are filled up with their first model, which changes nothing."""
     longest = max(len(g) for g in groups)
     index = torch.tensor([[*g, *[g[0]] * (longest - len(g))] for g in groups], device=rows.device)
@@ -139,7 +158,7 @@ def _blend_one(rows: Tensor, group: Sequence[int], weights: Sequence[float], tar
     torch.add(first, target, out=target)
 
 
-def _blend(rows: Tensor, groups: Sequence[Sequence[int]], weights: Sequence[Sequence[float]]) -> Tensor:
+def _blend_some(rows: Tensor, groups: Sequence[Sequence[int]], weights: Sequence[Sequence[float]]) -> Tensor:
     """Likewise."""
     longest = max(len(g) for g in groups)
     index = torch.tensor([[*g, *[g[0]] * (longest - len(g))] for g in groups], device=rows.device)
