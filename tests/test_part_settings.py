@@ -117,3 +117,14 @@ def test_a_section_is_explained() -> None:
     assert "[heat]" in text
     assert "tau = 2.0" in text
     assert "[cold]" in as_toml(Settings())
+
+
+def test_a_section_that_says_its_defaults_is_as_if_it_were_not_there() -> None:
+    assert Settings().replace({"tau": 30}) == Settings()
+    assert parse_settings({"heat": {"tau": 30}, "cold": {"steps": 3}}) == Settings()
+    assert Settings().replace({"tau": 2}).replace({"tau": 30}) == Settings()
+
+
+def test_what_is_wrong_in_a_section_names_the_setting() -> None:
+    with pytest.raises(SettingsError, match=r"^tau = 'hot': input should be a valid number"):
+        Settings().replace({"tau": "hot"})

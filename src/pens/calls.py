@@ -17,12 +17,16 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
+from torch import Tensor
+
 from pens.data.samples import Array
 from pens.engine.batches import SampleStack, Subset
 from pens.engine.cores import one_thread
 from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Engine, Evaluation, Trained
+from pens.merging.merger import RowMerge, merge_rows
+from pens.merging.rule import Merging
 
 _MODELS_PER_PEER = 3  # its last, its next and its best: what rounds of most methods need, and what is reserved
 
@@ -37,9 +41,10 @@ class MomentRows:
 
 @dataclass(frozen=True)
 class Train:
-    """Average each group of models, and train the results on a slot's samples, each in the order of its key."""
+    """Merge each group of models, and train the results on a slot's samples, each in the order of its key."""
 
-    groups: list[list[int]]
+    groups: list[list[int]] | list[RowMerge]
+    """Rows to average, or, with `merging`, what its rule is to merge."""
     slots: list[int]
     keys: list[int]
     epochs: int
@@ -48,10 +53,13 @@ class Train:
     """Whether the averages are wanted, too, as they were before training."""
     moments: list[MomentRows] | None = None
     """What the optimizer of each model remembers; None: it begins anew."""
+    merging: Merging | None = None
+    """By which rule models are merged; None: the plain average."""
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        return 1, self.epochs, repr(self.recipe), self.keep_merged, self.moments is None
+        rule = self.merging.key if self.merging else ""
+        return 1, self.epochs, repr(self.recipe), self.keep_merged, self.moments is None, rule
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,10 @@ class Workshop:
         self.models = ModelStack(engine.network.size, training.device, _MODELS_PER_PEER * peers)
         self._samples = {"train": training, "val": validation}
 
+    def num_training_samples(self, slot: int) -> int:
+        """How many a holder has."""
+        return self._samples["train"].counts[slot]
+
     def carry_out(self, works: Sequence[Work], meanwhile: Sequence[Callable[[], None]]) -> None:
         """Do the work of several runs to its end. `meanwhile`: what each may do when the device has begun to train."""
         with one_thread():  # models are shared out, not operations
@@ -142,7 +154,7 @@ class Workshop:
     def _train(self, calls: list[Train], meanwhile: Sequence[Callable[[], None]]) -> list[NewModels]:
         groups, slots, keys = (_joined([getattr(c, name) for c in calls]) for name in ("groups", "slots", "keys"))
         data, first = self._samples["train"], calls[0]
-        mixed = self.models.mix(groups)
+        mixed = self._merged(groups, first.merging)
         merged = self.models.add(mixed) if first.keep_merged else []
         remembered = self._recalled(_joined([c.moments or [] for c in calls]))
         trained = self.engine.train(mixed, data, slots, keys, first.epochs, first.recipe, remembered)
@@ -152,6 +164,11 @@ class Workshop:
         moments = self._kept(trained.moments) if trained.moments else []
         parts = _parts([len(c.slots) for c in calls])
         return [NewModels(rows[part], part, trained, merged[part], moments[part]) for part in parts]
+
+    def _merged(self, groups: list[Any], merging: Merging | None) -> Tensor:
+        if merging is None:
+            return self.models.mix(groups)
+        return merge_rows(self.models, self.engine.network.stored, merging, groups)
 
     def _recalled(self, moments: list[MomentRows]) -> Moments | None:
         if not moments:

@@ -88,7 +88,7 @@ def _allowed(form: Mapping[str, Any]) -> str:
     if choices := list(_choices(form)):
         return _alternatives(choices)
     if form["type"] == "array":
-        return f"a list of {_NOUNS[form['items']['type']]}s"
+        return f"a list of {_NOUNS.get(form['items']['type'], 'word')}s"
     if form["type"] == "null":
         return "none"
     bounds = [words.format(form[name]) for name, words in _BOUNDS.items() if name in form]

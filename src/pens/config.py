@@ -135,8 +135,25 @@ class GossipSettings(Section):
     """Whether a peer's own model is part of the average."""
     accept: Literal["neighbours", "anyone"] = "neighbours"
     """async only: whose models a peer merges once it has neighbours."""
+    merge: str = "mean"
+    """How a peer's own model and those that it received become one: mean, the plain average (paper), weighted, median,
+    trimmed or clipped (docs/decisions/0028); or an own rule, as file.py:name or module:name."""
+    merge_only: tuple[str, ...] = ()
+    """Merge only parameters and buffers whose names begin with one of these; the others keep the peer's own values.
+    Empty: all are merged."""
     wire: WireForm = "fp32"
     """How models travel: fp16 takes half, int8 a quarter of the bytes; receivers get them rounded."""
+
+    @field_validator("merge")
+    @classmethod
+    def _from_anywhere(cls, merge: str) -> str:
+        return parts.absolute(merge) if parts.is_reference(merge) else merge
+
+    @field_validator("merge_only", mode="before")
+    @classmethod
+    def _words(cls, names: Any) -> Any:
+        """`conv,out` is a list."""
+        return tuple(filter(None, names.split(","))) if isinstance(names, str) else names
 
 
 class PensSettings(Section):
@@ -270,6 +287,7 @@ class Settings(BaseModel):
 
     def replace(self, values: Mapping[str, Any]) -> Settings:
         """These settings with some keys changed: `{"peers": 8, "pens.m": 1}`."""
+        _load_parts(values)
         tree: dict[str, dict[str, Any]] = self.model_dump()
         named: dict[str, str] = {}
         for name, value in values.items():
@@ -343,8 +361,18 @@ def stored_settings(tree: Mapping[str, Any]) -> Settings:
     return parse_settings({**tree, "pens": pens})
 
 
+def anchored(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What a TOML file in this folder says, with parts' files as they are called from anywhere."""
+    for name in _PARTS:
+        section, _, key = name.partition(".")
+        for place in (tree, tree.get(section)):
+            if isinstance(place, dict) and isinstance(place.get(key), str) and parts.is_reference(place[key]):
+                place[key] = parts.absolute(place[key], folder)
+    return tree
+
+
 def flat_keys(path: Path) -> dict[str, Any]:
-    """The keys that a TOML file sets."""
+    """The keys that a TOML file sets. Parts' files are looked for beside it."""
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -353,12 +381,14 @@ def flat_keys(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: not valid TOML: {error}") from None
-    return dict(flatten(tree))
+    return dict(flatten(anchored(tree, path.parent)))
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
     """`["peers=8", "rotations=0,90", "init=common"]` → a dict of values, each read as TOML or else as a word."""
     values: dict[str, Any] = {}
+    assignments = list(assignments)
+    _load_parts({name.strip(): value.strip() for name, _, value in (text.partition("=") for text in assignments)})
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals:
@@ -476,6 +506,8 @@ def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int,
 
 def flatten(tree: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     """Sections and keys of a file → `section.key` and values."""
+    gossip = tree.get("gossip")
+    _load_parts({**(gossip if isinstance(gossip, Mapping) else {}), **tree})
     for name, value in tree.items():
         if isinstance(value, Mapping):
             if name not in _SECTIONS and name not in (others := parts.sections()):
@@ -494,7 +526,19 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     name: tuple(type(field.default).model_fields) for name, field in Settings.model_fields.items()
 }
 _SECTION_OF: dict[str, str] = {key: section for section, keys in _SECTIONS.items() for key in keys}
+_PARTS: Mapping[str, parts.Registry[Any]] = {"gossip.merge": parts.MERGE_RULES}
+"""Settings that name a part, and where it is found."""
 _DIGITS = re.compile(r"[0-9]{1,40}")
+
+
+def _load_parts(values: Mapping[str, Any]) -> None:
+    """Find the parts that are given by reference, where something else is set that may belong to one of them."""
+    if all(str(name).rpartition(".")[2] in _SECTION_OF or name in _SECTIONS for name in values):
+        return
+    for name, registry in _PARTS.items():
+        for value in (values.get(name), values.get(name.partition(".")[2])):
+            if isinstance(value, str) and parts.is_reference(value):
+                registry.find(value)
 
 
 def _locate(name: str) -> tuple[str, str]:
@@ -543,13 +587,22 @@ def _list_value(text: str) -> Any:
 
 def _validated(tree: Mapping[str, Any]) -> Settings:
     try:
-        others = {
-            title: parts.sections()[title].model_validate(tree[title]) for title in tree if title not in _SECTIONS
-        }
-        return Settings.model_validate({**tree, **others})
+        ours = {title: values for title, values in tree.items() if title in _SECTIONS}
+        others = {title: _part_section(title, tree[title]) for title in tree if title not in _SECTIONS}
+        set_ = {title: section for title, section in others.items() if section != type(section)()}
+        return Settings.model_validate({**ours, **set_})  # what says its defaults is as if it were not there
     except ValidationError as error:
         problems = [problem(dict(e)) for e in error.errors()]
         raise SettingsError("\n".join(dict.fromkeys(problems))) from None
+
+
+def _part_section(title: str, values: Any) -> Section:
+    try:
+        section: Section = parts.sections()[title].model_validate(values)
+    except ValidationError as error:
+        problems = [problem({**e, "loc": (title, *e["loc"])}) for e in error.errors()]
+        raise SettingsError("\n".join(dict.fromkeys(problems))) from None
+    return section
 
 
 def problem(error: Mapping[str, Any]) -> str:

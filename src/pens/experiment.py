@@ -50,6 +50,8 @@ from pens.errors import Interrupted, RunDirError, SettingsError
 from pens.learners import Learners, LearningRules
 from pens.ledger import Ledger
 from pens.links import Links
+from pens.merging.rule import chosen
+from pens.merging.trial import try_out
 from pens.messages import PeerId
 from pens.metrics import Traffic, neighbour_agreement
 from pens.nets import NetFactory, net_factory
@@ -200,6 +202,7 @@ class Experiment:
             folder = self.data_dir or (Path(self.record.data_dir) if self.record.data_dir else None)
             self._dataset = self.data or load_dataset(settings.scenario.dataset, folder)
         self._engine = self._make_engine(self.federation(self.record.seeds[0]))
+        try_out(chosen(settings), self._engine.network.stored, settings.gossip.own_in_merge)
 
     def federation(self, seed: int) -> Federation:
         """Who holds what, for one seed."""
@@ -419,6 +422,7 @@ def learning_rules(settings: Settings, method: Method, seed: int) -> LearningRul
         score_samples=settings.pens.score_samples,
         max_batch=settings.engine.max_batch,
         wire=settings.gossip.wire,
+        merging=chosen(settings),
         step2_model=settings.pens.step2_model if method in SELECTING else "last",
         optimizer_remembers=method in UNCONNECTED,
     )

@@ -13,7 +13,7 @@ the received models alone, so that a peer's choice of neighbours need not wait f
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -37,6 +37,10 @@ class Updating:
     """The one that comes out."""
     anew: bool = False
     """Whether the model that is kept for step 2 takes the place of the peer's own."""
+    weights: tuple[float, ...] | None = None
+    """How much each model counts, the own one first; None: as the merge rule says."""
+    segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    """Likewise, of the parameters whose names begin with a prefix."""
     place: int = 0
     """In the order of recording."""
     missing: int = 0
@@ -77,6 +81,8 @@ class Scoring:
 
 
 Job = Scoring | Updating
+Weights = tuple[float, ...]
+SegmentWeights = tuple[tuple[str, Weights], ...]
 
 
 class JobGraph:
@@ -190,9 +196,10 @@ class JobGraph:
         updates: dict[tuple[int, int], Updating] = {}
         for kind, peer, *values in state:
             if kind == "update":
-                time, models, epochs, may_stop, own, out, anew = values
+                time, models, epochs, may_stop, own, out, anew, *weights = values
                 me, refs = PeerId(peer), _refs(models)
-                job = Updating(me, time, refs, epochs, may_stop, ModelRef(me, own), ModelRef(me, out), anew)
+                mine, coming = ModelRef(me, own), ModelRef(me, out)
+                job = Updating(me, time, refs, epochs, may_stop, mine, coming, anew, *decode_weights(weights))
                 updates[peer, out] = job
                 self.add_update(job, known, (peer, out) in compared)
             else:
@@ -206,9 +213,21 @@ def _encode(job: Job) -> list[Any]:
     models = [[ref.owner, ref.version] for ref in job.models]
     if isinstance(job, Updating):
         own, out = job.own.version, job.out.version
-        return ["update", job.peer, job.time, models, job.epochs, job.may_stop, own, out, job.anew]
+        weights = encode_weights(job.weights, job.segment_weights)
+        return ["update", job.peer, job.time, models, job.epochs, job.may_stop, own, out, job.anew, *weights]
     merging = job.update.out.version if job.update else None
     return ["scoring", job.peer, job.number, job.round, models, job.top_m, merging, job.question]
+
+
+def encode_weights(weights: Weights | None, segments: SegmentWeights) -> list[Any]:
+    """As plain data; nothing where there are none, as before there were any."""
+    return [weights, segments] if weights is not None or segments else []
+
+
+def decode_weights(data: Sequence[Any]) -> tuple[Weights | None, SegmentWeights]:
+    """What `encode_weights` made plain data of."""
+    weights, segments = data or (None, ())
+    return None if weights is None else tuple(weights), tuple((prefix, tuple(of)) for prefix, of in segments)
 
 
 def _refs(models: list[list[int]]) -> tuple[ModelRef, ...]:

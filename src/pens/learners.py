@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -30,13 +30,16 @@ from torch import Tensor
 
 from pens import rng
 from pens.calls import Evaluate, MomentRows, Train, Work, Workshop, evaluate, train
-from pens.config import Step2Model, StoppingSettings, WireForm
+from pens.config import Settings, Step2Model, StoppingSettings, WireForm
 from pens.curves import Curves, UpdateRecord
 from pens.engine.batches import Subset
 from pens.engine.optimizers import Recipe
 from pens.engine.training import Evaluation
+from pens.errors import SettingsError
 from pens.jobs import JobGraph, Question, Scoring, Updating
 from pens.ledger import Ledger
+from pens.merging.merger import RowMerge
+from pens.merging.rule import Merge, Merging, check_said, chosen
 from pens.messages import Ask, Compare, Counts, ModelRef, PeerId, Update
 from pens.policies import EarlyStopping, Tally, select_top_m
 from pens.received import ReceivedModels
@@ -67,6 +70,8 @@ class LearningRules:
     """What each peer begins step 2 with; where that is not its last, it is kept until then."""
     wire: WireForm = "fp32"
     """How models travel: received ones are rounded so, a peer's own is not."""
+    merging: Merging = field(default_factory=lambda: chosen(Settings()))
+    """How a peer's own model and those that it received become one."""
 
 
 class Answer(NamedTuple):
@@ -210,16 +215,27 @@ class Learners:
 
     def record_update(self, peer: PeerId, own: ModelRef, action: Update, time: float) -> ModelRef:
         """Likewise. Returns the name of the model that will come out, retained once for the caller."""
+        self._check_weights(peer, action)
         self._versions[peer] += 1
         out = self.retain(ModelRef(peer, self._versions[peer]))
         own = self.retain(own)
-        job = Updating(peer, time, action.models, action.epochs, action.may_stop, own, out, action.anew)
+        how = (action.anew, action.weights, action.segment_weights)
+        job = Updating(peer, time, action.models, action.epochs, action.may_stop, own, out, *how)
         self.jobs.add_update(job, self._rows, compares=action.top_m is not None)
         if action.top_m is not None:
             self._record_scoring(peer, action.models, action.top_m, job)
         if self.has_stopped(peer):
             self._answer_with_best(peer)
         return out
+
+    def _check_weights(self, peer: PeerId, action: Update) -> None:
+        """Where the method says how much each model counts."""
+        if action.weights is None and not action.segment_weights:
+            return
+        who = f"the update of peer {peer}"
+        if action.top_m is not None:
+            raise SettingsError(f"{who} says weights and top_m = {action.top_m}: whoever says weights has chosen")
+        check_said(self.rules.merging, who, len(action.models), action.weights, action.segment_weights)
 
     def _record_scoring(
         self,
@@ -305,11 +321,11 @@ class Learners:
     def _update(self, jobs: list[Updating], epochs: int) -> Work:
         """Merge, train, validate, keep the best, as one batch."""
         slots = self._slots([job.peer for job in jobs])
-        groups = [self._merge_group(job) for job in jobs]
+        groups, merging = self._merges(jobs)
         keys = [rng.key(self.rules.seed, "update", job.peer, job.out.version) for job in jobs]
         keep_merged = self.rules.stopping.validated == "merged"
         moments = [self._moments[job.peer] for job in jobs] if self.rules.optimizer_remembers else None
-        trained = yield from train(Train(groups, slots, keys, epochs, self.rules.recipe, keep_merged, moments))
+        trained = yield from train(Train(groups, slots, keys, epochs, self.rules.recipe, keep_merged, moments, merging))
         self.num_updates += len(jobs)
         self.num_batches += 1
         rows = zip(jobs, trained.rows, trained.merged or trained.rows, strict=True)
@@ -365,7 +381,31 @@ class Learners:
     def _merge_group(self, job: Updating) -> list[int]:
         """Algorithm 1, MERGE_SAVED_MODELS: the received models and, unless configured otherwise, the peer's own."""
         received = self._received.rows(job.models, self._rows)
-        return [self._own_row(job), *received] if self.rules.own_in_merge or not received else received
+        return [self._own_row(job), *received] if self._merges_own(job) else received
+
+    def _merges_own(self, job: Updating) -> bool:
+        """Whether the own model is one of those that are merged."""
+        return self.rules.own_in_merge or not job.models or job.weights is not None or bool(job.segment_weights)
+
+    def _merges(self, jobs: Sequence[Updating]) -> tuple[list[list[int]] | list[RowMerge], Merging | None]:
+        """What to merge, and by which rule; None: plain averages, which need no more than the rows."""
+        merging, groups = self.rules.merging, [self._merge_group(job) for job in jobs]
+        if merging.is_plain and all(job.weights is None and not job.segment_weights for job in jobs):
+            return groups, None
+        told = zip(jobs, groups, strict=True)
+        return [RowMerge(rows, self._own_row(job), self._told(job), job.segment_weights) for job, rows in told], merging
+
+    def _told(self, job: Updating) -> Merge:
+        """What a merge rule is told of an update."""
+        own, received = self._merges_own(job), tuple(ref.owner for ref in job.models)
+        senders = (job.peer, *received) if own else received
+        return Merge(job.peer, senders, own, self._samples(senders), job.weights)
+
+    def _samples(self, peers: Sequence[PeerId]) -> tuple[int, ...] | None:
+        """Numbers of training samples; None where one of the peers lives elsewhere."""
+        if any(peer not in self._slot for peer in peers):
+            return None
+        return tuple(self.workshop.num_training_samples(slot) for slot in self._slots(peers))
 
     def _own_row(self, job: Updating) -> int:
         """The peer's own model before, or the one that it begins step 2 with in its place."""

@@ -118,6 +118,10 @@ class Update:
     `top_m`: merge only the m that score best on the peer's own training data, and count them as selected; None: all.
     `may_stop`: whether early stopping applies.
     `anew`: begin with the model that is kept for step 2, in place of the peer's own.
+    `weights`: how much each model counts in the merge, the peer's own first, then `models` in their order; they sum to
+    one. None: as the merge rule says. The own model is merged with its weight, whatever `own_in_merge` says. Not
+    together with `top_m`: whoever says weights has chosen.
+    `segment_weights`: (prefix, weights) for parameters whose names begin with the prefix, in place of `weights`.
     """
 
     models: tuple[ModelRef, ...]
@@ -125,6 +129,8 @@ class Update:
     epochs: int
     may_stop: bool
     anew: bool = False
+    weights: tuple[float, ...] | None = None
+    segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,12 @@ class Registry(Generic[P]):
 METHODS: Registry[Any] = Registry("method", "pens.methods", "pens.methods.method:Method", {})
 PARTITIONS: Registry[Any] = Registry("partition", "pens.partitions", "pens.partitions.partition:Partition", {})
 TOPOLOGIES: Registry[Any] = Registry("topology", "pens.topologies", "pens.topologies.topology:Topology", {})
-MERGE_RULES: Registry[Any] = Registry("merge rule", "pens.merge_rules", "pens.merging.rule:MergeRule", {})
+MERGE_RULES: Registry[Any] = Registry(
+    "merge rule",
+    "pens.merge_rules",
+    "pens.merging.rule:MergeRule",
+    {name: f"pens.merging.{name}:{name.title()}" for name in ("mean", "weighted", "median", "trimmed", "clipped")},
+)
 
 
 def sections(registries: Iterable[Registry[Any]] = (METHODS, PARTITIONS, TOPOLOGIES, MERGE_RULES)) -> dict[str, Any]:

@@ -13,15 +13,18 @@ import pens
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack
 from pens.engine.devices import lowering_levels
+from pens.engine.layout import Layout
 from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import LoopEngine, StackEngine
+from pens.merging.merger import merge_rows
 from pens.nets import DigitsCNN, NetFactory, PaperCNN
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.engine.networks import ATTENTION_NETWORKS, IMAGE_NETWORKS
-from tests.engine.test_stack import AVERAGES, GROUPS, MODELS
+from tests.engine.test_stack import AVERAGES, BLENDS, GROUPS, MODELS, WEIGHTS
 from tests.engine.test_training import assert_same_moments
+from tests.merging.test_rules import asked, merging
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 NETWORKS: dict[str, tuple[NetFactory, tuple[int, ...]]] = {
@@ -70,6 +73,23 @@ def test_the_gpu_averages_what_a_reader_can_average() -> None:
     mixed = stack.mix(GROUPS * 300)
     assert mixed.shape == (1500, 2)
     torch.testing.assert_close(mixed.cpu(), torch.tensor(AVERAGES * 300))
+    blended = stack.blend(GROUPS * 300, WEIGHTS * 300)
+    torch.testing.assert_close(blended.cpu(), torch.tensor(BLENDS * 300))
+
+
+@pytest.mark.parametrize("rule", ["mean", "weighted", "median", "trimmed", "clipped"])
+def test_the_gpu_merges_as_the_cpu_does(rule: str) -> None:
+    """Merges of different sizes, whole and in chunks; 70 models, which the library sorts, among them."""
+    models, how = torch.randn(80, 33, generator=torch.Generator().manual_seed(0)), merging(rule)
+    layout = Layout.stored({"w": torch.Size([33])}, {})
+    found = []
+    for device in ("cpu", "cuda"):
+        stack = ModelStack(33, torch.device(device))
+        rows = stack.add(models.to(device))
+        merges = asked(rows, [1, 4, 9, 9, 9, 70], True, 0)
+        found += [merge_rows(stack, layout, how, merges, at_once).cpu() for at_once in (None, 50)]
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])

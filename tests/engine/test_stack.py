@@ -41,6 +41,26 @@ def test_averages_by_hand(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None
     assert stack._mix(GROUPS).tolist() == AVERAGES
 
 
+WEIGHTS = ([0.5, 0.25, 0.25], [1.0], [0.75, 0.25], [0.25] * 4, [0.5, 0.0, 0.5, 0.0])
+BLENDS = [[3.25, 10.0], [2.0, 0.0], [3.5, 30.0], [4.0, -5.0], [3.0, 20.0]]
+"""1/2 + 4/4 + 7/4 and 10/2 + 40/4 − 20/4; a model alone; 3/4 · 4 + 2/4 and 3/4 · 40; as above; 2/2 + 4/2 and 40/2."""
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 1024])
+def test_weighted_averages_by_hand(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Likewise, of all numbers and of the second alone."""
+    monkeypatch.setattr("pens.engine.stack._GROUPS_AT_ONCE", at_once)
+    stack = ModelStack(2, CPU)
+    stack.add(MODELS)
+    assert stack.blend(GROUPS, WEIGHTS).tolist() == BLENDS
+    assert stack._blend(GROUPS, WEIGHTS).tolist() == BLENDS
+    assert stack.blend(GROUPS, WEIGHTS, slice(1, 2)).tolist() == [[second] for _, second in BLENDS]
+    assert stack._blend(GROUPS, WEIGHTS, slice(1, 2)).tolist() == [[second] for _, second in BLENDS]
+    assert stack._mix(GROUPS, slice(1, 2)).tolist() == [[second] for _, second in AVERAGES]
+    assert stack.mix(GROUPS, slice(1, 2)).tolist() == [[second] for _, second in AVERAGES]
+    assert stack.read([3, 1], slice(0, 1)).tolist() == [[2.0], [4.0]]
+
+
 def test_a_model_that_is_averaged_with_none_stays_as_it_is() -> None:
     """Even where a number is infinite: nothing is taken from it."""
     stack = ModelStack(2, CPU)
@@ -76,6 +96,8 @@ def test_groups_are_averaged_together_as_one_by_one(seed: int, sizes: list[int])
     stack = ModelStack(5, CPU)
     rows = stack.add(torch.from_numpy(np.random.default_rng(seed).normal(size=(8, 5)).astype(np.float32)))
     groups = [rows[-size:] for size in sizes]
+    weights = [[2 / (size + 1)] + [1 / (size + 1)] * (size - 1) for size in sizes]
+    assert torch.equal(stack._blend(groups, weights), stack.blend(groups, weights))
     assert torch.equal(stack._mix(groups), stack.mix(groups))
 
 

@@ -76,6 +76,13 @@ TARGETS: dict[str, Target] = {
     "data.scenarios": Target(_tests("data/test_scenarios", "test_by_hand")),
     "calls": Target(_tests("test_by_hand", "test_learners", "test_simulator", "test_recorded_runs")),
     "engine.stack": Target(_tests("engine/test_stack")),
+    **{
+        f"merging.{rule}": Target(_tests("merging/test_rules")) for rule in ("weighted", "median", "trimmed", "clipped")
+    },
+    "merging.ordered": Target(_tests("merging/test_rules")),
+    "merging.rule": Target(_tests("merging/test_merger", "merging/test_rules", "test_learners")),
+    "merging.merger": Target(_tests("merging/test_merger", "merging/test_rules")),
+    "merging.trial": Target(_tests("merging/test_merger")),
     "report.analysis": Target(
         _tests("report/test_analysis"), frozenset({"difference", "paired", "_by_seed", "outcomes", "gains", "holm"})
     ),

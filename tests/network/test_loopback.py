@@ -56,6 +56,8 @@ def test_a_setting_that_was_given_stays_or_is_refused() -> None:
         fit_settings(digits, {"n_sampled": 8}, 8, "pens")
     with pytest.raises(SettingsError, match="use --peers"):
         fit_settings(digits, {"scenario.peers": 8}, 8, "pens")
+    with pytest.raises(SettingsError, match="merge = 'weighted' needs the senders' numbers of training samples"):
+        fit_settings(digits, {"merge": "weighted"}, 8, "random")
     with pytest.raises(SettingsError, match="2 rotations need the same number of peers each"):
         fit_settings(digits, {}, 7, "pens")
 

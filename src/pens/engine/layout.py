@@ -9,7 +9,7 @@ reads in pieces. Rows are exchanged once at either end of an update; optimizers 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -64,6 +64,21 @@ class Layout:
     def tensors(self, rows: Tensor) -> dict[str, Tensor]:
         """Views of the rows' tensors by name.  [peer, size] → {name: [peer, *shape]}, or without the peer axis"""
         return {p.name: p.view(rows) for p in (*self.trained, *self.kept)}
+
+    def places_of(self, prefixes: Iterable[str]) -> dict[str, str]:
+        """The tensors whose names begin with one of these, each with the longest beginning that fits: trained ones,
+        frozen ones and buffers.  → {name: prefix}"""
+        known = sorted(prefixes, key=len, reverse=True)
+        fits = {p.name: [k for k in known if p.name.startswith(k)] for p in (*self.trained, *self.kept)}
+        return {name: found[0] for name, found in fits.items() if found}
+
+    def ranges(self, names: Collection[str]) -> tuple[slice, ...]:
+        """Where the tensors of these names lie in a row; what lies side by side is one range."""
+        found: list[slice] = []
+        for place in (p for p in (*self.trained, *self.kept) if p.name in names and p.start < p.stop):
+            start = found.pop().start if found and found[-1].stop == place.start else place.start
+            found.append(slice(start, place.stop))
+        return tuple(found)
 
     def homes(self, gradients: Tensor) -> dict[str, Tensor]:
         """The part of the rows of gradients that belongs to each trained tensor.  [peer, num_trained]"""

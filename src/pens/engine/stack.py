@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+_ALL = slice(None)
 _GROUPS_AT_ONCE = 1024  # averaged, so that only so many models are in use beside the result
 
 
@@ -59,49 +60,63 @@ class ModelStack:
         if self._references[row] == 0:
             self._free.append(row)
 
-    def read(self, rows: Sequence[int]) -> Tensor:
-        """A copy of some models.  → [len(rows), size]"""
-        return self._rows[torch.tensor(rows, device=self.device, dtype=torch.int64)]
+    def read(self, rows: Sequence[int], columns: slice = _ALL) -> Tensor:
+        """A copy of some models, or of some of their numbers.  → [len(rows), size]"""
+        return self._rows[:, columns][torch.tensor(rows, device=self.device, dtype=torch.int64)]
 
-    def mix(self, groups: Sequence[Sequence[int]]) -> Tensor:
-        """The plain average of each group of models.  → [len(groups), size]
+    def mix(self, groups: Sequence[Sequence[int]], columns: slice = _ALL) -> Tensor:
+        """The plain average of each group of models, or of some of their numbers.  → [len(groups), size]
 
         Summed as differences from the group's first model, in the group's order: equal models stay exactly equal
         (law 7), and a group's average does not depend on which groups are computed with it (law 3).
         """
-        return self._mix_one_by_one(groups) if self.device.type == "cpu" else self._mix(groups)
+        on_cpu = self.device.type == "cpu"
+        return (self._mix_one_by_one if on_cpu else self._mix)(groups, columns)
 
-    def _mix_one_by_one(self, groups: Sequence[Sequence[int]]) -> Tensor:
-        mixed = torch.empty((len(groups), self.size), device=self.device)
+    def _mix_one_by_one(self, groups: Sequence[Sequence[int]], columns: slice) -> Tensor:
+        rows = self._rows[:, columns]
+        mixed = torch.empty((len(groups), rows.shape[1]), device=self.device)
         for group, target in zip(groups, mixed, strict=True):
-            self._mix_one(group, target)
+            _mix_one(rows, group, target)
         return mixed
 
-    def _mix_one(self, group: Sequence[int], target: Tensor) -> None:
-        """One group, in a processor's cache.  target [size]"""
-        first, change = self._rows[group[0]], torch.empty_like(target)
-        target.zero_()
-        for row in group[1:]:
-            target += torch.sub(self._rows[row], first, out=change)
-        torch.add(first, target.div_(len(group)), out=target)
-
-    def _mix(self, groups: Sequence[Sequence[int]]) -> Tensor:
+    def _mix(self, groups: Sequence[Sequence[int]], columns: slice = _ALL) -> Tensor:
         """Many groups together, as a GPU wants it."""
-        mixed = torch.empty((len(groups), self.size), device=self.device)
+        rows = self._rows[:, columns]
+        mixed = torch.empty((len(groups), rows.shape[1]), device=self.device)
         for start in range(0, len(groups), _GROUPS_AT_ONCE):
             some = groups[start : start + _GROUPS_AT_ONCE]
-            mixed[start : start + len(some)] = self._mix_some(some)
+            mixed[start : start + len(some)] = _mix_some(rows, some)
         return mixed
 
-    def _mix_some(self, groups: Sequence[Sequence[int]]) -> Tensor:
-        longest = max(len(g) for g in groups)
-        index = torch.tensor([[*g, *[g[0]] * (longest - len(g))] for g in groups], device=self.device)
-        first = self._rows[index[:, 0]]
-        total = torch.zeros_like(first)
-        for column in range(1, longest):
-            total += self._rows[index[:, column]] - first
-        lengths = torch.tensor([[len(g)] for g in groups], device=self.device, dtype=torch.float32)
-        return first + total / lengths
+    def blend(
+        self, groups: Sequence[Sequence[int]], weights: Sequence[Sequence[float]], columns: slice = _ALL
+    ) -> Tensor:
+        """The weighted average of each group of models, or of some of their numbers. Weights sum to one.
+
+        → [len(groups), numbers]. Summed as differences from the group's first model, too, for the same two laws.
+        """
+        on_cpu = self.device.type == "cpu"
+        return (self._blend_one_by_one if on_cpu else self._blend)(groups, weights, columns)
+
+    def _blend_one_by_one(
+        self, groups: Sequence[Sequence[int]], weights: Sequence[Sequence[float]], columns: slice
+    ) -> Tensor:
+        rows = self._rows[:, columns]
+        blended = torch.empty((len(groups), rows.shape[1]), device=self.device)
+        for group, shares, target in zip(groups, weights, blended, strict=True):
+            _blend_one(rows, group, shares, target)
+        return blended
+
+    def _blend(
+        self, groups: Sequence[Sequence[int]], weights: Sequence[Sequence[float]], columns: slice = _ALL
+    ) -> Tensor:
+        rows = self._rows[:, columns]
+        blended = torch.empty((len(groups), rows.shape[1]), device=self.device)
+        for start in range(0, len(groups), _GROUPS_AT_ONCE):
+            some = slice(start, start + _GROUPS_AT_ONCE)
+            blended[some] = _blend_some(rows, groups[some], weights[some])
+        return blended
 
     def _grow(self, needed: int) -> None:
         old = len(self._rows)
@@ -111,3 +126,45 @@ class ModelStack:
         self._rows = rows
         self._references += [0] * (new - old)
         self._free += range(new - 1, old - 1, -1)
+
+
+def _mix_one(rows: Tensor, group: Sequence[int], target: Tensor) -> None:
+    """One group, in a processor's cache.  rows [row, number], target [number]"""
+    first, change = rows[group[0]], torch.empty_like(target)
+    target.zero_()
+    for row in group[1:]:
+        target += torch.sub(rows[row], first, out=change)
+    torch.add(first, target.div_(len(group)), out=target)
+
+
+def _mix_some(rows: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
+    """Several groups, place by place; shorter ones are filled up with their first model, which changes nothing."""
+    longest = max(len(g) for g in groups)
+    index = torch.tensor([[*g, *[g[0]] * (longest - len(g))] for g in groups], device=rows.device)
+    first = rows[index[:, 0]]
+    total = torch.zeros_like(first)
+    for column in range(1, longest):
+        total += rows[index[:, column]] - first
+    lengths = torch.tensor([[len(g)] for g in groups], device=rows.device, dtype=torch.float32)
+    return first + total / lengths
+
+
+def _blend_one(rows: Tensor, group: Sequence[int], weights: Sequence[float], target: Tensor) -> None:
+    """Likewise, with a weight for each model."""
+    first, change = rows[group[0]], torch.empty_like(target)
+    target.zero_()
+    for row, weight in zip(group[1:], weights[1:], strict=True):
+        target += torch.sub(rows[row], first, out=change).mul_(weight)
+    torch.add(first, target, out=target)
+
+
+def _blend_some(rows: Tensor, groups: Sequence[Sequence[int]], weights: Sequence[Sequence[float]]) -> Tensor:
+    """Likewise."""
+    longest = max(len(g) for g in groups)
+    index = torch.tensor([[*g, *[g[0]] * (longest - len(g))] for g in groups], device=rows.device)
+    shares = torch.tensor([[*w, *[0.0] * (longest - len(w))] for w in weights], device=rows.device)
+    first = rows[index[:, 0]]
+    total = torch.zeros_like(first)
+    for column in range(1, longest):
+        total += (rows[index[:, column]] - first) * shares[:, column, None]
+    return first + total

@@ -22,6 +22,7 @@ from pens.engine.training import Engine, new_engine
 from pens.errors import SettingsError
 from pens.experiment import build_plan, first_model, learning_rules, new_workshop
 from pens.learners import Learners
+from pens.merging.trial import try_out
 from pens.messages import PeerId
 from pens.nets import net_factory
 from pens.network.control import ControlRules
@@ -168,6 +169,7 @@ def _learners(config: PeerConfig, holding: Holding, device: torch.device, me: Pe
     settings, seed = config.settings.for_method(config.peer.method), config.peer.seed
     engine = _engine(config, holding, device)
     rules = replace(learning_rules(settings, config.peer.method, seed), wire="fp32")  # others' models come rounded
+    try_out(rules.merging, engine.network.stored, rules.own_in_merge)
     model = first_model(engine, settings, seed, me)
     return Learners(new_workshop(engine, [holding.data], device), 0, model[None], rules, [me])
 

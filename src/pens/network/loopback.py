@@ -29,6 +29,7 @@ from typing import Any
 
 from pens.config import SELECTING, Method, Settings, check_methods, check_scenario
 from pens.errors import RunDirError, SettingsError
+from pens.merging.rule import check_real
 from pens.network.identity import Authority
 from pens.network.peer_config import read_peer_config
 from pens.presets import PRESETS, resolve_settings
@@ -123,6 +124,7 @@ def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method:
     standard = {"scenario.peers": peers, "gossip.schedule": "async"}
     settings = base.replace({**standard, **({} if "admit" in given else {"pens.admit": True}), **changes})
     check_scenario(settings)
+    check_real(settings)
     before = {"n_peers": settings.gossip.n_peers, "m": settings.pens.m, "n_sampled": settings.pens.n_sampled}
     fitting = {name: value for name, value in _fitting(settings, before).items() if name not in given}
     settings = settings.replace(fitting)
@@ -289,7 +291,7 @@ def _config_text(
 def _changes(settings: Settings, base: Settings) -> dict[str, dict[str, Any]]:
     ours, theirs = settings.model_dump(mode="json"), base.model_dump(mode="json")
     changed = {
-        name: {key: value for key, value in section.items() if value != theirs[name][key]}
+        name: {key: value for key, value in section.items() if name not in theirs or value != theirs[name][key]}
         for name, section in ours.items()
     }
     return {name: values for name, values in changed.items() if values}

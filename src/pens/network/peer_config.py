@@ -32,8 +32,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from pens.config import SELECTING, Count, NotNegative, Positive, Section, Settings, flatten, problem
+from pens.config import SELECTING, Count, NotNegative, Positive, Section, Settings, anchored, flatten, problem
 from pens.errors import SettingsError, suggest
+from pens.merging.rule import check_real
 from pens.network.transport import Address
 from pens.presets import preset
 
@@ -126,7 +127,7 @@ def read_peer_config(path: Path, bootstrap: tuple[str, ...] = (), state: Path | 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return anchored(tomllib.loads(path.read_text(encoding="utf-8-sig")), path.parent)
     except FileNotFoundError:
         raise SettingsError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -184,6 +185,7 @@ def _check(config: PeerConfig, path: Path) -> None:
         )
     if settings.expected == "uniform":
         raise SettingsError("expected = 'uniform': a real peer does not know how many could be sampled: use 'received'")
+    check_real(settings)
     if not config.peer.suspect_s < config.peer.drop_s:
         raise SettingsError(
             f"peer.suspect_s = {config.peer.suspect_s:g}, peer.drop_s = {config.peer.drop_s:g}: raise the second"
