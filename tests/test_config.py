@@ -12,7 +12,6 @@ from pens.config import (
     PLUS,
     Settings,
     check_methods,
-    check_scenario,
     epochs_of_step1,
     flat_keys,
     parse_assignments,
@@ -22,6 +21,7 @@ from pens.config import (
     read_seeds,
 )
 from pens.errors import SettingsError
+from pens.partitions.partition import partition_of
 from pens.presets import PRESETS
 
 
@@ -99,7 +99,7 @@ def test_methods_are_known_and_named_once() -> None:
 def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> None:
     def check(**values: object) -> None:
         settings = Settings().replace({"n_peers": 2, **values})
-        check_scenario(settings)
+        partition_of(settings).check(settings)
         clusters = len(settings.scenario.rotations)
         check_methods(settings, METHODS, settings.scenario.peers, settings.scenario.peers // clusters)
 

@@ -116,7 +116,17 @@ class Registry(Generic[P]):
 
 
 METHODS: Registry[Any] = Registry("method", "pens.methods", "pens.methods.method:Method", {})
-PARTITIONS: Registry[Any] = Registry("partition", "pens.partitions", "pens.partitions.partition:Partition", {})
+PARTITIONS: Registry[Any] = Registry(
+    "partition",
+    "pens.partitions",
+    "pens.partitions.partition:Partition",
+    {
+        "rotation": "pens.partitions.rotation:Rotation",
+        "groups": "pens.partitions.groups:Groups",
+        "dirichlet": "pens.partitions.dirichlet:Dirichlet",
+        "shards": "pens.partitions.shards:Shards",
+    },
+)
 TOPOLOGIES: Registry[Any] = Registry("topology", "pens.topologies", "pens.topologies.topology:Topology", {})
 MERGE_RULES: Registry[Any] = Registry("merge rule", "pens.merge_rules", "pens.merging.rule:MergeRule", {})
 

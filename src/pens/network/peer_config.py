@@ -119,7 +119,7 @@ def read_peer_config(path: Path, bootstrap: tuple[str, ...] = (), state: Path | 
         peer = _validated("peer", PeerSection, {**peer.model_dump(), "bootstrap": (*peer.bootstrap, *bootstrap)})
     if state:
         peer = peer.model_copy(update={"state": state.absolute()})
-    config = PeerConfig(peer=peer, data=data, settings=_settings(tree), folder=path.parent.absolute())
+    config = PeerConfig(peer=peer, data=data, settings=_settings(tree, path.parent), folder=path.parent.absolute())
     _check(config, path)
     return config
 
@@ -159,9 +159,9 @@ def _complaint(section: str, error: Mapping[str, Any]) -> str:
     return f"{section}.{problem({**error, 'loc': error['loc'][:1]})}"
 
 
-def _settings(tree: dict[str, Any]) -> Settings:
+def _settings(tree: dict[str, Any], folder: Path) -> Settings:
     base = tree.pop("preset", None)
-    values = dict(flatten(tree))
+    values = dict(flatten(tree, folder))
     settings = preset(str(base)).settings if base else Settings()
     if values.get("schedule", values.get("gossip.schedule", "async")) != "async":
         raise SettingsError("schedule = 'rounds': real peers have no common rounds: leave it out, or use async")
