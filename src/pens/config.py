@@ -584,9 +584,9 @@ def _list_value(text: str) -> Any:
 def _validated(tree: Mapping[str, Any]) -> Settings:
     """Parts that are named have their section, so that it is on record; those that are not, where it says something."""
     try:
-        others = {
-            title: parts.sections()[title].model_validate(tree[title]) for title in tree if title not in _SECTIONS
-        }
+        titles = [title for title in tree if title not in _SECTIONS]
+        known = parts.sections() if titles else {}
+        others = {title: known[title].model_validate(tree[title]) for title in titles}
         settings = Settings.model_validate({**_sections_in_use(tree), **tree, **others})
     except ValidationError as error:
         problems = [problem(dict(e)) for e in error.errors()]

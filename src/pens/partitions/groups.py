@@ -68,7 +68,7 @@ class Groups(Partition):
         return Federation(tuple(peers), clusters, rotated_tests(dataset, scenario, seed), rotation_names(scenario))
 
     def describe(self, settings: Settings) -> str:
-        return ", ".join(f"{size} peers of {name}" for name, size in self.cluster_sizes(settings).items())
+        return f"clusters {', '.join(f'{name} ({size})' for name, size in self.cluster_sizes(settings).items())}"
 
     def cluster_sizes(self, settings: Settings) -> Mapping[str, int]:
         return dict(zip(rotation_names(settings.scenario), settings.section(GroupsSettings).sizes, strict=False))

@@ -16,6 +16,8 @@ from pens.data.samples import Array, Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.errors import NotEnoughData
 
+_TRIES = 10  # to round the sizes of test sets such that there are samples enough
+
 
 def apportion(weights: Array, size: int, generator: np.random.Generator) -> Array:
     """Whole numbers in proportion to whole weights, which add up to `size`, each less than one away from its exact
@@ -88,7 +90,7 @@ def _tests(
 def _test_counts(counts: Array, there: Array, most: int, shared: bool, generator: np.random.Generator) -> Array | None:
     """Test samples of each label for every peer, fewer than `most` where rounding asks for more than there are of some
     label; None where there are too few for one each.  → [peer, label]"""
-    for size in range(most, 0, -1):
+    for size in (size for size in range(most, 0, -1) for _ in range(_TRIES)):
         wanted = apportion(counts, size, generator)
         if shared or (wanted.sum(0) <= there).all():
             return wanted
