@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pens.config import (
     METHODS,
     PLUS,
+    Method,
     Settings,
     check_methods,
     epochs_of_step1,
@@ -120,6 +121,56 @@ def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> No
         check(peers=12, n_peers=20)
     with pytest.raises(SettingsError, match="oracle"):
         check(peers=4, rotations=[0, 90, 180, 270], n_sampled=3)
+
+
+@pytest.mark.parametrize(
+    ("method", "peers", "smallest", "allowed", "refused"),
+    [
+        ("random", 4, 2, {"n_peers": 3}, {"n_peers": 4}),
+        ("random+", 4, 2, {"n_peers": 3}, {"n_peers": 4}),
+        ("pens", 4, 2, {"n_sampled": 3}, {"n_sampled": 4}),
+        ("pens", 9, 2, {"m": 2}, {"m": 3}),
+        ("pens+", 9, 2, {"m": 2}, {"m": 4}),
+        ("pens", 9, 2, {"admit": True, "schedule": "async"}, {"admit": True}),
+        ("local", 9, 2, {"tested": "last"}, {"tested": "last", "validated": "merged"}),
+        ("random", 9, 2, {"tested": "last"}, {"tested": "last", "validated": "merged"}),
+        ("random+", 9, 2, {}, {"tested": "last"}),
+        ("pens+", 9, 2, {}, {"tested": "last"}),
+    ],
+)
+def test_what_is_just_allowed_and_what_is_just_refused(
+    method: Method, peers: int, smallest: int, allowed: dict[str, object], refused: dict[str, object]
+) -> None:
+    """Peers have 3 or 8 others, m = 2 of n_sampled = 3 models are chosen, and n_peers = 2 are merged at random."""
+    settings = Settings().replace({"n_sampled": 3, "m": 2, "n_peers": 2})
+    check_methods(settings.replace(allowed), [method], peers, smallest)
+    with pytest.raises(SettingsError, match=f"^{next(iter(refused))} = "):
+        check_methods(settings.replace(refused), [method], peers, smallest)
+
+
+def test_methods_need_only_what_they_use() -> None:
+    """`pens` compares models, so that three peers are the fewest; the oracle needs two in a cluster; others do not care
+    about m, n_sampled, n_peers, admit and clusters that they do not use."""
+    few = Settings().replace({"n_sampled": 2, "m": 1})
+    check_methods(few, ["pens"], 3, 1)
+    with pytest.raises(SettingsError, match="2 peers hear 1 other: use at least 3 peers"):
+        check_methods(few.replace({"n_sampled": 1}), ["pens"], 2, 1)
+    check_methods(few, ["oracle", "oracle+"], 4, 2)
+    for method in ("oracle", "oracle+"):
+        with pytest.raises(SettingsError, match="leaves some alone in their cluster"):
+            check_methods(few, [method], 4, 1)
+    odd = Settings().replace({"n_sampled": 9, "m": 12, "admit": True, "n_peers": 1})
+    check_methods(odd, ["random", "random+", "local", "central"], 2, 1)
+    check_methods(odd.replace({"m": 9, "n_peers": 99}), ["oracle", "local", "central"], 4, 2)
+
+
+def test_what_is_expected_follows_the_schedule_unless_it_is_said() -> None:
+    """In rounds every peer is sampled as often as any other; in async those that send more are."""
+    for schedule, auto in (("rounds", "uniform"), ("async", "received")):
+        settings = Settings().replace({"schedule": schedule})
+        assert settings.expected == settings.resolved.pens.expected == auto
+        assert settings.replace({"expected": "uniform"}).expected == "uniform"
+        assert settings.replace({"expected": "received"}).expected == "received"
 
 
 @pytest.mark.parametrize(

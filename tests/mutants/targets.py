@@ -55,7 +55,7 @@ TARGETS: dict[str, Target] = {
     "simulator": Target(_tests("test_by_hand", "test_simulator", "test_experiment")),
     "metrics": Target(_tests("test_metrics", "test_by_hand")),
     "results": Target(_tests("test_results", "test_by_hand")),
-    "experiment": Target(_tests("test_experiment", "test_by_hand", "test_simulator"), _WIRING),
+    "experiment": Target(_tests("test_experiment", "test_by_hand", "test_simulator", "test_recorded_runs"), _WIRING),
     "config": Target(
         _tests("test_config", "test_by_hand"),
         frozenset({"Settings.for_method", "Settings.step1_epochs", "Settings.expected", "check_methods"}),

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pens import rng
 from pens.config import ScenarioSettings
 from pens.errors import NotEnoughData
-from pens.partitions.labels import apportion, deal, federation_of
-from tests.partitions.labelled import check_law, dataset, labelled, labels
+from pens.partitions.labels import _largest_test, _test_counts, apportion, deal, federation_of
+from tests.partitions.labelled import check_law, dataset, labelled, labels, numbers
 
 weights = st.lists(st.integers(0, 1 << 40), min_size=1, max_size=8).filter(any)
 
@@ -60,6 +61,36 @@ def test_two_peers_by_hand() -> None:
     assert [labels(test, 2).tolist() for test in shared.tests] == [[6, 0], [3, 3]]
     few = federation_of(data, counts, scenario.model_copy(update={"test_samples": 2}), 0)
     assert [labels(test, 2).tolist() for test in few.tests] == [[2, 0], [1, 1]]
+
+
+def test_samples_are_dealt_from_a_stream_of_its_own() -> None:
+    data, counts = dataset([6, 2], [6, 3]), np.array([[4, 0], [2, 2]])
+    stream = generator(rng.key(7, "labels"))
+    train = apportion(counts, 2, stream)
+    held = deal(data.train.y, np.concatenate([train, counts - train]), stream)
+    made = federation_of(data, counts, ScenarioSettings(peers=2, train_per_peer=2, val_per_peer=2), 7)
+    parts = [peer.train for peer in made.peers] + [peer.val for peer in made.peers]
+    assert [numbers(part) for part in parts] == [numbers(data.train.take(hand)) for hand in held]
+
+
+def test_how_large_test_sets_can_be_by_hand() -> None:
+    """Of four samples one is of label 0 and three are of label 1: from 1 and 6 test samples the one of label 0 allows
+    four. With a second peer that has label 1 alone, 6 of label 1 allow 6 · 4 / 7 = 3, and four where both draw from
+    all."""
+    there = np.array([1, 6])
+    assert _largest_test(np.array([[1, 3]]), there, shared=False) == 4
+    assert _largest_test(np.array([[1, 3], [0, 4]]), there, shared=False) == 3
+    assert _largest_test(np.array([[1, 3], [0, 4]]), there, shared=True) == 4
+
+
+def test_test_sets_get_smaller_one_by_one_until_there_are_samples_enough() -> None:
+    """Ten samples are one for each of seven peers, and no two."""
+    counts = np.ones((7, 2), np.int64)
+    for most in (1, 2, 3, 4):
+        found = _test_counts(counts, np.array([5, 5]), most, False, generator())
+        assert found is not None
+        assert found.sum(1).tolist() == [1] * 7
+    assert _test_counts(counts, np.array([3, 3]), 4, False, generator()) is None
 
 
 @given(st.integers(2, 6), st.integers(1, 9), st.integers(1, 5), st.booleans(), st.integers(0, 99))

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pens import rng
 from pens.config import Settings
 from pens.errors import NotEnoughData, SettingsError
 from pens.partitions.partition import build_federation, partition_of
 from pens.partitions.shards import draw_shards
-from tests.partitions.labelled import check_law, dataset
+from tests.partitions.labelled import check_law, dataset, labels
 
 SETTINGS = Settings().replace({"partition": "shards", "peers": 3, "train_per_peer": 4, "val_per_peer": 2})
 
@@ -39,6 +40,13 @@ def test_a_federation_keeps_the_law_of_labels(shards: int, seed: int) -> None:
     data = dataset([9, 7, 5], [30, 30, 30])
     federation = build_federation(data, SETTINGS.replace({"shards_per_peer": shards}), seed)
     check_law(federation, data, 4, 2)
+
+
+def test_its_shards_are_drawn_from_a_stream_of_its_own() -> None:
+    data = dataset([9, 7, 5], [30, 30, 30])
+    counts = draw_shards(np.array([9, 7, 5]), 3, 2, 3, np.random.default_rng(rng.key(4, "shards")))
+    peers = build_federation(data, SETTINGS, 4).peers
+    assert [(labels(peer.train, 3) + labels(peer.val, 3)).tolist() for peer in peers] == counts.tolist()
 
 
 def test_what_it_says_of_itself_and_refuses() -> None:

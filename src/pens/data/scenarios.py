@@ -70,16 +70,17 @@ class Federation:
             )
 
     def _check_tests(self) -> None:
-        whose = self.tested_on
-        if len(whose) != len(self.peers) or any(not 0 <= k < len(self.tests) for k in whose):
+        places = self.tested_on
+        if len(places) != len(self.peers) or any(not 0 <= k < len(self.tests) for k in places):
             raise DataError(
-                f"{len(self.peers)} peers and {len(self.tests)} test sets, but the peers are tested on {whose}: "
+                f"{len(self.peers)} peers and {len(self.tests)} test sets, but the peers are tested on {places}: "
                 "each peer needs a test set, one of its own where clusters are not known"
             )
         for number, test in enumerate(self.tests):
             if not len(test):
-                whose_is_it = ("cluster " if self.tested_on == self.clusters else "") + self.test_name(number)
-                raise DataError(f"the test set of {whose_is_it} is empty: each one needs test samples")
+                whose = "cluster" if self.tested_on == self.clusters else "peer"
+                name = self.test_name(number).removeprefix("peer ")
+                raise DataError(f"the test set of {whose} {name} is empty: each {whose} needs test samples")
 
     def test_name(self, test: int) -> str:
         """Whose test set it is, as errors call it."""
@@ -102,7 +103,7 @@ class Federation:
     @property
     def num_classes(self) -> int:
         parts = [p.train for p in self.peers] + [p.val for p in self.peers] + list(self.tests)
-        return 1 + max(int(s.y.max(initial=0)) for s in parts)
+        return 1 + max(int(s.y.max()) for s in parts)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ def apportion(weights: Array, size: int, generator: np.random.Generator) -> Arra
     """
     totals = weights.sum(-1, keepdims=True)
     ends = (np.cumsum(weights, -1) * size + generator.integers(0, totals)) // totals
-    counts: Array = np.diff(ends, axis=-1, prepend=0)
+    counts: Array = np.diff(ends, prepend=0)
     return counts
 
 

@@ -120,12 +120,10 @@ def check_parts(dataset: Dataset, settings: ScenarioSettings) -> None:
     """Refuse a scenario that needs more samples than there are in each rotation's part."""
     check_tests(dataset, settings)
     clusters, each = len(settings.rotations), settings.train_per_peer + settings.val_per_peer
-    per_cluster = len(dataset.train) // clusters
-    if settings.peers // clusters * each <= per_cluster:
+    per_cluster, peers_of_one = len(dataset.train) // clusters, settings.peers // clusters
+    if peers_of_one * each <= per_cluster:
         return
-    fits = [
-        f"train_per_peer = {t}" for t in [per_cluster // (settings.peers // clusters) - settings.val_per_peer] if t > 0
-    ]
+    fits = [f"train_per_peer = {t}" for t in [per_cluster // peers_of_one - settings.val_per_peer] if t > 0]
     fits += [f"peers = {p}" for p in [per_cluster // each * clusters] if p >= 2]
     remedy = f"at most {' or '.join(fits)} would fit" if fits else "it is too small for this scenario"
     raise NotEnoughData(
