@@ -546,7 +546,7 @@ def _print_setting(console: Console, entry: Entry) -> None:
     console.print(f"allowed: {entry.allowed}", markup=False)
     console.print(f"default: {toml_value(entry.default)}", markup=False)
     for preset in PRESETS.values():
-        value = preset.settings.model_dump(mode="json")[entry.section][entry.key]
+        value = preset.settings.model_dump(mode="json").get(entry.section, {}).get(entry.key, entry.default)
         if value != entry.default:
             console.print(f"in the preset {preset.name}: {toml_value(value)}", markup=False)
 

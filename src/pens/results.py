@@ -143,7 +143,7 @@ class RunResult:
         clusters = self.clusters or ()
         if clusters_are_known(clusters, self.cluster_names):
             return
-        if not self.peer_names and len(self.cluster_names) == len(clusters) == len(set(clusters)):
+        if not self.peer_names and sorted(clusters) == list(range(len(self.cluster_names))):
             object.__setattr__(self, "peer_names", tuple(self.cluster_names[cluster] for cluster in clusters))
         for name, unknown in (("clusters", None), ("cluster_names", ()), ("agreement", None)):
             object.__setattr__(self, name, unknown)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pens import rng
 from pens.config import Settings
 from pens.errors import NotEnoughData, SettingsError
-from pens.partitions.dirichlet import draw_counts, within
+from pens.partitions.dirichlet import draw_counts, lacking, within
 from pens.partitions.partition import build_federation, partition_of
 from tests.partitions.labelled import check_law, dataset, labels, numbers
 
@@ -28,6 +28,10 @@ def test_what_too_many_want_is_taken_back_from_all_of_them() -> None:
     wanted = np.array([[4, 0], [4, 0], [0, 4]])
     assert within(wanted, np.array([4, 8]), generator()).tolist() == [[2, 2], [2, 2], [0, 4]]
     assert within(wanted, np.array([8, 4]), generator()).tolist() == wanted.tolist()
+
+
+def test_what_draws_lack_by_hand() -> None:
+    assert lacking(np.array([[3, 1], [0, 4]]), np.array([2, -1])).tolist() == [2, 4]
 
 
 @given(

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from pens.catalogue import as_toml, find
+from pens.cli import main
 from pens.config import Settings, check_methods, default_methods, flat_keys, parse_assignments, parse_settings
 from pens.data.samples import Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
-from pens.errors import DataError, SettingsError
+from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.partitions.dirichlet import DirichletSettings
-from pens.partitions.partition import Partition, build_federation, data_words, partition_of
+from pens.partitions.partition import Partition, build_federation, check_enough, data_words, partition_of
 from pens.parts import PARTITIONS
 from pens.report.paper import departures, paper_accuracy
 from pens.report.reproduce import nearest_preset
@@ -99,12 +100,18 @@ def test_the_section_of_the_partition_is_on_record_and_others_only_where_they_sa
     assert parse_settings(tomllib.loads(as_toml(both))) == both
 
 
-def test_what_a_partition_reads_is_explained_under_its_name() -> None:
+def test_what_a_partition_reads_is_explained_under_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert {entry.key for entry in find("rotation")} == {"rotations", "half_turn", "test"}
     assert {entry.key for entry in find("groups")} == {"sizes", "rotations", "half_turn", "test"}
     (entry,) = find("partition")
     assert entry.choices == PARTITIONS.names()
     assert "your own as file.py:name or module:name" in entry.allowed
+    for name in PARTITIONS.names():
+        assert f"{name}: {PARTITIONS.find(name).about}." in entry.about
+    with pytest.raises(SystemExit) as ended:
+        main(["settings", "alpha"])
+    assert not ended.value.code
+    assert "dirichlet.alpha" in capsys.readouterr().out
 
 
 def test_an_own_partition_is_named_in_toml_or_on_the_command_line(
@@ -157,7 +164,7 @@ class Promising(Made):
     name = "promising"
 
     def cluster_sizes(self, settings: Settings) -> dict[str, int]:
-        return {"a": 2}
+        return {"a": 2, "b": 3}
 
 
 def test_what_a_partition_builds_is_checked() -> None:
@@ -173,6 +180,7 @@ def test_what_a_partition_builds_is_checked() -> None:
     whole = Federation((peer, peer), None, (samples(1), samples(1)))
     assert built(made, whole) is whole
     assert partition_of(two.replace({"partition": made})).describe(two) == "made"
+    assert partition_of(two.replace({"partition": promising})).smallest_cluster(two) == 2
     with pytest.raises(DataError, match=r"partition made built a int: return a pens\.Federation"):
         built(made, 3)
     with pytest.raises(DataError, match="partition made built 1 peers, but peers = 2: set peers"):
@@ -185,6 +193,41 @@ def test_what_a_partition_builds_is_checked() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("there", "peers", "train", "remedy"),
+    [
+        (9, 3, 3, "at most train_per_peer = 2 or peers = 2 would fit"),
+        (9, 3, 2, ""),
+        (7, 3, 3, "at most train_per_peer = 1 would fit"),  # peers = 1 is no federation
+        (5, 3, 1, "at most peers = 2 would fit"),
+        (3, 2, 1, "it is too small for this scenario"),
+    ],
+)
+def test_a_data_set_that_is_too_small_names_what_would_fit(there: int, peers: int, train: int, remedy: str) -> None:
+    """Each peer has one validation sample."""
+    settings = Settings().replace({"peers": peers, "train_per_peer": train, "val_per_peer": 1})
+    dataset = Dataset("few", samples(there), samples(4))
+    if not remedy:
+        check_enough(dataset, settings.scenario)
+        return
+    with pytest.raises(NotEnoughData) as error:
+        check_enough(dataset, settings.scenario)
+    assert str(error.value).endswith(f"but few has {there}: {remedy}")
+
+
+def test_rotation_refuses_numbers_of_peers_and_data_sets_before_anything_is_built() -> None:
+    rotation = PARTITIONS.find("rotation")
+    settings = Settings().replace({"rotations": [0, 180], "peers": 3, "train_per_peer": 1, "val_per_peer": 1})
+    for peers, rotations, near in ((3, [0, 180], "2 or 4"), (3, [0, 90, 180, 270], "4"), (5, [0, 90, 180], "3 or 6")):
+        with pytest.raises(SettingsError, match=f"use {near}$"):
+            rotation.check(settings.replace({"peers": peers, "rotations": rotations}))
+    rotation.check(settings.replace({"peers": 4}))
+    with pytest.raises(NotEnoughData, match="= 8 samples, but few has 6"):
+        rotation.check(settings.replace({"peers": 4}), Dataset("few", samples(6), samples(4)))
+    with pytest.raises(DataError, match="cannot be rotated"):
+        rotation.check(settings.replace({"peers": 4}), Dataset("few", samples(9), samples(4)))
+
+
 def test_a_federation_without_clusters_has_a_test_set_for_each_peer() -> None:
     peer, a, b = PeerData(samples(2), samples(1)), samples(3), samples(4)
     own = Federation((peer, peer), None, (a, b))
@@ -193,12 +236,32 @@ def test_a_federation_without_clusters_has_a_test_set_for_each_peer() -> None:
     assert Federation((peer, peer), None, (a,), tested_on=(0, 0)).tested_on == (0, 0)
     told = Federation((peer, peer), (0, 0), (a, b), ("day",), tested_on=(0, 1))
     assert (told.smallest_cluster, told.test_name(1)) == (2, "peer 1")
+    unused = Federation((peer, peer), None, (a, b, b), tested_on=(0, 1))
+    assert [unused.test_name(test) for test in range(3)] == ["peer 0", "peer 1", "number 2"]
     with pytest.raises(DataError, match="2 peers and 1 test sets, but the peers are tested on"):
         Federation((peer, peer), None, (a,))
+    for tested_on in ((0,), (0, 1, 1), (0, 2), (-1, 0)):
+        with pytest.raises(DataError, match="each peer needs a test set, one of its own where clusters are not known"):
+            Federation((peer, peer), None, (a, b), tested_on=tested_on)
+    with pytest.raises(DataError, match="each cluster needs a test set and a name"):
+        Federation((peer, peer), (0, 1), (a, b), ("day",), tested_on=(0, 1))
     with pytest.raises(DataError, match="clusters = None, but they have names"):
         Federation((peer, peer), None, (a, b), ("day", "night"))
     with pytest.raises(DataError, match="the test set of peer 1 is empty"):
         Federation((peer, peer), None, (a, samples(0)))
+
+
+def test_how_large_clusters_are() -> None:
+    rotated = Settings().replace({"rotations": [0, -90, 180], "peers": 12})
+    sizes = partition_of(rotated).cluster_sizes(rotated)
+    assert sizes
+    assert list(sizes.items()) == [("0°", 4), ("270°", 4), ("180°", 4)]
+    assert [type(size) for size in sizes.values()] == [int] * 3
+    assert partition_of(rotated).smallest_cluster(rotated) == 4
+    assert partition_of(rotated).describe(rotated) == "rotations 0°, 270°, 180°"
+    assert data_words(rotated) == "digits"
+    peer = PeerData(samples(1), samples(1))
+    assert Federation((peer,) * 5, (0, 1, 1, 0, 0), (samples(1),) * 2, ("a", "b")).smallest_cluster == 2
 
 
 def test_peers_of_a_cluster_share_one_test_set() -> None:

@@ -64,10 +64,18 @@ def draw_counts(there: Array, peers: int, size: int, alpha: float, generator: np
     for mine in counts:
         shares = generator.dirichlet(concentration, _DRAWS)
         wanted = apportion(np.rint(shares * _FINE).astype(np.int64), size, generator)
-        too_many = np.maximum(wanted - np.maximum(left[present], 0), 0).sum(1)
-        mine[present] = wanted[too_many.argmin()]
+        mine[present] = wanted[lacking(wanted, left[present]).argmin()]
         left -= mine
     return within(counts, there, generator)
+
+
+def lacking(wanted: Array, left: Array) -> Array:
+    """How many samples each draw wants that are not left; `left` is negative where others took too many.
+
+    Draws 3, 1 and 0, 4 with 2 and −1 left: 1 + 1 and 0 + 4.  wanted [draw, label], left [label]  → [draw]
+    """
+    missing: Array = np.maximum(wanted - np.maximum(left, 0), 0).sum(1)
+    return missing
 
 
 def within(counts: Array, there: Array, generator: np.random.Generator) -> Array:
