@@ -52,10 +52,11 @@ from pens.messages import PeerId
 from pens.metrics import Traffic, neighbour_agreement
 from pens.nets import NetFactory, net_factory
 from pens.partitions.partition import build_federation, partition_of
-from pens.peer import Peer, Plan, Search
+from pens.peer import Peer
 from pens.policies import SelectionRule
 from pens.presets import resolve_settings
 from pens.processors import CpuShare
+from pens.protocol.plan import Plan, Search
 from pens.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
 from pens.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 from pens.running import Running
@@ -351,7 +352,7 @@ class Experiment:
                 received=np.array(traffic.received),
                 refused=np.array(traffic.refused),
                 merged=np.array([m.total() for m in learners.merges.values()]),
-                scored=np.array(list(learners.scored.values())) + simulator.judged(),
+                scored=np.array(list(learners.scored.values())) + simulator.asked(),
                 model_bytes=model_bytes(self._engine.network.stored, self.record.settings.gossip.wire),
             ),
             pairs=_pairs(learners),
@@ -397,14 +398,13 @@ def build_simulator(
     settings = settings.for_method(method)
     learners = Learners(workshop, first_slot, models, learning_rules(settings, method, seed))
     sizes = [(len(data.train), len(data.val)) for data in federation.peers[: len(models)]]
-    plans = {size: build_plan(settings, method, *size) for size in set(sizes)}
+    plans = {size: build_plan(settings, method, *size, num_peers=len(models)) for size in set(sizes)}
     members = federation.members()
     peers = [
         Peer(PeerId(p), seed, plans[size], _reachable(method, federation, members, PeerId(p)))
         for p, size in enumerate(sizes)
     ]
-    rule = selection_rule(settings, len(models)) if method in SELECTING else None
-    return Simulator(peers, learners, _schedule(settings, peers[0].plan), rule, trace, settings.pens.admission_trials)
+    return Simulator(peers, learners, _schedule(settings, peers[0].plan), trace)
 
 
 def learning_rules(settings: Settings, method: Method, seed: int) -> LearningRules:
@@ -424,14 +424,15 @@ def learning_rules(settings: Settings, method: Method, seed: int) -> LearningRul
     )
 
 
-def build_plan(settings: Settings, method: Method, train: int, val: int) -> Plan:
+def build_plan(settings: Settings, method: Method, train: int, val: int, num_peers: int) -> Plan:
     """What a method tells a peer with so many samples to do: sections 4.1 (random), 4.2 (PENS), 5.3 (baselines)."""
     gossip, pens, central = settings.gossip, settings.pens, method == "central"
     search = None
     if method in SELECTING:
         epochs = epochs_of_step1(settings, train, val)
         anew = pens.step2_model != "last"
-        search = Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, anew)
+        rule = selection_rule(settings, num_peers)
+        search = Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, rule, anew)
     return Plan(
         pace="pull" if gossip.schedule == "rounds" else "push",
         rounds=settings.central.central_rounds if central else gossip.rounds,
@@ -444,6 +445,7 @@ def build_plan(settings: Settings, method: Method, train: int, val: int) -> Plan
         give_up=settings.timing.give_up,
         train_first=settings.training.train_first,
         admit=method in SELECTING and pens.admit and gossip.schedule == "async",
+        admission_trials=pens.admission_trials,
     )
 
 

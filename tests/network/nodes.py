@@ -15,7 +15,7 @@ from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.engine.batches import SampleStack
 from pens.engine.training import Engine
-from pens.experiment import build_plan, first_models, learning_rules, new_workshop, selection_rule
+from pens.experiment import build_plan, first_models, learning_rules, new_workshop
 from pens.learners import Learners
 from pens.links import Links
 from pens.messages import PeerId
@@ -79,14 +79,11 @@ class Cluster:
             membership.merge([record(other)], 0.0, speaker=record(other).name)
         reachable = Reachable()
         data = self.federation.peers[me]
-        plan = build_plan(self.settings, self.method, len(data.train), len(data.val))
+        sizes = len(data.train), len(data.val)
+        plan = build_plan(self.settings, self.method, *sizes, num_peers=len(self.federation.peers))
         peer = Peer(PeerId(me), self.seed, plan, reachable)
         learning = Learning(PeerId(me), self._learners(me), bench or self.bench(), "fp32", self._test(me))
         rules = rules or NodeRules()
-        if rules.selection is None:
-            selection = selection_rule(self.settings, len(self.federation.peers))
-            trials = self.settings.pens.admission_trials
-            rules = NodeRules(selection, trials, rules.wait_for, rules.linger_s, rules.gossip_s, rules.max_held)
         transport = self.network.join(record(me).name)
         compared = self.control(me) if control else None
         return Node(

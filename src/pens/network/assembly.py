@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from pens.config import SELECTING
 from pens.data.samples import Samples, check_finite
 from pens.data.scenarios import PeerData, own_parts
 from pens.data.sources import load_dataset
@@ -20,7 +19,7 @@ from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, resolve_device
 from pens.engine.training import Engine, new_engine
 from pens.errors import SettingsError
-from pens.experiment import build_plan, first_model, learning_rules, new_workshop, selection_rule
+from pens.experiment import build_plan, first_model, learning_rules, new_workshop
 from pens.learners import Learners
 from pens.messages import PeerId
 from pens.nets import net_factory
@@ -34,7 +33,8 @@ from pens.network.state import PeerFolder
 from pens.network.transport import MemberRecord, Transport
 from pens.partitions.partition import build_federation, partition_of
 from pens.parts import load_function
-from pens.peer import Peer, Plan
+from pens.peer import Peer
+from pens.protocol.plan import Plan
 from pens.version import VERSION
 
 _log = logging.getLogger("pens.network.assembly")
@@ -133,7 +133,8 @@ def build_node(
     me = number(about.name)
     learners = _learners(config, holding, device, me)
     test = SampleStack([holding.test], device) if holding.test else None
-    plan = build_plan(settings, about.method, len(holding.data.train), len(holding.data.val))
+    sizes = len(holding.data.train), len(holding.data.val)
+    plan = build_plan(settings, about.method, *sizes, num_peers=settings.scenario.peers)
     reachable = Reachable()
     folder = PeerFolder(config.path(about.state))
     folder.create(_card(config, holding, plan, me, device))
@@ -145,8 +146,6 @@ def build_node(
         transport,
         number,
         NodeRules(
-            selection=selection_rule(settings, settings.scenario.peers) if about.method in SELECTING else None,
-            admission_trials=settings.pens.admission_trials,
             wait_for=about.wait_for,
             linger_s=about.linger_s,
             gossip_s=about.gossip_s,

@@ -32,9 +32,9 @@ from pens.errors import RunDirError, SettingsError
 from pens.network.identity import Authority
 from pens.network.peer_config import read_peer_config
 from pens.partitions.partition import partition_of
-from pens.peer import waits_for
 from pens.presets import PRESETS, resolve_settings
 from pens.processors import usable_cores
+from pens.protocol.behaviour import waits_for
 
 NETWORKED: tuple[Method, ...] = ("pens", "pens+", "random", "random+")
 USUAL_MINUTES = 3.0
