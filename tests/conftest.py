@@ -13,7 +13,8 @@ from torch import nn
 
 from pens.config import Settings
 from pens.data.samples import Dataset, Samples
-from pens.data.scenarios import Federation, rotated_federation
+from pens.data.scenarios import Federation
+from pens.partitions.rotation import rotated_federation
 
 settings.register_profile("pens", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pens")

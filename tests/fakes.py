@@ -90,7 +90,7 @@ def fake_simulations(
 ) -> tuple[list[Simulator], FakeEngine]:
     """Several that share an engine, and its workshop."""
     federation = fake_federation(settings.scenario.peers)
-    engine = of(federation.clusters)
+    engine = of(federation.tested_on)
     workshop = new_workshop(engine, federation.peers, CPU, len(seeds))
     simulators = []
     for seed in seeds:

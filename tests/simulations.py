@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 import torch
 
 from pens.config import Method, Settings
-from pens.data.scenarios import Federation, rotated_federation
+from pens.data.scenarios import Federation
 from pens.engine.batches import SampleStack
 from pens.engine.network import StackedNetwork
 from pens.engine.training import Engine, LoopEngine, StackEngine
 from pens.experiment import build_simulator, first_models, holders, new_workshop
 from pens.messages import Action, Event, PeerId
+from pens.partitions.rotation import rotated_federation
 from pens.simulator import Simulator, advance_together
 from tests.conftest import TinyNet, tiny_dataset
 

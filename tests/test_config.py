@@ -13,7 +13,6 @@ from pens.config import (
     Method,
     Settings,
     check_methods,
-    check_scenario,
     epochs_of_step1,
     flat_keys,
     parse_assignments,
@@ -23,6 +22,7 @@ from pens.config import (
     read_seeds,
 )
 from pens.errors import SettingsError
+from pens.partitions.partition import partition_of
 from pens.presets import PRESETS
 
 
@@ -100,7 +100,7 @@ def test_methods_are_known_and_named_once() -> None:
 def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> None:
     def check(**values: object) -> None:
         settings = Settings().replace({"n_peers": 2, **values})
-        check_scenario(settings)
+        partition_of(settings).check(settings)
         clusters = len(settings.scenario.rotations)
         check_methods(settings, METHODS, settings.scenario.peers, settings.scenario.peers // clusters)
 

@@ -20,7 +20,7 @@ from pens import experiment, rng
 from pens.calls import Evaluate, Workshop
 from pens.config import METHODS, SELECTING, Method, Settings
 from pens.curves import UpdateRecord
-from pens.data.scenarios import PeerData, rotated_federation
+from pens.data.scenarios import PeerData
 from pens.engine.optimizers import Recipe
 from pens.engine.training import Engine, Evaluation
 from pens.errors import DataError, Interrupted, NetworkError, NotEnoughData, RunDirError, SettingsError
@@ -43,6 +43,7 @@ from pens.learners import Learners, LearningRules
 from pens.ledger import Ledger
 from pens.links import Links
 from pens.messages import ModelRef, PeerId, Update
+from pens.partitions.rotation import rotated_federation
 from pens.policies import SelectionRule
 from pens.presets import resolve_settings
 from pens.processors import CpuShare
@@ -117,7 +118,7 @@ def test_a_tested_model_loads_into_the_users_module() -> None:
     federation = rotated_federation(tiny_dataset(), resolve_settings(TINY).scenario, 0)
     net = TinyNet()
     net.load_state_dict(run.state_dict(4))
-    test = federation.tests[federation.clusters[4]]
+    test = federation.tests[federation.tested_on[4]]
     with torch.no_grad():
         accuracy = (net(torch.from_numpy(test.x)).argmax(1).numpy() == test.y).mean()
     assert accuracy == pytest.approx(run.accuracy[4])

@@ -45,7 +45,7 @@ RUNS: dict[str, tuple[str, dict[str, object]]] = {
 def record(name: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     method, settings = RUNS[name]
     federation = fake_federation(10)
-    patch.setattr("pens.experiment.new_engine", lambda *_: engine(federation.clusters))
+    patch.setattr("pens.experiment.new_engine", lambda *_: engine(federation.tested_on))
     run = pens.run(settings, methods=method, data=federation, model=nn.Identity).runs[0]
     return ledger(run)
 

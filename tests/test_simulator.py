@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pens import rng
 from pens.calls import Answer, Call, NewModels, Train, train
 from pens.config import METHODS, SELECTING, TOLD_CLUSTERS, Method, Settings
-from pens.data.scenarios import Federation, PeerData, rotated_federation
+from pens.data.scenarios import Federation, PeerData
 from pens.engine.batches import SampleStack
 from pens.engine.optimizers import Moments
 from pens.engine.rounding import round_rows
@@ -45,6 +45,7 @@ from pens.messages import (
     Update,
     Updated,
 )
+from pens.partitions.rotation import rotated_federation
 from pens.protocol.behaviour import waits_for
 from pens.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pens.config import Settings, section_types
+from pens.config import PARTS, Settings, section_types
 from pens.errors import SettingsError, suggest
 
 _COMMENT_WIDTH = 100
@@ -32,20 +32,36 @@ class Entry:
 def entries() -> list[Entry]:
     """All settings, section by section."""
     return [
-        Entry(section, key, _allowed(form), form["default"], _one_line(form["description"]), tuple(_choices(form)))
+        _entry(section, key, form)
         for section, of in section_types().items()
         for key, form in of.model_json_schema()["properties"].items()
     ]
 
 
+def _entry(section: str, key: str, form: Mapping[str, Any]) -> Entry:
+    allowed, choices, about = _allowed(form), tuple(_choices(form)), _one_line(form["description"])
+    if registry := PARTS.get(f"{section}.{key}"):
+        choices = registry.names()
+        allowed = _alternatives([*choices, "your own as file.py:name or module:name"])
+        about += "".join(f" {name}: {registry.find(name).about}." for name in choices)
+    return Entry(section, key, allowed, form["default"], about, choices)
+
+
 def find(name: str) -> list[Entry]:
-    """The settings that a name stands for: a key, `section.key`, or all of a section."""
+    """The settings that a name stands for: a key, `section.key`, all of a section, or all that a part reads."""
     known = entries()
     matching = [entry for entry in known if name in (entry.key, f"{entry.section}.{entry.key}", entry.section)]
+    for part in (registry.find(name) for registry in PARTS.values() if name in registry.names()):
+        matching += [entry for entry in known if entry not in matching and _reads(part, entry)]
     if not matching:
         names = [*dict.fromkeys(entry.section for entry in known), *(entry.key for entry in known)]
         raise SettingsError(f"unknown setting or section {name!r}{suggest(name, names)} (`pens settings` lists all)")
     return matching
+
+
+def _reads(part: Any, entry: Entry) -> bool:
+    section = part.section.title if part.section else ""
+    return entry.section == section or (entry.section == "scenario" and entry.key in part.keys)
 
 
 def section_about(section: str) -> str:

@@ -106,7 +106,15 @@ def run_command(
     ] = None,
 ) -> None:
     """Simulate a federation: run methods with several seeds, and print a table of what they reached."""
-    from pens.config import DEFAULT_METHODS, check_methods, check_scenario, parse_assignments, parse_methods, read_seeds
+    from pens.config import (
+        DEFAULT_METHODS,
+        check_methods,
+        default_methods,
+        parse_assignments,
+        parse_methods,
+        read_seeds,
+    )
+    from pens.partitions.partition import data_words, partition_of
     from pens.presets import resolve_settings
 
     if resume:
@@ -118,10 +126,13 @@ def run_command(
     else:
         source = "digits" if settings is None else settings
         wanted = resolve_settings(source).replace(parse_assignments(assignments or []))
-        chosen = DEFAULT_METHODS if methods is None else parse_methods(methods)
+        partition = partition_of(wanted)
+        partition.check(wanted)
+        smallest = partition.smallest_cluster(wanted)
+        chosen = default_methods(smallest) if methods is None else parse_methods(methods)
+        left_out = ", ".join(method for method in DEFAULT_METHODS if method not in chosen)
         numbers = read_seeds("1" if seeds is None else seeds)
-        check_scenario(wanted)
-        check_methods(wanted, chosen, wanted.scenario.peers, wanted.scenario.peers // len(wanted.scenario.rotations))
+        check_methods(wanted, chosen, wanted.scenario.peers, smallest)
         folder = out or Path("runs") / f"{Path(source).stem}-{datetime.now():%Y%m%d-%H%M%S}"
 
     from pens import experiment
@@ -129,6 +140,8 @@ def run_command(
     from pens.watch import Watcher, watching
 
     console = _console()
+    if not resume and methods is None and smallest is None:
+        console.print(f"without {left_out}: partition {partition.name} has no clusters", style="dim", markup=False)
     with watching(Watcher(console)) as watcher:
         try:
             if resume:
@@ -145,7 +158,7 @@ def run_command(
                 )
         except Interrupted:
             raise Interrupted(f"stopped. Continue with: pens run --resume {shlex.quote(str(folder))}") from None
-    print_results(console, result, result.settings.scenario.dataset)
+    print_results(console, result, data_words(result.settings))
     place = shlex.quote(str(folder))
     ways = f"pictures: pens show {place}; one page: pens report {place}"
     console.print(f"run directory: {place}; {ways}", style="dim", markup=False, soft_wrap=True)
@@ -156,6 +169,7 @@ def show_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, as `pens run` names it at its end.")],
 ) -> None:
     """Print a run's table again, and draw its learning curves and merge counts as PNG files in its folder."""
+    from pens.partitions.partition import data_words
     from pens.report.figures import write_curves, write_heatmaps
     from pens.report.tables import print_results
     from pens.results import ExperimentResult
@@ -173,7 +187,7 @@ def show_command(
     if not runs:
         return
     result = ExperimentResult(record.settings, tuple(runs), folder)
-    print_results(console, result, "own data" if "data" in record.own_parts else record.settings.scenario.dataset)
+    print_results(console, result, "own data" if "data" in record.own_parts else data_words(record.settings))
     pictures = [folder / "curves.png"]
     write_curves(result, folder / "curves.png", "seconds" if record.real_peers else "virtual time")
     if write_heatmaps(result, folder / "heatmap.png"):

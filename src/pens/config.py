@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
@@ -65,20 +65,25 @@ class ScenarioSettings(Section):
 
     dataset: str = "digits"
     """Which data set: digits, fashion-mnist or cifar-10 (`pens data` shows where they are)."""
+    partition: str = "rotation"
+    """Who holds which data (`pens settings dirichlet` explains the settings of one)."""
     rotations: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 180)
-    """By how many degrees images are turned, a multiple of 90 for each cluster; clusters have equally many peers."""
+    """Partitions rotation and groups: by how many degrees images are turned, a multiple of 90 for each cluster; with
+    rotation clusters have equally many peers."""
     peers: Annotated[int, Field(ge=2)] = 20
-    """How many peers there are, the same number for each rotation (paper: 100)."""
+    """How many peers there are; with rotation the same number for each of the rotations (paper: 100)."""
     train_per_peer: Count = 40
     """Training samples of each peer (paper: 400 on CIFAR-10, 500 on Fashion-MNIST)."""
     val_per_peer: Count = 20
     """Validation samples of each peer, on which early stopping and the best model are decided (paper: 100)."""
     test: Literal["partitioned", "full"] = "partitioned"
-    """Test data. partitioned: each rotation has its own part of the test set; full: all of it, rotated."""
+    """Test data. partitioned: each cluster, or each peer where there are no clusters, has its own part of the test set;
+    full: each draws from all of it, rotated where it has a rotation."""
     test_samples: Count | None = None
-    """At most so many test samples per rotation; none: all."""
+    """At most so many test samples per cluster, or per peer where there are no clusters; none: as many as there are."""
     half_turn: Literal["rotation", "flip"] = "rotation"
-    """What 180 degrees mean; the authors' code mirrors the image instead of turning it."""
+    """Partitions rotation and groups: what 180 degrees mean; the authors' code mirrors the image instead of turning
+    it."""
 
     @field_validator("rotations")
     @classmethod
@@ -287,10 +292,9 @@ class Settings(BaseModel):
 
     def replace(self, values: Mapping[str, Any]) -> Settings:
         """These settings with some keys changed: `{"peers": 8, "pens.m": 1}`."""
-        _load_parts(values)
         tree: dict[str, dict[str, Any]] = self.model_dump()
         named: dict[str, str] = {}
-        for name, value in values.items():
+        for name, value in _with_parts(values).items():
             section, key = _locate(name)
             if named.setdefault(f"{section}.{key}", name) != name:
                 raise SettingsError(f"{named[f'{section}.{key}']} and {name} are the same setting: give it once")
@@ -320,7 +324,13 @@ class Settings(BaseModel):
 
         Settings do not know the sizes of own data: there, `RunResult.step1_epochs` says it.
         """
-        return self.replace({"step1_epochs": self.step1_epochs, "expected": self.expected})
+        found = self.replace({"step1_epochs": self.step1_epochs, "expected": self.expected})
+        return found.without(_titles_out_of_use(found))
+
+    def without(self, titles: Collection[str]) -> Settings:
+        """These settings without some parts' sections."""
+        left = {title: of for title, of in (self.__pydantic_extra__ or {}).items() if title not in titles}
+        return Settings.model_validate({**{name: getattr(self, name) for name in _SECTIONS}, **left})
 
     @property
     def expected(self) -> Literal["uniform", "received"]:
@@ -361,16 +371,6 @@ def stored_settings(tree: Mapping[str, Any]) -> Settings:
     return parse_settings({**tree, "pens": pens})
 
 
-def anchored(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What a TOML file in this folder says, with parts' files as they are called from anywhere."""
-    for name in _PARTS:
-        section, _, key = name.partition(".")
-        for place in (tree, tree.get(section)):
-            if isinstance(place, dict) and isinstance(place.get(key), str) and parts.is_reference(place[key]):
-                place[key] = parts.absolute(place[key], folder)
-    return tree
-
-
 def flat_keys(path: Path) -> dict[str, Any]:
     """The keys that a TOML file sets. Parts' files are looked for beside it."""
     try:
@@ -381,14 +381,14 @@ def flat_keys(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: not valid TOML: {error}") from None
-    return dict(flatten(anchored(tree, path.parent)))
+    return dict(flatten(tree, path.parent))
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
     """`["peers=8", "rotations=0,90", "init=common"]` → a dict of values, each read as TOML or else as a word."""
     values: dict[str, Any] = {}
     assignments = list(assignments)
-    _load_parts({name.strip(): value.strip() for name, _, value in (text.partition("=") for text in assignments)})
+    _with_parts({name.strip(): value.strip() for name, _, value in (text.partition("=") for text in assignments)})
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals:
@@ -454,19 +454,14 @@ def parse_methods(text: str | Iterable[str]) -> tuple[Method, ...]:
     return tuple(m for n in names for m in METHODS if m == n)
 
 
-def check_scenario(settings: Settings) -> None:
-    """Refuse a number of peers that cannot be divided among the rotations."""
-    scenario, clusters = settings.scenario, len(settings.scenario.rotations)
-    if scenario.peers % clusters:
-        below = scenario.peers - scenario.peers % clusters
-        near = " or ".join(str(p) for p in (below, below + clusters) if p >= 2)
-        raise SettingsError(
-            f"peers = {scenario.peers}, but {clusters} rotations need the same number of peers each: use {near}"
-        )
+def default_methods(smallest_cluster: int | None) -> tuple[Method, ...]:
+    """Those that `pens run` compares unless told otherwise; where clusters are not known (None), nobody can be told."""
+    return tuple(m for m in DEFAULT_METHODS if smallest_cluster is not None or m not in TOLD_CLUSTERS)
 
 
-def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int, smallest_cluster: int) -> None:
-    """Refuse what cannot work for these methods, before any work starts. `smallest_cluster`: how many peers it has."""
+def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int, smallest_cluster: int | None) -> None:
+    """Refuse what cannot work for these methods, before any work starts. `smallest_cluster`: how many peers it has;
+    None where clusters are not known."""
     others, pens = num_peers - 1, settings.pens
     can_hear = f"but each peer can hear at most {others} others: lower it or add peers"
     for method in methods:
@@ -478,7 +473,12 @@ def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int,
             )
         if method in ("random", "random+") and settings.gossip.n_peers > others:
             raise SettingsError(f"n_peers = {settings.gossip.n_peers}, {can_hear}")
-        if method in TOLD_CLUSTERS and smallest_cluster < 2:
+        if method in TOLD_CLUSTERS and smallest_cluster is None:
+            raise SettingsError(
+                f"{method} is told the true clusters, but the partition of these data has no clusters: omit {method}, "
+                "or use a partition that has some, such as rotation or groups"
+            )
+        if method in TOLD_CLUSTERS and smallest_cluster is not None and smallest_cluster < 2:
             raise SettingsError(
                 f"{method} with {num_peers} peers leaves some alone in their cluster: add peers or omit {method}"
             )
@@ -504,17 +504,42 @@ def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int,
             )
 
 
-def flatten(tree: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Sections and keys of a file → `section.key` and values."""
-    gossip = tree.get("gossip")
-    _load_parts({**(gossip if isinstance(gossip, Mapping) else {}), **tree})
+PARTS: Mapping[str, parts.Registry[Any]] = {"scenario.partition": parts.PARTITIONS, "gossip.merge": parts.MERGE_RULES}
+"""Settings that name a part. A part that is given by reference has to be found before its section can be read."""
+
+
+def _with_parts(values: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
+    """Flat keys, with references to parts that mean the same in every working directory; these parts are found."""
+    found = dict(values)
+    for name, registry in PARTS.items():
+        for key in (name, name.rpartition(".")[2]):
+            if isinstance(found.get(key), str) and parts.is_reference(found[key]):
+                found[key] = parts.absolute(found[key], folder)
+                registry.find(found[key])
+    return found
+
+
+def _titles_out_of_use(settings: Settings) -> set[str]:
+    """Sections that are set of parts that these settings do not name."""
+    found: set[str] = set()
+    for name, registry in PARTS.items() if settings.__pydantic_extra__ else ():
+        section, _, key = name.partition(".")
+        used = registry.find(getattr(getattr(settings, section), key)).section
+        others = (registry.find(other).section for other in registry.names())
+        found |= {other.title for other in others if other is not None and other is not used}
+    return found & set(settings.__pydantic_extra__ or {})
+
+
+def flatten(tree: Mapping[str, Any], folder: Path | None = None) -> Iterable[tuple[str, Any]]:
+    """Sections and keys of a file in this folder → `section.key` and values."""
+    flat: dict[str, Any] = {}
     for name, value in tree.items():
-        if isinstance(value, Mapping):
-            if name not in _SECTIONS and name not in (others := parts.sections()):
-                raise SettingsError(f"unknown section [{name}]{suggest(name, (*_SECTIONS, *others))}")
-            yield from ((f"{name}.{key}", v) for key, v in value.items())
-        else:
-            yield name, value
+        flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, Mapping) else {name: value}
+    flat = _with_parts(flat, folder)
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and name not in _SECTIONS and name not in (others := parts.sections()):
+            raise SettingsError(f"unknown section [{name}]{suggest(name, (*_SECTIONS, *others))}")
+    return flat.items()
 
 
 def section_types() -> dict[str, type[Section]]:
@@ -526,19 +551,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     name: tuple(type(field.default).model_fields) for name, field in Settings.model_fields.items()
 }
 _SECTION_OF: dict[str, str] = {key: section for section, keys in _SECTIONS.items() for key in keys}
-_PARTS: Mapping[str, parts.Registry[Any]] = {"gossip.merge": parts.MERGE_RULES}
-"""Settings that name a part, and where it is found."""
 _DIGITS = re.compile(r"[0-9]{1,40}")
-
-
-def _load_parts(values: Mapping[str, Any]) -> None:
-    """Find the parts that are given by reference, where something else is set that may belong to one of them."""
-    if all(str(name).rpartition(".")[2] in _SECTION_OF or name in _SECTIONS for name in values):
-        return
-    for name, registry in _PARTS.items():
-        for value in (values.get(name), values.get(name.partition(".")[2])):
-            if isinstance(value, str) and parts.is_reference(value):
-                registry.find(value)
 
 
 def _locate(name: str) -> tuple[str, str]:
@@ -586,14 +599,23 @@ def _list_value(text: str) -> Any:
 
 
 def _validated(tree: Mapping[str, Any]) -> Settings:
+    """Parts that are named have their section, so that it is on record; those that are not, where it says something."""
     try:
-        ours = {title: values for title, values in tree.items() if title in _SECTIONS}
+        in_use = _sections_in_use(tree)
         others = {title: _part_section(title, tree[title]) for title in tree if title not in _SECTIONS}
-        set_ = {title: section for title, section in others.items() if section != type(section)()}
-        return Settings.model_validate({**ours, **set_})  # what says its defaults is as if it were not there
+        said = {title: of for title, of in others.items() if title in in_use or of != type(of)()}
+        ours = {title: values for title, values in tree.items() if title in _SECTIONS}
+        return Settings.model_validate({**ours, **in_use, **said})
     except ValidationError as error:
         problems = [problem(dict(e)) for e in error.errors()]
         raise SettingsError("\n".join(dict.fromkeys(problems))) from None
+
+
+def _sections_in_use(tree: Mapping[str, Any]) -> dict[str, Section]:
+    """The sections of the parts that are named, with their defaults."""
+    named = ((registry, tree[name.partition(".")[0]][name.partition(".")[2]]) for name, registry in PARTS.items())
+    sections = (registry.find(part).section for registry, part in named if isinstance(part, str))
+    return {section.title: section() for section in sections if section is not None}
 
 
 def _part_section(title: str, values: Any) -> Section:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,6 @@ from torch import Tensor, nn
 from pens import rng
 from pens.calls import Workshop
 from pens.config import (
-    DEFAULT_METHODS,
     SELECTING,
     TOLD_CLUSTERS,
     UNCONNECTED,
@@ -32,14 +30,14 @@ from pens.config import (
     Settings,
     StoppingSettings,
     check_methods,
-    check_scenario,
+    default_methods,
     epochs_of_step1,
     parse_methods,
     parse_seeds,
 )
 from pens.curves import UpdateRecord
 from pens.data.samples import Array, Dataset
-from pens.data.scenarios import Federation, PeerData, check_own_data, pooled, pooled_sizes, rotated_federation
+from pens.data.scenarios import Federation, PeerData, check_own_data, pooled, pooled_sizes
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, forget_peak_memory, peak_memory_bytes, resolve_device
@@ -55,6 +53,7 @@ from pens.merging.trial import try_out
 from pens.messages import PeerId
 from pens.metrics import Traffic, neighbour_agreement
 from pens.nets import NetFactory, net_factory
+from pens.partitions.partition import build_federation, partition_of
 from pens.peer import Peer
 from pens.policies import SelectionRule
 from pens.presets import resolve_settings
@@ -92,7 +91,7 @@ class Observer:
 def run(
     settings: Settings | str | Path | Mapping[str, Any] = "digits",
     *,
-    methods: str | Iterable[str] = DEFAULT_METHODS,
+    methods: str | Iterable[str] | None = None,
     seeds: int | Sequence[int] = 1,
     overrides: Mapping[str, Any] | None = None,
     model: Callable[[], nn.Module] | None = None,
@@ -105,6 +104,7 @@ def run(
     """Run methods × seeds of one setting and return what was found.
 
     settings:   a preset's name, a .toml file, a mapping of settings, or Settings
+    methods:    None: local, random, pens, and, where the data have clusters, oracle
     overrides:  settings to change, {"peers": 8, "n_sampled": 3}
     model:      makes the network, in place of the setting `net`: an nn.Module class, or a function without arguments
     data:       a Dataset to share out as the scenario says, or a whole Federation
@@ -113,7 +113,7 @@ def run(
     resolved = resolve_settings(settings).replace(overrides or {})
     record = ExperimentRecord(
         settings=resolved,
-        methods=parse_methods(methods),
+        methods=default_methods(_smallest_cluster(resolved, data)) if methods is None else parse_methods(methods),
         seeds=parse_seeds(seeds),
         own_parts=tuple(name for name, part in (("model", model), ("data", data)) if part is not None),
         data_dir=str(Path(data_dir).resolve()) if data_dir else None,
@@ -193,12 +193,12 @@ class Experiment:
             raise SettingsError(f"data is a {type(self.data).__name__}: pass a pens.Dataset or a pens.Federation")
         if self.data is not None:
             check_own_data(self.data)
+        smallest = _smallest_cluster(settings, self.data)
         if isinstance(self.data, Federation):
-            sizes = Counter(self.data.clusters)
-            check_methods(settings, methods, len(self.data.peers), min(sizes.values()))
+            check_methods(settings, methods, len(self.data.peers), smallest)
         else:
-            check_scenario(settings)
-            check_methods(settings, methods, settings.scenario.peers, _per_cluster(settings))
+            partition_of(settings).check(settings)
+            check_methods(settings, methods, settings.scenario.peers, smallest)
             folder = self.data_dir or (Path(self.record.data_dir) if self.record.data_dir else None)
             self._dataset = self.data or load_dataset(settings.scenario.dataset, folder)
         self._engine = self._make_engine(self.federation(self.record.seeds[0]))
@@ -209,7 +209,7 @@ class Experiment:
         if isinstance(self.data, Federation):
             return self.data
         if seed not in self._federations:
-            self._federations[seed] = rotated_federation(self._dataset, self.record.settings.scenario, seed)
+            self._federations[seed] = build_federation(self._dataset, self.record.settings, seed)
         return self._federations[seed]
 
     def _make_engine(self, federation: Federation) -> Engine:
@@ -336,11 +336,11 @@ class Experiment:
         tests = SampleStack(federation.tests, self._torch_device)
         rows = learners.tested_rows()
         if run.method == "central":
-            clusters = list(range(len(federation.tests)))
-            per_cluster = self._engine.evaluate(learners.models, rows * len(clusters), tests, clusters).accuracy
-            accuracy = per_cluster[list(federation.clusters)]
+            slots = list(range(len(federation.tests)))
+            per_test = self._engine.evaluate(learners.models, rows * len(slots), tests, slots).accuracy
+            accuracy = per_test[list(federation.tested_on)]
         else:
-            accuracy = self._engine.evaluate(learners.models, rows, tests, federation.clusters).accuracy
+            accuracy = self._engine.evaluate(learners.models, rows, tests, federation.tested_on).accuracy
         tensors = {n: t.cpu() for n, t in self._engine.network.state(learners.models.read(rows)).items()}
         return RunResult(
             method=run.method,
@@ -471,6 +471,7 @@ def _reachable(
     if method in UNCONNECTED:
         return ()
     if method in TOLD_CLUSTERS:
+        assert federation.clusters is not None  # `check_methods` refuses such methods without clusters
         return Others(members[federation.clusters[me]], me)
     return Others(range(len(federation.peers)), me)
 
@@ -509,8 +510,11 @@ def selection_rule(settings: Settings, num_peers: int) -> SelectionRule:
     )
 
 
-def _per_cluster(settings: Settings) -> int:
-    return settings.scenario.peers // len(settings.scenario.rotations)
+def _smallest_cluster(settings: Settings, data: Dataset | Federation | None) -> int | None:
+    """How many peers the smallest cluster has; None where clusters are not known."""
+    if isinstance(data, Federation):
+        return data.smallest_cluster
+    return partition_of(settings).smallest_cluster(settings)
 
 
 # --- bookkeeping ------------------------------------------------------------------------------------------------------

@@ -80,8 +80,13 @@ class Agreement:
     """The fraction selected among the peers of the same distribution; mean over peers."""
 
 
-def neighbour_agreement(selections: Mapping[PeerId, Sequence[PeerId]], clusters: Sequence[int]) -> Agreement | None:
-    """Section 6.1: precision and recall of the selected neighbours. None where nobody selected."""
+def neighbour_agreement(
+    selections: Mapping[PeerId, Sequence[PeerId]], clusters: Sequence[int] | None
+) -> Agreement | None:
+    """Section 6.1: precision and recall of the selected neighbours. None where nobody selected, or where the clusters
+    are not known (None)."""
+    if clusters is None:
+        return None
     precisions, recalls = [], []
     sizes = Counter(clusters)
     for peer, neighbours in selections.items():
@@ -101,13 +106,14 @@ def worst_tenth(accuracy: Array) -> float:
 
 
 UNKNOWN_CLUSTER = "unknown"
-"""The name of the cluster of a peer of which nobody said where its data come from."""
+"""In older records: the name of the cluster of a peer of which nobody said where its data come from."""
 
 
 def clusters_are_known(clusters: Sequence[int], cluster_names: Sequence[str]) -> bool:
     """Whether anything can be said about which peers belong together, so that neighbours can be right or wrong.
 
-    Clusters that nobody knows are written as one cluster for each peer, or as clusters of the name `UNKNOWN_CLUSTER`.
+    Older records write clusters that nobody knows as one cluster for each peer, or as clusters of the name
+    `UNKNOWN_CLUSTER`. One cluster for each peer means the same today: no neighbour can be right.
     """
     return len(set(clusters)) < len(clusters) and UNKNOWN_CLUSTER not in cluster_names
 

@@ -40,6 +40,8 @@ class Registry(Generic[P]):
         """Parts that were asked for, by what they were asked for as."""
         self._references: dict[str, str] = {}
         """Of parts that were given by reference: where each is, by its name."""
+        self._offers: dict[str, list[str]] | None = None
+        """Where parts of installed packages are, by name; None: not read yet."""
 
     def names(self) -> tuple[str, ...]:
         """Ours first, then those of installed packages, then those that were given by reference."""
@@ -108,15 +110,26 @@ class Registry(Generic[P]):
         return name
 
     def _installed(self) -> dict[str, list[str]]:
-        """Where parts of installed packages are, by name."""
-        found: dict[str, list[str]] = {}
-        for point in entry_points(group=self._group):
-            found.setdefault(point.name, []).append(point.value)
-        return found
+        """Where parts of installed packages are, by name. Read once: that takes milliseconds."""
+        if self._offers is None:
+            self._offers = {}
+            for point in entry_points(group=self._group):
+                self._offers.setdefault(point.name, []).append(point.value)
+        return self._offers
 
 
 METHODS: Registry[Any] = Registry("method", "pens.methods", "pens.methods.method:Method", {})
-PARTITIONS: Registry[Any] = Registry("partition", "pens.partitions", "pens.partitions.partition:Partition", {})
+PARTITIONS: Registry[Any] = Registry(
+    "partition",
+    "pens.partitions",
+    "pens.partitions.partition:Partition",
+    {
+        "rotation": "pens.partitions.rotation:Rotation",
+        "groups": "pens.partitions.groups:Groups",
+        "dirichlet": "pens.partitions.dirichlet:Dirichlet",
+        "shards": "pens.partitions.shards:Shards",
+    },
+)
 TOPOLOGIES: Registry[Any] = Registry("topology", "pens.topologies", "pens.topologies.topology:Topology", {})
 MERGE_RULES: Registry[Any] = Registry(
     "merge rule",

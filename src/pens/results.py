@@ -104,8 +104,8 @@ class RunResult:
     seed: int
     accuracy: Array
     """Test accuracy of each peer on its own distribution.  [peer]"""
-    clusters: tuple[int, ...]
-    """Each peer's distribution."""
+    clusters: tuple[int, ...] | None
+    """Each peer's distribution; None where that is not known, however a record says so."""
     cluster_names: tuple[str, ...]
     agreement: Agreement | None
     """Precision and recall of the selected neighbours, where the method selects."""
@@ -135,9 +135,22 @@ class RunResult:
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of pens and of the libraries that computed the run; empty until it has been read from disk."""
     peer_names: tuple[str, ...] = ()
-    """Of real peers; empty where peers have numbers only."""
+    """Of real peers, and of those that were each written as a cluster of its own; empty where peers have numbers."""
     untested: tuple[int, ...] = ()
     """Real peers without test data: their accuracy is the last one on their validation data."""
+
+    def __post_init__(self) -> None:
+        clusters = self.clusters or ()
+        if clusters_are_known(clusters, self.cluster_names):
+            return
+        if not self.peer_names and sorted(clusters) == list(range(len(self.cluster_names))):
+            object.__setattr__(self, "peer_names", tuple(self.cluster_names[cluster] for cluster in clusters))
+        for name, unknown in (("clusters", None), ("cluster_names", ()), ("agreement", None)):
+            object.__setattr__(self, name, unknown)
+
+    @property
+    def num_peers(self) -> int:
+        return len(self.accuracy)
 
     @property
     def mean_accuracy(self) -> float:
@@ -149,14 +162,15 @@ class RunResult:
 
     @property
     def clusters_known(self) -> bool:
-        return clusters_are_known(self.clusters, self.cluster_names)
+        return self.clusters is not None
 
     def peer_label(self, peer: int) -> str:
-        """A peer's name where it has one. Where each peer is written as a cluster of its own, that has its name."""
-        if self.peer_names:
-            return self.peer_names[peer]
-        alone = len(set(self.clusters)) == len(self.clusters) == len(self.cluster_names)
-        return self.cluster_names[self.clusters[peer]] if alone else f"peer {peer}"
+        """A peer's name where it has one, else its number."""
+        return self.peer_names[peer] if self.peer_names else f"peer {peer}"
+
+    def cluster_label(self, peer: int) -> str:
+        """The name of a peer's cluster; empty where clusters are not known."""
+        return "" if self.clusters is None else self.cluster_names[self.clusters[peer]]
 
     def state_dict(self, peer: int) -> dict[str, torch.Tensor]:
         """One peer's tested model, to load into a module. The central model is peer 0."""
@@ -212,7 +226,7 @@ def summarise(runs: tuple[RunResult, ...], settings: Settings | None = None) -> 
     """One method's runs as a row of the table. Without the experiment's settings its work is not known."""
     if not runs:
         raise KeyError("no run of that method")
-    found = [run.agreement for run in runs if run.agreement and run.clusters_known]
+    found = [run.agreement for run in runs if run.agreement]
     spent = [spending(run, settings) for run in runs]
     return Summary(
         method=runs[0].method,
@@ -259,7 +273,7 @@ class UpdateWork:
 
 def spending(run: RunResult, settings: Settings | None) -> Spending:
     """What a run cost per peer; without the experiment's settings no work."""
-    peers, traffic = len(run.clusters), run.communication
+    peers, traffic = run.num_peers, run.communication
     work = work_of(run, settings) if settings else None
     return Spending(
         float(traffic.received.sum()) / peers,
@@ -276,7 +290,7 @@ def work_of(run: RunResult, settings: Settings, sizes: DataSizes | None = None) 
         return None
     updates = work_of_updates(run, settings, sizes)
     totals = updates.training.sum(), updates.validation.sum(), scoring_work(run, settings, sizes).sum()
-    training, validation, scoring = (float(total) / len(run.clusters) for total in totals)
+    training, validation, scoring = (float(total) / run.num_peers for total in totals)
     return training, validation, scoring
 
 

@@ -233,7 +233,7 @@ class RunDir:
                 method=next(m for m in METHODS if m == data["method"]),
                 seed=data["seed"],
                 accuracy=np.array(data["accuracy"]),
-                clusters=tuple(_either(data, "clusters", "kinds")),
+                clusters=_clusters(_either(data, "clusters", "kinds")),
                 cluster_names=tuple(_either(data, "cluster_names", "kind_names")),
                 agreement=Agreement(**data["agreement"]) if data["agreement"] else None,
                 neighbours={int(p): tuple(n) for p, n in data["neighbours"].items()},
@@ -293,7 +293,7 @@ def _result_json(result: RunResult) -> dict[str, Any]:
         "worst_tenth": result.worst_tenth,
         "agreement": asdict(result.agreement) if result.agreement else None,
         "accuracy": result.accuracy.tolist(),
-        "clusters": list(result.clusters),
+        "clusters": None if result.clusters is None else list(result.clusters),
         "cluster_names": list(result.cluster_names),
         "peer_names": list(result.peer_names),
         "untested": list(result.untested),
@@ -328,6 +328,10 @@ def _anew(path: Path) -> str:
 def _either(data: Mapping[str, Any], name: str, older: str) -> Any:
     """What a file says under a name, or under the one that it had in older versions."""
     return data[name] if name in data else data[older]
+
+
+def _clusters(stored: list[int] | None) -> tuple[int, ...] | None:
+    return None if stored is None else tuple(stored)
 
 
 def _communication(data: Mapping[str, Any]) -> Communication:

@@ -13,17 +13,9 @@ from hypothesis import strategies as st
 from pens import rng
 from pens.config import ScenarioSettings
 from pens.data.samples import Dataset, Samples, check_finite
-from pens.data.scenarios import (
-    Federation,
-    PeerData,
-    check_own_data,
-    own_parts,
-    pooled,
-    pooled_sizes,
-    rotate,
-    rotated_federation,
-)
+from pens.data.scenarios import Federation, PeerData, check_own_data, own_parts, pooled, pooled_sizes
 from pens.errors import DataError, NotEnoughData
+from pens.partitions.rotation import rotate, rotated_federation
 
 ANGLES = [(0,), (0, 180), (90, 270), (0, 90, 180, 270), (0, -90, 540)]
 
@@ -59,6 +51,7 @@ def test_every_sample_goes_to_one_place_rotated_as_its_peers_kind(
     settings = ScenarioSettings(rotations=angles, peers=peers, train_per_peer=train, val_per_peer=val)
     federation = rotated_federation(dataset(train=160), settings, seed)
     assert len(federation.peers) == peers
+    assert federation.clusters is not None
     assert np.bincount(federation.clusters).tolist() == [per_cluster] * len(angles)
     handed_out: list[int] = []
     for peer, cluster in zip(federation.peers, federation.clusters, strict=True):

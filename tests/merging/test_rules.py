@@ -61,7 +61,7 @@ def test_rules_are_light_to_import() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "pens.merging.clipped" in loaded
-    assert not loaded & {"torch", "numpy"}
+    assert "torch" not in loaded
 
 
 @pytest.mark.parametrize(

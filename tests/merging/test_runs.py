@@ -16,7 +16,7 @@ import torch
 
 import pens
 from pens.config import Settings, parse_assignments
-from pens.data.scenarios import Federation, rotated_federation
+from pens.data.scenarios import Federation
 from pens.errors import Interrupted, SettingsError
 from pens.jobs import decode_weights, encode_weights
 from pens.messages import Action, Event, ModelRef, PeerId, Update
@@ -24,6 +24,7 @@ from pens.network.memory import MemoryNetwork
 from pens.network.node import Node, NodeRules
 from pens.network.peer_config import read_peer_config
 from pens.network.state import decode_job, encode_job
+from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES
 from pens.peer import Peer
 from pens.presets import resolve_settings

@@ -104,7 +104,7 @@ class Cluster:
         return Learners(new_workshop(engine, [data], CPU), 0, models, rules, [PeerId(me)])
 
     def _test(self, me: int) -> SampleStack:
-        samples: Samples = self.federation.tests[self.federation.clusters[me]]
+        samples: Samples = self.federation.tests[self.federation.tested_on[me]]
         return SampleStack([samples], CPU)
 
 

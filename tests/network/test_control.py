@@ -12,12 +12,12 @@ import pytest
 
 from pens.calls import Evaluate, Work, evaluate
 from pens.config import Settings
-from pens.data.scenarios import rotated_federation
 from pens.network.control import Alone, Control
 from pens.network.memory import MemoryNetwork
 from pens.network.node import Node, NodeRules
 from pens.network.progress import Progress
 from pens.network.state import PeerFolder
+from pens.partitions.rotation import rotated_federation
 from pens.simulator import Simulator
 from tests.conftest import TINY, tiny_dataset
 from tests.network.nodes import Cluster

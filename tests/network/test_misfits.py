@@ -12,7 +12,6 @@ import pytest
 from torch import nn
 
 from pens.config import Settings
-from pens.data.scenarios import rotated_federation
 from pens.engine.batches import SampleStack
 from pens.engine.network import StackedNetwork
 from pens.engine.training import StackEngine
@@ -24,6 +23,7 @@ from pens.network.node import Node, NodeRules
 from pens.network.peer_command import vitals
 from pens.network.transport import Parcel, Verdict
 from pens.network.wire import decode_receipt, encode_receipt
+from pens.partitions.rotation import rotated_federation
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.network.nodes import Cluster
 from tests.network.virtual import run_virtually

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pens.config import Method, Settings
-from pens.data.scenarios import Federation, rotated_federation
+from pens.data.scenarios import Federation
 from pens.errors import RunDirError
 from pens.messages import Action, Ask, Chose, PeerId, Send
 from pens.network.codec import encode
@@ -29,6 +29,7 @@ from pens.network.memory import MemoryNetwork
 from pens.network.node import Node, NodeRules
 from pens.network.state import PeerFolder
 from pens.network.transport import Parcel, Verdict
+from pens.partitions.rotation import rotated_federation
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.network.nodes import Cluster
 from tests.network.virtual import run_virtually

@@ -39,7 +39,7 @@ def simulated() -> RunResult:
 
 def take_apart(run: RunResult, folder: Path, name: Callable[[int], str] = "peer-{:02d}".format) -> list[Path]:
     """A run's peers, each in a folder as it would have left it itself."""
-    folders = [folder / name(peer) for peer in range(len(run.clusters))]
+    folders = [folder / name(peer) for peer in range(run.num_peers)]
     for peer, home in enumerate(folders):
         home.mkdir(parents=True)
         write_peer(run, peer, home, name)
@@ -55,7 +55,7 @@ def write_peer(run: RunResult, peer: int, home: Path, name: Callable[[int], str]
         "peer_id": 1000 + peer,
         "settings": SETTINGS.model_dump(mode="json"),
         "seed": run.seed,
-        "cluster": run.cluster_names[run.clusters[peer]],
+        "cluster": run.cluster_label(peer),
         "data_sizes": {"train": int(sizes.train[peer]), "val": int(sizes.val[peer])},
         "started": 1e9,
     }
@@ -114,7 +114,7 @@ def test_taken_apart_and_composed_is_the_same_run(simulated: RunResult, tmp_path
 
 
 def test_order_of_folders_does_not_matter_and_names_give_the_numbers(simulated: RunResult, tmp_path: Path) -> None:
-    count = len(simulated.clusters)
+    count = simulated.num_peers
     folders = take_apart(simulated, tmp_path / "peers", lambda peer: f"p{count - 1 - peer}")
     composed = compose(folders, tmp_path / "run")
     assert composed.accuracy.tolist() == simulated.accuracy[::-1].tolist()
@@ -145,19 +145,19 @@ def test_a_peer_that_was_killed_takes_part_with_what_is_there(
     folders = take_apart(simulated, tmp_path / "peers")
     (folders[2] / missing).unlink()
     composed = compose(folders, tmp_path / "run")
-    assert len(composed.clusters) == len(simulated.clusters)
+    assert composed.num_peers == simulated.num_peers
     assert any(missing in text for text in composed.warnings) or missing == "comparisons.parquet"
     if missing == "result.json":
         mine = simulated.history.peer == 2
         assert composed.accuracy[2] == simulated.history.val_accuracy[mine][-1]
         assert any("did not end in peace" in text for text in composed.warnings)
-    assert read_studies([tmp_path / "run"])[0].num_peers == len(simulated.clusters)
+    assert read_studies([tmp_path / "run"])[0].num_peers == simulated.num_peers
 
 
 def test_peers_of_an_older_version_call_their_cluster_a_kind(simulated: RunResult, tmp_path: Path) -> None:
     folders = take_apart(simulated, tmp_path / "peers")
     for peer, folder in enumerate(folders):
-        change(folder / "peer.json", cluster=None, kind=simulated.cluster_names[simulated.clusters[peer]])
+        change(folder / "peer.json", cluster=None, kind=simulated.cluster_label(peer))
     composed = compose(folders, tmp_path / "run")
     assert (composed.clusters, composed.cluster_names) == (simulated.clusters, simulated.cluster_names)
 
@@ -167,9 +167,9 @@ def test_a_peer_without_an_update_is_named_and_left_out(simulated: RunResult, tm
     folders = take_apart(simulated, tmp_path / "peers")
     (folders[0] / missing).write_bytes(b"")
     composed = compose(folders, tmp_path / "run")
-    assert len(composed.clusters) == len(simulated.clusters) - 1
+    assert composed.num_peers == simulated.num_peers - 1
     assert any("peer-00: left no complete update" in text for text in composed.warnings)
-    assert read_studies([tmp_path / "run"])[0].num_peers == len(simulated.clusters) - 1
+    assert read_studies([tmp_path / "run"])[0].num_peers == simulated.num_peers - 1
 
 
 def test_rotations_of_a_turn_and_more_stand_in_the_order_of_the_settings(simulated: RunResult, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_where_a_kind_is_not_known_nobody_is_told_right_or_wrong(simulated: RunR
     change(folders[1] / "peer.json", cluster=None)
     composed = compose(folders, tmp_path / "run")
     assert composed.agreement is None
-    assert "unknown" in composed.cluster_names
+    assert (composed.clusters, composed.cluster_names) == (None, ())
     assert read_studies([tmp_path / "run"])
 
 

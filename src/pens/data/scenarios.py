@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data set + settings → what each peer holds. The paper's scenario: covariate shift by rotation (section 3).
-
-"The train and test sets are randomly split into one equally large partition for each value of r, and a rotation of r
-is applied on each partition. Then each client is populated with training samples uniformly from one such data
-distribution."
+"""What each peer holds, and what it is tested on. Partitions (`pens.partitions`) make it of a data set.
 
 `PeerData` is all that a peer's training ever sees. Which distribution a peer belongs to, and the test sets, stay in
 `Federation`, for the experiment's set-up (`oracle`) and its measurements alone.
@@ -13,12 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from pens import rng
-from pens.config import ScenarioSettings
-from pens.data.samples import Array, Dataset, Samples, check_alike, check_finite, concatenate
-from pens.errors import DataError, NotEnoughData
+from pens.data.samples import Dataset, Samples, check_alike, check_finite, concatenate
+from pens.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -38,37 +30,75 @@ class PeerData:
 
 @dataclass(frozen=True)
 class Federation:
-    """All peers' data, and what only the experiment knows: each peer's cluster, and the test data of each cluster."""
+    """All peers' data, and what only the experiment knows: the test data, and each peer's cluster where that is known.
+
+    Peers of one cluster share its test set. Where clusters are not known (None), each peer has a test set of its own.
+    """
 
     peers: tuple[PeerData, ...]
-    clusters: tuple[int, ...]
-    """Each peer's distribution, an index into `tests` and `cluster_names`."""
+    clusters: tuple[int, ...] | None
+    """Each peer's distribution, an index into `cluster_names`; None: not known."""
     tests: tuple[Samples, ...]
-    cluster_names: tuple[str, ...]
+    """Of each cluster, or of each peer where clusters are not known, unless `tested_on` says otherwise."""
+    cluster_names: tuple[str, ...] = ()
+    tested_on: tuple[int, ...] = ()
+    """Each peer's test set, an index into `tests`."""
 
     def __post_init__(self) -> None:
-        if not self.peers or any(not isinstance(cluster, int) for cluster in self.clusters):
-            raise DataError("a federation needs at least one peer, and each peer's cluster as a whole number")
-        if len(self.clusters) != len(self.peers):
-            raise DataError(
-                f"{len(self.peers)} peers, but clusters are given for {len(self.clusters)}: give each peer one"
-            )
-        if len(self.tests) != len(self.cluster_names) or any(not 0 <= k < len(self.tests) for k in self.clusters):
-            raise DataError(
-                f"clusters {sorted(set(self.clusters))}, but {len(self.tests)} test sets and {len(self.cluster_names)} "
-                "names: each cluster needs a test set and a name"
-            )
-        for name, test in zip(self.cluster_names, self.tests, strict=True):
-            if not len(test):
-                raise DataError(f"the test set of cluster {name} is empty: each cluster needs test samples")
+        self._check_clusters()
+        if not self.tested_on:
+            own = tuple(range(len(self.peers))) if self.clusters is None else self.clusters
+            object.__setattr__(self, "tested_on", own)
+        self._check_tests()
         check_alike([part for peer in self.peers for part in (peer.train, peer.val)] + list(self.tests))
 
+    def _check_clusters(self) -> None:
+        clusters = self.clusters
+        if not self.peers or any(not isinstance(cluster, int) for cluster in clusters or ()):
+            raise DataError("a federation needs at least one peer, and each peer's cluster as a whole number")
+        if clusters is None:
+            if self.cluster_names:
+                raise DataError(f"clusters = None, but they have names {self.cluster_names}: give both or neither")
+            return
+        if len(clusters) != len(self.peers):
+            raise DataError(f"{len(self.peers)} peers, but clusters are given for {len(clusters)}: give each peer one")
+        by_cluster = self.tested_on or len(self.tests) == len(self.cluster_names)
+        if not by_cluster or any(not 0 <= k < len(self.cluster_names) for k in clusters):
+            raise DataError(
+                f"clusters {sorted(set(clusters))}, but {len(self.tests)} test sets and {len(self.cluster_names)} "
+                "names: each cluster needs a test set and a name"
+            )
+
+    def _check_tests(self) -> None:
+        places = self.tested_on
+        if len(places) != len(self.peers) or any(not 0 <= k < len(self.tests) for k in places):
+            raise DataError(
+                f"{len(self.peers)} peers and {len(self.tests)} test sets, but the peers are tested on {places}: "
+                "each peer needs a test set, one of its own where clusters are not known"
+            )
+        for number, test in enumerate(self.tests):
+            if not len(test):
+                whose = "cluster" if self.tested_on == self.clusters else "peer"
+                name = self.test_name(number).removeprefix("peer ")
+                raise DataError(f"the test set of {whose} {name} is empty: each {whose} needs test samples")
+
+    def test_name(self, test: int) -> str:
+        """Whose test set it is, as errors call it."""
+        if self.tested_on != self.clusters:
+            return f"peer {self.tested_on.index(test)}" if test in self.tested_on else f"number {test}"
+        return self.cluster_names[test]
+
     def members(self) -> dict[int, tuple[int, ...]]:
-        """The peers of each cluster, in order."""
+        """The peers of each cluster, in order; none where clusters are not known."""
         found: dict[int, list[int]] = {}
-        for peer, cluster in enumerate(self.clusters):
+        for peer, cluster in enumerate(self.clusters or ()):
             found.setdefault(cluster, []).append(peer)
         return {cluster: tuple(peers) for cluster, peers in found.items()}
+
+    @property
+    def smallest_cluster(self) -> int | None:
+        """How many peers it has; None where clusters are not known."""
+        return min(map(len, self.members().values()), default=None)
 
     @property
     def num_classes(self) -> int:
@@ -87,39 +117,13 @@ def check_own_data(data: Dataset | Federation) -> None:
         check_finite((f"the {part} inputs of {data.name}", samples) for part, samples in parts)
         return
     check_finite(part for number, peer in enumerate(data.peers) for part in own_parts(f"peer {number}", peer))
-    check_finite(
-        (f"the test inputs of {name}", test) for name, test in zip(data.cluster_names, data.tests, strict=True)
-    )
+    check_finite((f"the test inputs of {data.test_name(number)}", test) for number, test in enumerate(data.tests))
 
 
 def own_parts(peer_name: str, data: PeerData, test: Samples | None = None) -> list[tuple[str, Samples]]:
     """A peer's samples with the names by which errors call them."""
     parts = [("training", data.train), ("validation", data.val), *([("test", test)] if test else [])]
     return [(f"the {part} inputs of {peer_name}", samples) for part, samples in parts]
-
-
-def rotated_federation(dataset: Dataset, settings: ScenarioSettings, seed: int) -> Federation:
-    """The paper's scenario, section 3: one equal part per rotation, rotated, handed out to that rotation's peers."""
-    check_enough(dataset, settings)
-    _check_square(dataset, settings)
-    train_parts = _split(dataset.train, len(settings.rotations), rng.key(seed, "split train"))
-    if settings.test == "partitioned":
-        test_parts = _split(dataset.test, len(settings.rotations), rng.key(seed, "split test"))
-    else:
-        test_parts = [dataset.test] * len(settings.rotations)
-    peers: list[PeerData] = []
-    for part, angle in zip(train_parts, settings.rotations, strict=True):
-        peers += _hand_out(rotate(part, angle, settings.half_turn), settings)
-    per_cluster = settings.peers // len(settings.rotations)
-    return Federation(
-        peers=tuple(peers),
-        clusters=tuple(p // per_cluster for p in range(settings.peers)),
-        tests=tuple(
-            rotate(part.take(slice(settings.test_samples)), angle, settings.half_turn)
-            for part, angle in zip(test_parts, settings.rotations, strict=True)
-        ),
-        cluster_names=tuple(f"{angle % 360}°" for angle in settings.rotations),
-    )
 
 
 def pooled(federation: Federation, val_share: float | None = None) -> PeerData:
@@ -143,52 +147,3 @@ def _trained_on(peer: PeerData, val_share: float | None) -> int:
     """How many of a peer's samples `central` trains on, its training data first; either side gets one at least."""
     total = len(peer.train) + len(peer.val)
     return len(peer.train) if val_share is None else min(total - 1, max(1, total - round(val_share * total)))
-
-
-def rotate(samples: Samples, angle: int, half_turn: str = "rotation") -> Samples:
-    """Images turned by a multiple of 90 degrees, counter-clockwise; labels unchanged."""
-    if angle % 360 == 180 and half_turn == "flip":
-        return Samples(np.ascontiguousarray(samples.x[..., ::-1, :]), samples.y)
-    return Samples(np.ascontiguousarray(np.rot90(samples.x, angle // 90 % 4, axes=(-2, -1))), samples.y)
-
-
-def _split(samples: Samples, parts: int, key: int) -> list[Samples]:
-    order: Array = np.random.default_rng(key).permutation(len(samples))
-    size = len(samples) // parts
-    return [samples.take(order[p * size : (p + 1) * size]) for p in range(parts)]
-
-
-def _hand_out(part: Samples, settings: ScenarioSettings) -> list[PeerData]:
-    each = settings.train_per_peer + settings.val_per_peer
-    shares = [part.take(slice(p * each, (p + 1) * each)) for p in range(settings.peers // len(settings.rotations))]
-    cut = settings.train_per_peer
-    return [PeerData(s.take(slice(cut)), s.take(slice(cut, None))) for s in shares]
-
-
-def check_enough(dataset: Dataset, settings: ScenarioSettings) -> None:
-    """Refuse a scenario that needs more samples than there are."""
-    clusters, each = len(settings.rotations), settings.train_per_peer + settings.val_per_peer
-    if settings.test == "partitioned" and len(dataset.test) < clusters:
-        raise NotEnoughData(
-            f"{dataset.name} has {len(dataset.test)} test samples, but {clusters} rotations need at least one each: "
-            "use fewer rotations or test = full"
-        )
-    per_cluster, peers_of_one = len(dataset.train) // clusters, settings.peers // clusters
-    if peers_of_one * each <= per_cluster:
-        return
-    fits = [f"train_per_peer = {t}" for t in [per_cluster // peers_of_one - settings.val_per_peer] if t > 0]
-    fits += [f"peers = {p}" for p in [per_cluster // each * clusters] if p >= 2]
-    remedy = f"at most {' or '.join(fits)} would fit" if fits else "it is too small for this scenario"
-    raise NotEnoughData(
-        f"{settings.peers} peers × ({settings.train_per_peer} training + {settings.val_per_peer} validation samples) "
-        f"= {settings.peers * each:,} samples, but {dataset.name} has {len(dataset.train):,}, "
-        f"{per_cluster:,} for each of {clusters} rotations: {remedy}"
-    )
-
-
-def _check_square(dataset: Dataset, settings: ScenarioSettings) -> None:
-    if all(angle % 360 == 0 for angle in settings.rotations):
-        return
-    shape = dataset.sample_shape
-    if len(shape) < 2 or (shape[-1] != shape[-2] and any(angle % 180 for angle in settings.rotations)):
-        raise DataError(f"{dataset.name} has samples of shape {shape}, which cannot be rotated: use rotations = [0]")

@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from pens.config import check_scenario
 from pens.data.samples import Samples, check_finite
-from pens.data.scenarios import PeerData, own_parts, rotated_federation
+from pens.data.scenarios import PeerData, own_parts
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, resolve_device
@@ -33,6 +32,7 @@ from pens.network.peer_config import PeerConfig, parse_address
 from pens.network.reachable import Reachable
 from pens.network.state import PeerFolder
 from pens.network.transport import MemberRecord, Transport
+from pens.partitions.partition import build_federation, partition_of
 from pens.parts import load_function
 from pens.peer import Peer
 from pens.protocol.plan import Plan
@@ -58,18 +58,18 @@ def load_holding(config: PeerConfig) -> Holding:
         return _own_holding(config, config.data.source)
     settings, share = config.settings, config.data.share
     assert share is not None
-    check_scenario(settings)
+    partition_of(settings).check(settings)
     folder = config.path(config.data.data_dir) if config.data.data_dir else None
     dataset = load_dataset(settings.scenario.dataset, folder)
-    federation = rotated_federation(dataset, settings.scenario, config.peer.seed)
-    cluster = federation.clusters[share]
+    federation = build_federation(dataset, settings, config.peer.seed)
     if config.data.num_classes not in (None, dataset.num_classes):
         raise SettingsError(
             f"data.num_classes = {config.data.num_classes}, but {dataset.name} has {dataset.num_classes} classes: "
             "leave it out where data.share is set"
         )
-    name = federation.cluster_names[cluster]
-    return Holding(federation.peers[share], federation.tests[cluster], dataset.num_classes, name)
+    cluster = None if federation.clusters is None else federation.cluster_names[federation.clusters[share]]
+    test = federation.tests[federation.tested_on[share]]
+    return Holding(federation.peers[share], test, dataset.num_classes, cluster)
 
 
 def _own_holding(config: PeerConfig, source: str) -> Holding:

@@ -27,11 +27,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pens.config import SELECTING, Method, Settings, check_methods, check_scenario
+from pens.config import SELECTING, Method, Settings, check_methods
 from pens.errors import RunDirError, SettingsError
 from pens.merging.rule import check_real
 from pens.network.identity import Authority
 from pens.network.peer_config import read_peer_config
+from pens.partitions.partition import partition_of
 from pens.presets import PRESETS, resolve_settings
 from pens.processors import usable_cores
 from pens.protocol.behaviour import waits_for
@@ -123,12 +124,12 @@ def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method:
         raise SettingsError(f"--set {name}: use {_GIVEN_ELSEWHERE[name]}")
     standard = {"scenario.peers": peers, "gossip.schedule": "async"}
     settings = base.replace({**standard, **({} if "admit" in given else {"pens.admit": True}), **changes})
-    check_scenario(settings)
+    partition_of(settings).check(settings)
     check_real(settings)
     before = {"n_peers": settings.gossip.n_peers, "m": settings.pens.m, "n_sampled": settings.pens.n_sampled}
     fitting = {name: value for name, value in _fitting(settings, before).items() if name not in given}
     settings = settings.replace(fitting)
-    check_methods(settings, [method], peers, _per_cluster(settings))
+    check_methods(settings, [method], peers, partition_of(settings).smallest_cluster(settings))
     words = [f"{name} {before[name]} → {value}" for name, value in fitting.items() if value != before[name]]
     return settings, ", ".join(words)
 
@@ -141,7 +142,9 @@ def _fitting(settings: Settings, wanted: Mapping[str, int]) -> dict[str, int]:
 
 
 def _per_cluster(settings: Settings) -> int:
-    return settings.scenario.peers // len(settings.scenario.rotations)
+    """Peers of the smallest cluster, or all where clusters are not known."""
+    smallest = partition_of(settings).smallest_cluster(settings)
+    return settings.scenario.peers if smallest is None else smallest
 
 
 def usual_waits(settings: Settings, method: Method) -> float:

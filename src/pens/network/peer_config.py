@@ -32,7 +32,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from pens.config import SELECTING, Count, NotNegative, Positive, Section, Settings, anchored, flatten, problem
+from pens.config import SELECTING, Count, NotNegative, Positive, Section, Settings, flatten, problem
 from pens.errors import SettingsError, suggest
 from pens.merging.rule import check_real
 from pens.network.transport import Address
@@ -120,14 +120,14 @@ def read_peer_config(path: Path, bootstrap: tuple[str, ...] = (), state: Path | 
         peer = _validated("peer", PeerSection, {**peer.model_dump(), "bootstrap": (*peer.bootstrap, *bootstrap)})
     if state:
         peer = peer.model_copy(update={"state": state.absolute()})
-    config = PeerConfig(peer=peer, data=data, settings=_settings(tree), folder=path.parent.absolute())
+    config = PeerConfig(peer=peer, data=data, settings=_settings(tree, path.parent), folder=path.parent.absolute())
     _check(config, path)
     return config
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return anchored(tomllib.loads(path.read_text(encoding="utf-8-sig")), path.parent)
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise SettingsError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -160,9 +160,9 @@ def _complaint(section: str, error: Mapping[str, Any]) -> str:
     return f"{section}.{problem({**error, 'loc': error['loc'][:1]})}"
 
 
-def _settings(tree: dict[str, Any]) -> Settings:
+def _settings(tree: dict[str, Any], folder: Path) -> Settings:
     base = tree.pop("preset", None)
-    values = dict(flatten(tree))
+    values = dict(flatten(tree, folder))
     settings = preset(str(base)).settings if base else Settings()
     if values.get("schedule", values.get("gossip.schedule", "async")) != "async":
         raise SettingsError("schedule = 'rounds': real peers have no common rounds: leave it out, or use async")

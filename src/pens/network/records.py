@@ -37,7 +37,8 @@ from pens.config import Method, Settings, parse_methods, stored_settings
 from pens.data.samples import Array
 from pens.errors import PensError, RunDirError
 from pens.messages import PeerId
-from pens.metrics import UNKNOWN_CLUSTER, clusters_are_known, neighbour_agreement
+from pens.metrics import neighbour_agreement
+from pens.partitions.partition import partition_of
 from pens.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 from pens.runlog import ExperimentDir, ExperimentRecord
 
@@ -103,7 +104,7 @@ class PeerRecord:
     settings: Settings
     method: Method
     seed: int
-    cluster: str
+    cluster: str | None
     started: float
     """Seconds since 1970; 0 where it is not on record."""
     train_samples: int
@@ -189,7 +190,7 @@ def _record(
         settings=stored_settings(card["settings"]),
         method=parse_methods([card.get("method", "pens")])[0],
         seed=int(card["seed"]),
-        cluster=_cluster_of(card) or UNKNOWN_CLUSTER,
+        cluster=_cluster_of(card),
         started=float(card.get("started", 0.0)),
         train_samples=int(sizes["train"]),
         val_samples=int(sizes["val"]),
@@ -248,8 +249,10 @@ def _read_history(path: Path) -> dict[str, Array]:
 
 def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
     numbers = {peer.name: number for number, peer in enumerate(peers)}
-    cluster_names = _cluster_names(peers)
-    clusters = tuple(cluster_names.index(peer.cluster) for peer in peers)
+    names = [peer.cluster for peer in peers if peer.cluster is not None]
+    known = len(names) == len(peers)
+    cluster_names = _cluster_names(names, peers[0].settings) if known else ()
+    clusters = tuple(cluster_names.index(name) for name in names) if known else None
     neighbours = {
         PeerId(numbers[peer.name]): tuple(PeerId(numbers[n]) for n in peer.neighbours if n in numbers)
         for peer in peers
@@ -262,7 +265,7 @@ def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
         accuracy=np.array([peer.accuracy for peer in peers]),
         clusters=clusters,
         cluster_names=cluster_names,
-        agreement=neighbour_agreement(neighbours, clusters) if clusters_are_known(clusters, cluster_names) else None,
+        agreement=neighbour_agreement(neighbours, clusters),
         neighbours={int(peer): tuple(map(int, chosen)) for peer, chosen in neighbours.items()},
         communication=_communication(peers),
         pairs=_pairs(peers, numbers),
@@ -294,10 +297,10 @@ def _step1_epochs(peers: Sequence[PeerRecord]) -> tuple[int, ...] | None:
     return epochs if len(epochs) == len(peers) else None
 
 
-def _cluster_names(peers: Sequence[PeerRecord]) -> tuple[str, ...]:
-    """As the settings list them, else in the order of the peers."""
-    found = dict.fromkeys(peer.cluster for peer in peers)
-    listed = [f"{angle % 360}°" for angle in peers[0].settings.scenario.rotations]
+def _cluster_names(names: Sequence[str], settings: Settings) -> tuple[str, ...]:
+    """As the partition lists them, else in the order of the peers.  names [peer]"""
+    listed = list(partition_of(settings).cluster_sizes(settings) or ())
+    found = dict.fromkeys(names)
     return tuple(sorted(found, key=lambda cluster: listed.index(cluster) if cluster in listed else len(listed)))
 
 

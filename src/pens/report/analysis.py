@@ -168,10 +168,9 @@ def outcomes(study: Study) -> list[PeerOutcome]:
     for run in study.runs:
         gains = run.accuracy - alone[run.seed] if run.seed in alone else [None] * len(run.accuracy)
         for peer, (accuracy, gain) in enumerate(zip(run.accuracy, gains, strict=True)):
-            cluster = run.cluster_names[run.clusters[peer]] if run.clusters_known else ""
             gained = None if gain is None else float(gain)
-            name = run.peer_label(peer)
-            found.append(PeerOutcome(run.method, run.seed, peer, name, cluster, float(accuracy), gained))
+            who = run.peer_label(peer), run.cluster_label(peer)
+            found.append(PeerOutcome(run.method, run.seed, peer, *who, float(accuracy), gained))
     return found
 
 
@@ -228,7 +227,7 @@ def costs(study: Study) -> list[Cost]:
 
 def _cost(study: Study, runs: Sequence[RunResult]) -> Cost:
     gain = None if runs[0].method == "local" else paired(runs, study.of("local"))
-    peers = len(runs[0].clusters)
+    peers = runs[0].num_peers
 
     def models(name: str) -> float:
         return float(np.mean([getattr(run.communication, name).sum() / peers for run in runs]))
@@ -261,7 +260,7 @@ def data_sizes(study: Study, run: RunResult) -> DataSizes | None:
     """How many samples each learner held. Older records of simulations leave it to the settings."""
     if run.data_sizes or study.record.real_peers or "data" in study.record.own_parts:
         return run.data_sizes
-    scenario, peers = study.settings.scenario, len(run.clusters)
+    scenario, peers = study.settings.scenario, run.num_peers
     shares = [[n * peers] if run.method == "central" else [n] * peers
               for n in (scenario.train_per_peer, scenario.val_per_peer)]  # fmt: skip
     return DataSizes(*(np.array(share) for share in shares))

@@ -122,7 +122,7 @@ def _scored_by(run: RunResult) -> Array | None:
     history, counts = run.history, run.comparisons
     if counts is None:
         return None if run.communication.scored.any() else np.zeros(len(history.version), np.int64)
-    table = np.zeros((len(run.clusters), int(counts.round.max()) + 2), np.int64)  # the last column stays empty
+    table = np.zeros((run.num_peers, int(counts.round.max()) + 2), np.int64)  # the last column stays empty
     np.add.at(table, (counts.receiver, counts.round), counts.sampled)
     scored: Array = table[history.peer, np.minimum(history.version - 1, table.shape[1] - 1)]
     return scored
@@ -142,10 +142,10 @@ class Selecting:
 
 
 def selecting(study: Study, run: RunResult) -> Selecting | None:
-    """One run's neighbours over the rounds of step 1; None where comparisons are not on record."""
-    if run.comparisons is None:
+    """One run's neighbours over the rounds of step 1; None where comparisons or clusters are not on record."""
+    if run.comparisons is None or run.clusters is None:
         return None
-    rule = selection_rule(study.settings.for_method(run.method), len(run.clusters))
+    rule = selection_rule(study.settings.for_method(run.method), run.num_peers)
     found = agreement_by_round(run.comparisons, rule, run.clusters)
     rounds = np.arange(1, len(found) + 1)
     return Selecting(rounds, np.array([a.precision for a in found]), np.array([a.recall for a in found]))
@@ -218,7 +218,7 @@ def merge_map(run: RunResult, cells: int = 100, discovered: Discovered | None = 
     ordered where their clusters are not known."""
     if not run.pairs.merged.sum():
         return None
-    num = len(run.clusters)
+    num = run.num_peers
     sections = _sections(run, discovered)
     rows = [
         (name, tuple(part.tolist()))
@@ -248,7 +248,7 @@ def merge_map(run: RunResult, cells: int = 100, discovered: Discovered | None = 
 def merged_within(run: RunResult) -> float | None:
     """The share of merges that stayed within the receiver's cluster; None where nobody knows, or nothing was merged."""
     total = run.pairs.merged.sum()
-    if not total or not run.clusters_known:
+    if not total or run.clusters is None:
         return None
     clusters = np.array(run.clusters)
     alike = clusters[run.pairs.receiver] == clusters[run.pairs.sender]
@@ -257,7 +257,7 @@ def merged_within(run: RunResult) -> float | None:
 
 def _sections(run: RunResult, discovered: Discovered | None) -> list[tuple[str, Array]]:
     """(name, peers) of each part of a map."""
-    if run.clusters_known:
+    if run.clusters is not None:
         clusters = np.array(run.clusters)
         return [
             (name, peers)
@@ -265,7 +265,7 @@ def _sections(run: RunResult, discovered: Discovered | None) -> list[tuple[str, 
             if len(peers := np.flatnonzero(clusters == cluster))
         ]
     if discovered is None:
-        return [("", np.arange(len(run.clusters)))]
+        return [("", np.arange(run.num_peers))]
     order, found, begin = np.array(discovered.order), [], 0
     for number, group in enumerate(discovered.groups, 1):
         found.append((f"group {number}", order[begin : begin + len(group)]))

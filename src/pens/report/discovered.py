@@ -39,7 +39,7 @@ class Discovered:
 def discover(runs: Sequence[RunResult]) -> Discovered | None:
     """The groups of one method's runs, all seeds together: by the neighbours that peers selected, or, where they have
     none yet, by whose models they merged in step 1. None where peers choose nobody, or are too many."""
-    if not runs or runs[0].method not in SELECTING or len(runs[0].clusters) > MOST_PEERS:
+    if not runs or runs[0].method not in SELECTING or runs[0].num_peers > MOST_PEERS:
         return None
     choices = np.mean([_choices(run) for run in runs], axis=0)
     return grouped(choices) if choices.any() else None
@@ -47,7 +47,7 @@ def discover(runs: Sequence[RunResult]) -> Discovered | None:
 
 def _choices(run: RunResult) -> Array:
     """How much a peer chose another, from 0 to 1.  [chooser, chosen]"""
-    num = len(run.clusters)
+    num = run.num_peers
     chosen = np.zeros((num, num))
     if any(run.neighbours.values()):
         for peer, neighbours in run.neighbours.items():

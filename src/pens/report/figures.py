@@ -42,7 +42,7 @@ def _draw_heatmap(axis: Axes, run: RunResult, discovered: Discovered | None) -> 
     order, numbers, names = _arranged(run, discovered)
     matrix = _merge_map(run, order)
     image = axis.imshow(matrix / max(1, matrix.max()), cmap="magma", vmin=0, vmax=1, interpolation="nearest")
-    sizes = numbers * len(matrix) / len(run.clusters)
+    sizes = numbers * len(matrix) / run.num_peers
     ends = np.cumsum(sizes)
     for end in ends[:-1]:
         axis.axhline(end - 0.5, color="white", linewidth=0.8)
@@ -62,11 +62,11 @@ def _draw_heatmap(axis: Axes, run: RunResult, discovered: Discovered | None) -> 
 
 def _arranged(run: RunResult, discovered: Discovered | None) -> tuple[list[int], Array, Sequence[str]]:
     """The peers in order, and how many of them each part of a map has, and its name."""
-    if run.clusters_known:
+    if run.clusters is not None:
         order = np.argsort(run.clusters, kind="stable").tolist()
         return order, np.bincount(run.clusters, minlength=len(run.cluster_names)), run.cluster_names
     if discovered is None:
-        return list(range(len(run.clusters))), np.array([len(run.clusters)]), [""]
+        return list(range(run.num_peers)), np.array([run.num_peers]), [""]
     sizes = [len(group) for group in discovered.groups]
     names = [f"group {number}" if size > 1 else "" for number, size in enumerate(sizes, 1)]
     return list(discovered.order), np.array(sizes), names
@@ -74,7 +74,7 @@ def _arranged(run: RunResult, discovered: Discovered | None) -> tuple[list[int],
 
 def _merge_map(run: RunResult, order: Sequence[int]) -> Array:
     """Merge counts with peers in this order; many peers share a cell.  [receiver, sender]"""
-    peers, cells = len(run.clusters), min(len(run.clusters), _CELLS)
+    peers, cells = run.num_peers, min(run.num_peers, _CELLS)
     place = np.empty(peers, np.int64)
     place[list(order)] = np.arange(peers) * cells // peers
     matrix = np.zeros((cells, cells), np.int64)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pens.config import TOLD_CLUSTERS, UNCONNECTED, Method, flat_values
 from pens.metrics import FEWEST_SEEDS
+from pens.partitions.partition import data_words
 from pens.report.analysis import (
     REAL_METHODS,
     costs,
@@ -45,7 +46,7 @@ def _peers_words(study: Study) -> str:
     """Their clusters where these are known, else their names where there are few."""
     run = study.runs[0]
     if study.clusters_known:
-        sizes = Counter(run.cluster_names[cluster] for cluster in run.clusters)
+        sizes = Counter(run.cluster_label(peer) for peer in range(study.num_peers))
         return f" ({', '.join(f'{number} of {name}' for name, number in sizes.items())})"
     names = [run.peer_label(peer) for peer in range(study.num_peers)]
     return f" ({', '.join(names)})" if len(names) <= _FEW_NAMES else ""
@@ -198,7 +199,7 @@ def overview(studies: Sequence[Study]) -> Table:
 
 
 def _data_name(study: Study) -> str:
-    return "own data" if study.has_own_data else study.settings.scenario.dataset
+    return "own data" if study.has_own_data else data_words(study.settings)
 
 
 def _scene(study: Study) -> str:
@@ -215,7 +216,8 @@ def _scene(study: Study) -> str:
 def _apart(studies: Sequence[Study]) -> list[str]:
     """Settings in which experiments differ; none where those are many."""
     values = [flat_values(study.settings) for study in studies]
-    keys = [key for key in values[0] if any(other[key] != values[0][key] for other in values)]
+    known = {key: None for each in values for key in each}  # some have sections of parts that others do not have
+    keys = [key for key in known if any(other.get(key) != values[0].get(key) for other in values)]
     return keys if len(keys) <= 4 else []
 
 
@@ -223,7 +225,7 @@ def _setting_words(study: Study, apart: Sequence[str]) -> str:
     if not study.runs:
         return f"{_scene(study)}; no run is complete"
     values = flat_values(study.settings)
-    own = "".join(f", {key} = {setting_text(values[key])}" for key in apart)
+    own = "".join(f", {key} = {setting_text(values[key])}" for key in apart if key in values)
     seeds = count(len({run.seed for run in study.runs}), "seed")
     return f"{_scene(study)}, {study.settings.gossip.schedule}, {seeds}{own}"
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paper's numbers, which of them a run can be compared with, and the one rule by which it is.
 
+The paper's peers differ by rotation: other partitions have no cell, and are a departure.
 A setting is that of a cell if data set, rotations, peers, training samples per peer and initialisation are the cell's.
 Every other setting that decides results and is not that of the paper's preset is listed as a departure, so that a
 comparison says what it compares.
@@ -38,6 +39,8 @@ from pens.presets import PRESETS
 
 PAPER_SEEDS = 4
 """Section 5.4: 4 experiments for each algorithm."""
+PAPER_PARTITION = "rotation"
+"""Section 3: the distributions of the paper's peers differ by rotation, and by nothing else."""
 _HALF_TURN, _QUARTER_TURNS = (0, 180), (0, 90, 180, 270)
 
 
@@ -59,12 +62,20 @@ class _Scene:
     peers: int
     train_per_peer: int
     init: str = "independent"
+    partition: str = PAPER_PARTITION
 
     @staticmethod
     def of(settings: Settings) -> _Scene:
         scenario = settings.scenario
         rotations = tuple(sorted(angle % 360 for angle in scenario.rotations))
-        return _Scene(scenario.dataset, rotations, scenario.peers, scenario.train_per_peer, settings.model.init)
+        return _Scene(
+            scenario.dataset,
+            rotations,
+            scenario.peers,
+            scenario.train_per_peer,
+            settings.model.init,
+            scenario.partition,
+        )
 
 
 @cache
@@ -170,7 +181,9 @@ _STEP1 = ("step1_rounds", "step1_samplings")
 
 def departures(settings: Settings, methods: Iterable[Method] = METHODS) -> tuple[str, ...]:
     """Every setting that decides the results of these methods and is not the one with which pens repeats the paper's
-    cell, in words. Empty where there is no such cell."""
+    cell, in words. Empty where there is no such cell, unless that is because of the partition."""
+    if (partition := settings.scenario.partition) != PAPER_PARTITION:
+        return (f"partition = {partition} (paper: {PAPER_PARTITION})",)
     if (preset := paper_preset(settings)) is None:
         return ()
     ours, theirs = flat_values(settings), flat_values(preset)

@@ -7,8 +7,9 @@ import json
 import shlex
 from typing import Any
 
-from pens.config import Settings, check_methods, check_scenario
+from pens.config import Settings, check_methods
 from pens.errors import SettingsError
+from pens.partitions.partition import partition_of
 from pens.presets import PRESETS
 from pens.runlog import ExperimentRecord
 
@@ -36,10 +37,10 @@ def can_be_simulated(record: ExperimentRecord) -> bool:
         return True
     if record.own_parts:
         return False
-    scenario = record.settings.scenario
+    settings, partition = record.settings, partition_of(record.settings)
     try:
-        check_scenario(record.settings)
-        check_methods(record.settings, record.methods, scenario.peers, scenario.peers // len(scenario.rotations))
+        partition.check(settings)
+        check_methods(settings, record.methods, settings.scenario.peers, partition.smallest_cluster(settings))
     except SettingsError:
         return False
     return True
@@ -53,8 +54,14 @@ def nearest_preset(settings: Settings) -> tuple[str, dict[str, Any]]:
 
 
 def _changes(before: Settings, after: Settings) -> dict[str, Any]:
+    """Settings of a part's section stand with its name, since another part may have some that are called the same."""
     old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
-    return {key: value for part in new for key, value in new[part].items() if old[part][key] != value}
+    return {
+        key if part in old else f"{part}.{key}": value
+        for part in new
+        for key, value in new[part].items()
+        if part not in old or old[part][key] != value
+    }
 
 
 def _toml(value: Any) -> str:

@@ -43,7 +43,7 @@ class Study:
 
     @property
     def num_peers(self) -> int:
-        return len(self.runs[0].clusters)
+        return self.runs[0].num_peers
 
     @property
     def clusters_known(self) -> bool:
@@ -76,7 +76,7 @@ def read_studies(folders: Sequence[Path]) -> list[Study]:
         directory = ExperimentDir(folder)
         record, runs = directory.read(), tuple(directory.results())
         for run in runs:
-            _check(folder, run, len(runs[0].clusters))
+            _check(folder, run, runs[0].num_peers)
         name = (
             place.parent.name if record.real_peers and place.name == "run" else place.name
         )  # `pens up` has one in DIR
@@ -98,9 +98,11 @@ def _check(folder: Path, run: RunResult, num_peers: int) -> None:
     """Refuse a run whose parts do not belong together: somebody exchanged files or changed numbers."""
     learners = 1 if run.method == "central" else num_peers
     peers = (run.history.peer, run.pairs.receiver, run.pairs.sender)
+    clusters = run.clusters
     fits = (
-        len(run.clusters) == len(run.accuracy) == num_peers
-        and all(0 <= cluster < len(run.cluster_names) for cluster in run.clusters)
+        run.num_peers == num_peers
+        and (clusters is None or len(clusters) == num_peers)
+        and all(0 <= cluster < len(run.cluster_names) for cluster in clusters or ())
         and len(run.communication.received) == learners
         and len(np.unique(run.history.peer)) == learners
         and all(column.min(initial=0) >= 0 and column.max(initial=0) < num_peers for column in peers)

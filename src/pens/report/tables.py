@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from rich.console import Console
@@ -13,7 +14,7 @@ from pens.bench import BenchResult
 from pens.config import SELECTING
 from pens.metrics import FEWEST_SEEDS, Interval
 from pens.report.discovered import discover
-from pens.results import ExperimentResult, Summary
+from pens.results import ExperimentResult, RunResult, Summary
 
 _FIRST_TO_GO = ("mean\nbatch", "models\nmerged", "MB\nreceived", "time", "worst\ntenth %", "recall\n%", "precision\n%")
 
@@ -77,9 +78,7 @@ def _width(columns: Mapping[str, Sequence[str]]) -> int:
 def print_results(console: Console, result: ExperimentResult, name: str) -> None:
     """The table of an experiment on the data set `name`, what its columns mean, and what the runs warn of."""
     seeds = len({run.seed for run in result.runs})
-    peers = len(result.runs[0].clusters)
-    clusters = f", clusters {', '.join(result.runs[0].cluster_names)}" if result.runs[0].clusters_known else ""
-    title = f"{name}: {peers} peers{clusters}, {seeds} seed{'s' if seeds > 1 else ''}"
+    title = f"{name}: {_peers_words(result.runs[0])}, {seeds} seed{'s' if seeds > 1 else ''}"
     console.print(results_table(result.table, escape(title), console.width))
     selected = any(row.precision for row in result.table)
     console.print(f"{LEGEND}{' precision, recall: of the selected neighbours.' if selected else ''}", style="dim")
@@ -100,6 +99,16 @@ def print_results(console: Console, result: ExperimentResult, name: str) -> None
             console.print(
                 f"[yellow]note[/yellow] {run.method} seed {run.seed}: … {len(run.warnings) - 3} more in result.json"
             )
+
+
+def _peers_words(run: RunResult) -> str:
+    """20 peers, clusters 0°, 180°; or, where these are of unequal size, clusters 0° (16), 180° (4)"""
+    sizes = Counter(run.clusters or ())
+    if not sizes:
+        return f"{run.num_peers} peers"
+    alike = len(set(sizes.values())) == 1
+    names = [name if alike else f"{name} ({sizes[cluster]})" for cluster, name in enumerate(run.cluster_names)]
+    return f"{run.num_peers} peers, clusters {', '.join(names)}"
 
 
 def group_lines(result: ExperimentResult) -> list[str]:

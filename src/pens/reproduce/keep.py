@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pens import parts
 from pens.config import SELECTING, CentralSettings, EngineSettings, Method, PensSettings, Settings, flat_values
 from pens.errors import ReportError
 from pens.metrics import Interval
@@ -106,7 +107,7 @@ def outdated(kept: Comparison) -> list[str]:
         today = flat_values(planned[column.label].settings(kept.changed).resolved)
         for f in (f for f in column.findings if f.values):
             unlike = [
-                f"{key} = {column.settings.get(key, _DEFAULTS[key])}, today {today[key]}"
+                f"{key} = {column.settings.get(key, _DEFAULTS.get(key))}, today {today.get(key)}"
                 for key in sorted(_unlike(f.method, column.settings, today))
             ]
             if unlike:
@@ -197,13 +198,20 @@ def _cell(finding: Finding) -> tuple[Method, Quantity]:
 def _unlike(method: Method, kept: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
     """Settings that count for a method and differ. One that a file does not have was not there to be changed, and one
     that is no more cannot be."""
-    unlike = {key for key, value in _DEFAULTS.items() if kept.get(key, value) != new.get(key, value)}
+    defaults = {**_defaults_of_parts(), **_DEFAULTS}
+    unlike = {key for key, value in defaults.items() if kept.get(key, value) != new.get(key, value)}
     unlike -= EngineSettings.model_fields.keys() - {"precision"}  # as for runs: docs/decisions/0016
     if method != "central":
         unlike -= CentralSettings.model_fields.keys()
     if method not in SELECTING:
         unlike -= PensSettings.model_fields.keys()
     return unlike
+
+
+def _defaults_of_parts() -> dict[str, Any]:
+    """Of all settings of the sections that parts have."""
+    sections = [section().model_dump(mode="json") for section in parts.sections().values()]
+    return {key: value for section in sections for key, value in section.items()}
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
@@ -261,7 +269,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {key: value for key, value in settings[0].items() if all(other[key] == value for other in settings)}
+    return {key: value for key, value in settings[0].items() if all(other.get(key) == value for other in settings)}
 
 
 def _column_json(column: ColumnFindings, shared: Mapping[str, Any]) -> dict[str, Any]:

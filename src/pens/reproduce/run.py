@@ -10,13 +10,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pens.config import METHODS, Method, Settings, check_methods, check_scenario, flat_values
+from pens.config import METHODS, Method, Settings, check_methods, flat_values
 from pens.data.samples import Dataset
-from pens.data.scenarios import check_enough
 from pens.data.sources import load_dataset
 from pens.engine.devices import device_name, resolve_device
 from pens.errors import Interrupted, SettingsError
 from pens.experiment import Experiment, Observer
+from pens.partitions.partition import partition_of
 from pens.reproduce.compare import Comparison, compare
 from pens.reproduce.estimates import Estimates
 from pens.reproduce.keep import kept_seeds
@@ -113,9 +113,9 @@ class Reproduction:
         self.estimates.learn_all(self.store)
         self.estimates.learn_kept(asked.kept)
         for work in self.works():
-            scenario = work.settings.scenario
-            check_scenario(work.settings)
-            check_methods(work.settings, work.methods, scenario.peers, scenario.peers // len(scenario.rotations))
+            settings, partition = work.settings, partition_of(work.settings)
+            partition.check(settings)
+            check_methods(settings, work.methods, settings.scenario.peers, partition.smallest_cluster(settings))
 
     def load_data(self) -> None:
         """All data sets that the missing runs need, and whether they have enough samples."""
@@ -123,7 +123,7 @@ class Reproduction:
             scenario = work.settings.scenario
             if scenario.dataset not in self._datasets:
                 self._datasets[scenario.dataset] = load_dataset(scenario.dataset, self.request.data_dir)
-            check_enough(self._datasets[scenario.dataset], scenario)
+            partition_of(work.settings).check(work.settings, self._datasets[scenario.dataset])
 
     def wanted(self, exhibit: Exhibit, column: Column) -> list[tuple[Method, int]]:
         """Method and seed of all runs that a column needs."""

@@ -8,12 +8,14 @@ OUT/cifar-10-100x400-…/         a run directory as `pens run` writes it (see r
 from __future__ import annotations
 
 import json
+import re
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from pens.config import Method, Settings
 from pens.errors import RunDirError
+from pens.partitions.partition import partition_of
 from pens.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 
 _MARK = "reproduce.json"
@@ -83,8 +85,8 @@ def identity(settings: Settings) -> str:
 
 
 def folder_name(settings: Settings) -> str:
-    """cifar-10-100x400-0-180-independent, for people: what counts are the settings inside."""
+    """cifar-10-100x400-rotations-0-180-independent, for people: what counts are the settings inside."""
     scenario, pens = settings.scenario, settings.pens
-    rotations = "-".join(map(str, scenario.rotations))
-    name = f"{scenario.dataset}-{scenario.peers}x{scenario.train_per_peer}-{rotations}-{settings.model.init}"
+    partition = re.sub(r"[^a-z0-9.]+", "-", partition_of(settings).describe(settings).lower()).strip("-")
+    name = f"{scenario.dataset}-{scenario.peers}x{scenario.train_per_peer}-{partition}-{settings.model.init}"
     return name if (pens.n_sampled, pens.m) == (10, 2) else f"{name}-n{pens.n_sampled}-m{pens.m}"

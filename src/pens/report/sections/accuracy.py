@@ -9,7 +9,7 @@ from pens.config import Method
 from pens.metrics import FEWEST_SEEDS
 from pens.report.analysis import paper_cells, summary_of
 from pens.report.charts.accuracy import accuracy_chart
-from pens.report.paper import PAPER_SEEDS, RULE, Cell, Verdict, compare_with_paper, departures
+from pens.report.paper import PAPER_PARTITION, PAPER_SEEDS, RULE, Cell, Verdict, compare_with_paper, departures
 from pens.report.section import Section, Table, count, listed, thousands
 from pens.report.study import Study
 from pens.results import Summary
@@ -100,6 +100,8 @@ def _order_words(judged: Sequence[tuple[Summary, Cell, Verdict]]) -> str:
 def _paper_notes(study: Study, cells: dict[Method, Cell]) -> list[str]:
     if not cells:
         why = "own data or an own network" if study.record.own_parts else "other data, peers, samples or initialisation"
+        if not study.record.own_parts and study.settings.scenario.partition != PAPER_PARTITION:
+            why = departures(study.settings)[0]
         return [f"The paper has no number for these settings ({why}), so there is nothing to set beside them."]
     changed = departures(study.settings, study.methods)
     notes = [

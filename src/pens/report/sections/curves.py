@@ -82,7 +82,7 @@ def _stopping_words(study: Study) -> str:
     for runs in study.by_method():
         if runs[0].method != "central":
             lasted[runs[0].method] = np.mean(
-                [len(run.history.version) / len(run.clusters) - first_trainings(study) for run in runs]
+                [len(run.history.version) / run.num_peers - first_trainings(study) for run in runs]
             )
     if not lasted:
         return "Once it has stopped, its last value holds."

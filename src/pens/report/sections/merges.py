@@ -57,7 +57,7 @@ def _discovered(study: Study) -> tuple[Method | None, Discovered | None]:
 
 def _answer(study: Study, maps: list[MergeMap]) -> str:
     shares = ", ".join(f"{100 * (m.within or 0.0):.1f} % with {m.method}" for m in maps)
-    sizes = Counter(study.runs[0].clusters)
+    sizes = Counter(study.runs[0].clusters or ())
     by_chance = sum(n * (n - 1) for n in sizes.values()) / max(1, study.num_peers * (study.num_peers - 1))
     return (
         f"Of all models merged, {shares} came from a peer of the receiver's own cluster; "

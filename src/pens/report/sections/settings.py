@@ -21,7 +21,13 @@ def settings_section(study: Study) -> Section:
     base, changed = nearest_preset(study.settings)
     tree = study.settings.model_dump(mode="json")
     shown = tuple(
-        (name, tuple((key, setting_text(value), key in changed) for key, value in values.items()))
+        (
+            name,
+            tuple(
+                (key, setting_text(value), key in changed or f"{name}.{key}" in changed)
+                for key, value in values.items()
+            ),
+        )
         for name, values in tree.items()
     )
     warned = [(run, message) for run in study.runs for message in run.warnings]

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paper's scenario: covariate shift by rotation (section 3).
+
+"The train and test sets are randomly split into one equally large partition for each value of r, and a rotation of r
+is applied on each partition. Then each client is populated with training samples uniformly from one such data
+distribution."
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pens import rng
+from pens.config import ScenarioSettings, Settings
+from pens.data.samples import Array, Dataset, Samples
+from pens.data.scenarios import Federation, PeerData
+from pens.errors import DataError, NotEnoughData, SettingsError
+from pens.partitions.partition import Partition
+
+
+class Rotation(Partition):
+    """Clusters of equally many peers, each with a rotation of its own."""
+
+    name = "rotation"
+    about = "equally many peers for each of some rotations of the images (the paper's scenario)"
+    keys = ("rotations", "half_turn", "test")
+
+    def check(self, settings: Settings, dataset: Dataset | None = None) -> None:
+        """Refuse a number of peers that cannot be divided among the rotations, and too few or no images."""
+        scenario, clusters = settings.scenario, len(settings.scenario.rotations)
+        if scenario.peers % clusters:
+            below = scenario.peers - scenario.peers % clusters
+            near = " or ".join(str(p) for p in (below, below + clusters) if p >= 2)
+            raise SettingsError(
+                f"peers = {scenario.peers}, but {clusters} rotations need the same number of peers each: use {near}"
+            )
+        if dataset:
+            check_parts(dataset, scenario)
+            check_square(dataset, scenario)
+
+    def build(self, dataset: Dataset, settings: Settings, seed: int) -> Federation:
+        return rotated_federation(dataset, settings.scenario, seed)
+
+    def describe(self, settings: Settings) -> str:
+        return f"rotations {', '.join(rotation_names(settings.scenario))}"
+
+    def cluster_sizes(self, settings: Settings) -> Mapping[str, int]:
+        scenario = settings.scenario
+        return dict.fromkeys(rotation_names(scenario), scenario.peers // len(scenario.rotations))
+
+
+def rotated_federation(dataset: Dataset, settings: ScenarioSettings, seed: int) -> Federation:
+    """The paper's scenario, section 3: one equal part per rotation, rotated, handed out to that rotation's peers."""
+    check_parts(dataset, settings)
+    check_square(dataset, settings)
+    per_cluster = settings.peers // len(settings.rotations)
+    train_parts = split(dataset.train, len(settings.rotations), rng.key(seed, "split train"))
+    peers: list[PeerData] = []
+    for part, angle in zip(train_parts, settings.rotations, strict=True):
+        peers += hand_out(rotate(part, angle, settings.half_turn), per_cluster, settings)
+    return Federation(
+        peers=tuple(peers),
+        clusters=tuple(p // per_cluster for p in range(settings.peers)),
+        tests=rotated_tests(dataset, settings, seed),
+        cluster_names=rotation_names(settings),
+    )
+
+
+def rotation_names(settings: ScenarioSettings) -> tuple[str, ...]:
+    """What the clusters are called."""
+    return tuple(f"{angle % 360}°" for angle in settings.rotations)
+
+
+def rotated_tests(dataset: Dataset, settings: ScenarioSettings, seed: int) -> tuple[Samples, ...]:
+    """A test set for each rotation."""
+    parts = [dataset.test] * len(settings.rotations)
+    if settings.test == "partitioned":
+        parts = split(dataset.test, len(settings.rotations), rng.key(seed, "split test"))
+    return tuple(
+        rotate(part.take(slice(settings.test_samples)), angle, settings.half_turn)
+        for part, angle in zip(parts, settings.rotations, strict=True)
+    )
+
+
+def rotate(samples: Samples, angle: int, half_turn: str = "rotation") -> Samples:
+    """Images turned by a multiple of 90 degrees, counter-clockwise; labels unchanged."""
+    if angle % 360 == 180 and half_turn == "flip":
+        return Samples(np.ascontiguousarray(samples.x[..., ::-1, :]), samples.y)
+    return Samples(np.ascontiguousarray(np.rot90(samples.x, angle // 90 % 4, axes=(-2, -1))), samples.y)
+
+
+def split(samples: Samples, parts: int, key: int) -> list[Samples]:
+    """Parts of equal size, at random."""
+    order: Array = np.random.default_rng(key).permutation(len(samples))
+    size = len(samples) // parts
+    return [samples.take(order[p * size : (p + 1) * size]) for p in range(parts)]
+
+
+def hand_out(part: Samples, peers: int, settings: ScenarioSettings) -> list[PeerData]:
+    """Pieces for so many peers, each one's last samples for validation."""
+    each = settings.train_per_peer + settings.val_per_peer
+    shares: Sequence[Samples] = [part.take(slice(p * each, (p + 1) * each)) for p in range(peers)]
+    cut = settings.train_per_peer
+    return [PeerData(s.take(slice(cut)), s.take(slice(cut, None))) for s in shares]
+
+
+def check_tests(dataset: Dataset, settings: ScenarioSettings) -> None:
+    """Refuse a test set that has no part for each rotation."""
+    clusters = len(settings.rotations)
+    if settings.test == "partitioned" and len(dataset.test) < clusters:
+        raise NotEnoughData(
+            f"{dataset.name} has {len(dataset.test)} test samples, but {clusters} rotations need at least one each: "
+            "use fewer rotations or test = full"
+        )
+
+
+def check_parts(dataset: Dataset, settings: ScenarioSettings) -> None:
+    """Refuse a scenario that needs more samples than there are in each rotation's part."""
+    check_tests(dataset, settings)
+    clusters, each = len(settings.rotations), settings.train_per_peer + settings.val_per_peer
+    per_cluster, peers_of_one = len(dataset.train) // clusters, settings.peers // clusters
+    if peers_of_one * each <= per_cluster:
+        return
+    fits = [f"train_per_peer = {t}" for t in [per_cluster // peers_of_one - settings.val_per_peer] if t > 0]
+    fits += [f"peers = {p}" for p in [per_cluster // each * clusters] if p >= 2]
+    remedy = f"at most {' or '.join(fits)} would fit" if fits else "it is too small for this scenario"
+    raise NotEnoughData(
+        f"{settings.peers} peers × ({settings.train_per_peer} training + {settings.val_per_peer} validation samples) "
+        f"= {settings.peers * each:,} samples, but {dataset.name} has {len(dataset.train):,}, "
+        f"{per_cluster:,} for each of {clusters} rotations: {remedy}"
+    )
+
+
+def check_square(dataset: Dataset, settings: ScenarioSettings) -> None:
+    """Refuse samples that cannot be rotated as asked."""
+    if all(angle % 360 == 0 for angle in settings.rotations):
+        return
+    shape = dataset.sample_shape
+    if len(shape) < 2 or (shape[-1] != shape[-2] and any(angle % 180 for angle in settings.rotations)):
+        raise DataError(f"{dataset.name} has samples of shape {shape}, which cannot be rotated: use rotations = [0]")

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Partitions as parts: found, checked, stored; and what a federation is whose clusters nobody knows."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pens.catalogue import as_toml, find
+from pens.cli import main
+from pens.config import Settings, check_methods, default_methods, flat_keys, parse_assignments, parse_settings
+from pens.data.samples import Dataset, Samples
+from pens.data.scenarios import Federation, PeerData
+from pens.errors import DataError, NotEnoughData, SettingsError
+from pens.partitions.dirichlet import DirichletSettings
+from pens.partitions.partition import Partition, build_federation, check_enough, data_words, partition_of
+from pens.parts import PARTITIONS
+from pens.report.paper import departures, paper_accuracy
+from pens.report.reproduce import nearest_preset
+from pens.reproduce.keep import _unlike
+from pens.reproduce.plan import EXHIBITS
+from pens.reproduce.store import folder_name, identity
+from tests.conftest import tiny_dataset
+
+OWN = """
+from typing import ClassVar
+import pens
+from pens.config import Count, Section
+
+class StrideSettings(Section):
+    '''Every so many samples.'''
+    title: ClassVar[str] = "stride"
+    step: Count = 2
+    '''How far.'''
+
+class Stride(pens.Partition):
+    name = "stride"
+    about = "every so many samples"
+    section = StrideSettings
+
+    def build(self, dataset, settings, seed):
+        scenario, step = settings.scenario, settings.section(StrideSettings).step
+        each = scenario.train_per_peer + scenario.val_per_peer
+        peers = []
+        for peer in range(scenario.peers):
+            mine = dataset.train.take(slice(peer * each, (peer + 1) * each))
+            cut = scenario.train_per_peer
+            peers.append(pens.PeerData(mine.take(slice(cut)), mine.take(slice(cut, None))))
+        test = dataset.test.take(slice(None, None, step))
+        return pens.Federation(tuple(peers), None, (test,), tested_on=(0,) * len(peers))
+
+    def describe(self, settings):
+        return f"stride {settings.section(StrideSettings).step}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _forget_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions that a test gives by reference are known to it alone."""
+    monkeypatch.setattr(PARTITIONS, "_references", {})
+    monkeypatch.setattr(PARTITIONS, "_found", {})
+
+
+def own_file(folder: Path) -> Path:
+    path = folder / "stride.py"
+    path.write_text(OWN)
+    return path
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_ours_are_found_and_say_what_they_are() -> None:
+    assert PARTITIONS.names() == ("rotation", "groups", "dirichlet", "shards")
+    for name in PARTITIONS.names():
+        partition = PARTITIONS.find(name)
+        assert partition.name == name
+        assert partition.about
+        assert partition.describe(Settings())
+    with pytest.raises(SettingsError, match="unknown partition 'dirichlt', did you mean 'dirichlet'"):
+        Settings().replace({"partition": "dirichlt"})
+    with pytest.raises(SettingsError, match="partition = 3: input should be a valid string"):
+        Settings().replace({"partition": 3})
+
+
+def test_the_section_of_the_partition_is_on_record_and_others_only_where_they_say_something() -> None:
+    skewed = Settings().replace({"partition": "dirichlet"})
+    assert skewed.model_dump()["dirichlet"] == {"alpha": DirichletSettings().alpha}
+    assert parse_settings(skewed.model_dump(mode="json")) == skewed
+    assert Settings().replace({"shards_per_peer": 2}) == Settings()
+    both = skewed.replace({"shards_per_peer": 3})
+    assert both.model_dump()["shards"] == {"shards_per_peer": 3}
+    assert "shards" not in both.resolved.model_dump()
+    assert identity(both) == identity(skewed) != identity(skewed.replace({"alpha": 0.5}))
+    assert both.replace({"partition": "shards"}).resolved.model_dump()["shards"] == {"shards_per_peer": 3}
+    assert parse_settings(tomllib.loads(as_toml(Settings()))) == Settings()
+    assert parse_settings(tomllib.loads(as_toml(both))) == both
+
+
+def test_what_a_partition_reads_is_explained_under_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {entry.key for entry in find("rotation")} == {"rotations", "half_turn", "test"}
+    assert {entry.key for entry in find("groups")} == {"sizes", "rotations", "half_turn", "test"}
+    (entry,) = find("partition")
+    assert entry.choices == PARTITIONS.names()
+    assert "your own as file.py:name or module:name" in entry.allowed
+    for name in PARTITIONS.names():
+        assert f"{name}: {PARTITIONS.find(name).about}." in entry.about
+    with pytest.raises(SystemExit) as ended:
+        main(["settings", "alpha"])
+    assert not ended.value.code
+    assert "dirichlet.alpha" in capsys.readouterr().out
+
+
+def test_an_own_partition_is_named_in_toml_or_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = own_file(tmp_path)
+    (tmp_path / "mine.toml").write_text('[scenario]\npartition = "stride.py:Stride"\n[stride]\nstep = 3\n')
+    from_file = Settings().replace(flat_keys(tmp_path / "mine.toml"))
+    assert from_file.scenario.partition == f"{path}:Stride"
+    assert partition_of(from_file).name == "stride"
+    assert data_words(from_file) == "digits, stride 3"
+    monkeypatch.chdir(tmp_path)
+    typed = Settings().replace(parse_assignments(["step=3", "partition=stride.py:Stride"]))
+    assert typed == from_file == parse_settings(from_file.model_dump(mode="json"))
+    _, changes = nearest_preset(typed.replace({"step": 4}))
+    assert (changes["partition"], changes["stride.step"]) == (f"{path}:Stride", 4)
+    with pytest.raises(SettingsError, match="there is no file"):
+        Settings().replace({"partition": "missing.py:Stride"})
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def test_methods_that_are_told_the_clusters_need_some() -> None:
+    skewed = Settings().replace({"partition": "dirichlet"})
+    for method in ("oracle", "oracle+"):
+        with pytest.raises(SettingsError, match=rf"{method[:6]}.* the partition of these data has no clusters: omit"):
+            check_methods(skewed, [method], 20, partition_of(skewed).smallest_cluster(skewed))
+    check_methods(skewed, default_methods(None), 21, None)
+    assert default_methods(None) == ("local", "random", "pens")
+    assert default_methods(10) == ("local", "random", "pens", "oracle")
+
+
+def samples(count: int) -> Samples:
+    return Samples(np.zeros((count, 2), np.float32), np.zeros(count, np.int64))
+
+
+class Made(Partition):
+    """Builds whatever it is told to."""
+
+    name = "made"
+    about = "a test"
+    federation: object = None
+
+    def build(self, dataset: Dataset, settings: Settings, seed: int) -> Federation:
+        return self.federation  # type: ignore[return-value]
+
+
+class Promising(Made):
+    name = "promising"
+
+    def cluster_sizes(self, settings: Settings) -> dict[str, int]:
+        return {"a": 2, "b": 3}
+
+
+def test_what_a_partition_builds_is_checked() -> None:
+    peer = PeerData(samples(1), samples(1))
+    made, promising = (f"{__name__}:{name}" for name in ("Made", "Promising"))
+    two = Settings().replace({"peers": 2, "train_per_peer": 1, "val_per_peer": 1})
+
+    def built(reference: str, federation: object) -> Federation:
+        settings = two.replace({"partition": reference})
+        partition_of(settings).federation = federation  # type: ignore[attr-defined]
+        return build_federation(Dataset("few", samples(4), samples(4)), settings, 0)
+
+    whole = Federation((peer, peer), None, (samples(1), samples(1)))
+    assert built(made, whole) is whole
+    assert partition_of(two.replace({"partition": made})).describe(two) == "made"
+    assert partition_of(two.replace({"partition": promising})).smallest_cluster(two) == 2
+    with pytest.raises(DataError, match=r"partition made built a int: return a pens\.Federation"):
+        built(made, 3)
+    with pytest.raises(DataError, match="partition made built 1 peers, but peers = 2: set peers"):
+        built(made, Federation((peer,), None, (samples(1),)))
+    with pytest.raises(DataError, match="partition promising has clusters by its `cluster_sizes`, but"):
+        built(promising, whole)
+    with pytest.raises(DataError, match=r"= 8 samples, but few has 4: at most train_per_peer = 1 would fit"):
+        build_federation(
+            Dataset("few", samples(4), samples(4)), two.replace({"partition": made, "train_per_peer": 3}), 0
+        )
+
+
+@pytest.mark.parametrize(
+    ("there", "peers", "train", "remedy"),
+    [
+        (9, 3, 3, "at most train_per_peer = 2 or peers = 2 would fit"),
+        (9, 3, 2, ""),
+        (7, 3, 3, "at most train_per_peer = 1 would fit"),  # peers = 1 is no federation
+        (5, 3, 1, "at most peers = 2 would fit"),
+        (3, 2, 1, "it is too small for this scenario"),
+    ],
+)
+def test_a_data_set_that_is_too_small_names_what_would_fit(there: int, peers: int, train: int, remedy: str) -> None:
+    """Each peer has one validation sample."""
+    settings = Settings().replace({"peers": peers, "train_per_peer": train, "val_per_peer": 1})
+    dataset = Dataset("few", samples(there), samples(4))
+    if not remedy:
+        check_enough(dataset, settings.scenario)
+        return
+    with pytest.raises(NotEnoughData) as error:
+        check_enough(dataset, settings.scenario)
+    assert str(error.value).endswith(f"but few has {there}: {remedy}")
+
+
+def test_rotation_refuses_numbers_of_peers_and_data_sets_before_anything_is_built() -> None:
+    rotation = PARTITIONS.find("rotation")
+    settings = Settings().replace({"rotations": [0, 180], "peers": 3, "train_per_peer": 1, "val_per_peer": 1})
+    for peers, rotations, near in ((3, [0, 180], "2 or 4"), (3, [0, 90, 180, 270], "4"), (5, [0, 90, 180], "3 or 6")):
+        with pytest.raises(SettingsError, match=f"use {near}$"):
+            rotation.check(settings.replace({"peers": peers, "rotations": rotations}))
+    rotation.check(settings.replace({"peers": 4}))
+    with pytest.raises(NotEnoughData, match="= 8 samples, but few has 6"):
+        rotation.check(settings.replace({"peers": 4}), Dataset("few", samples(6), samples(4)))
+    with pytest.raises(DataError, match="cannot be rotated"):
+        rotation.check(settings.replace({"peers": 4}), Dataset("few", samples(9), samples(4)))
+
+
+def test_a_federation_without_clusters_has_a_test_set_for_each_peer() -> None:
+    peer, a, b = PeerData(samples(2), samples(1)), samples(3), samples(4)
+    own = Federation((peer, peer), None, (a, b))
+    assert (own.tested_on, own.members(), own.smallest_cluster) == ((0, 1), {}, None)
+    assert own.test_name(1) == "peer 1"
+    assert Federation((peer, peer), None, (a,), tested_on=(0, 0)).tested_on == (0, 0)
+    told = Federation((peer, peer), (0, 0), (a, b), ("day",), tested_on=(0, 1))
+    assert (told.smallest_cluster, told.test_name(1)) == (2, "peer 1")
+    unused = Federation((peer, peer), None, (a, b, b), tested_on=(0, 1))
+    assert [unused.test_name(test) for test in range(3)] == ["peer 0", "peer 1", "number 2"]
+    with pytest.raises(DataError, match="2 peers and 1 test sets, but the peers are tested on"):
+        Federation((peer, peer), None, (a,))
+    for tested_on in ((0,), (0, 1, 1), (0, 2), (-1, 0)):
+        with pytest.raises(DataError, match="each peer needs a test set, one of its own where clusters are not known"):
+            Federation((peer, peer), None, (a, b), tested_on=tested_on)
+    with pytest.raises(DataError, match="each cluster needs a test set and a name"):
+        Federation((peer, peer), (0, 1), (a, b), ("day",), tested_on=(0, 1))
+    with pytest.raises(DataError, match="clusters = None, but they have names"):
+        Federation((peer, peer), None, (a, b), ("day", "night"))
+    with pytest.raises(DataError, match="the test set of peer 1 is empty"):
+        Federation((peer, peer), None, (a, samples(0)))
+
+
+def test_how_large_clusters_are() -> None:
+    rotated = Settings().replace({"rotations": [0, -90, 180], "peers": 12})
+    sizes = partition_of(rotated).cluster_sizes(rotated)
+    assert sizes
+    assert list(sizes.items()) == [("0°", 4), ("270°", 4), ("180°", 4)]
+    assert [type(size) for size in sizes.values()] == [int] * 3
+    assert partition_of(rotated).smallest_cluster(rotated) == 4
+    assert partition_of(rotated).describe(rotated) == "rotations 0°, 270°, 180°"
+    assert data_words(rotated) == "digits"
+    peer = PeerData(samples(1), samples(1))
+    assert Federation((peer,) * 5, (0, 1, 1, 0, 0), (samples(1),) * 2, ("a", "b")).smallest_cluster == 2
+
+
+def test_peers_of_a_cluster_share_one_test_set() -> None:
+    for partition in ("rotation", "groups"):
+        settings = Settings().replace({"partition": partition, "train_per_peer": 3, "val_per_peer": 2})
+        federation = build_federation(tiny_dataset(), settings, 0)
+        assert len(federation.tests) == 2
+        assert federation.tested_on == federation.clusters
+
+
+# --- the paper --------------------------------------------------------------------------------------------------------
+
+
+def test_other_partitions_are_departures_from_the_paper() -> None:
+    cifar = EXHIBITS["table1"].columns[0].settings()
+    assert paper_accuracy(cifar, "pens")
+    for partition in ("dirichlet", "shards"):
+        other = cifar.replace({"partition": partition})
+        assert paper_accuracy(other, "pens") is None
+        assert departures(other) == (f"partition = {partition} (paper: rotation)",)
+    assert folder_name(cifar) == "cifar-10-100x400-rotations-0-180-independent"
+    skewed = folder_name(cifar.replace({"partition": "dirichlet"}))
+    assert skewed == "cifar-10-100x400-label-shares-from-dirichlet-0.3-independent"
+
+
+def test_kept_results_of_another_partition_or_of_other_settings_of_it_are_not_the_same() -> None:
+    rotation = {"peers": 20, "rotations": [0, 180]}  # as a file from before there were partitions
+    skewed = {**rotation, "partition": "dirichlet", "alpha": 0.3}
+    assert _unlike("pens", rotation, {**rotation, "partition": "rotation"}) == set()
+    assert _unlike("pens", rotation, skewed) == {"partition"}
+    assert _unlike("pens", skewed, {**skewed, "alpha": 0.5}) == {"alpha"}
