@@ -8,15 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pens.config import (
-    METHODS,
-    PLUS,
     Settings,
-    check_methods,
-    check_scenario,
     epochs_of_step1,
     flat_keys,
     parse_assignments,
-    parse_methods,
     parse_seeds,
     parse_settings,
     read_seeds,
@@ -86,42 +81,6 @@ def test_a_toml_file_is_read_by_section_or_flat(tmp_path: Path) -> None:
         flat_keys(tmp_path / "none.toml")
 
 
-def test_methods_are_known_and_named_once() -> None:
-    assert parse_methods("pens, random") == ("pens", "random")
-    with pytest.raises(SettingsError, match="did you mean 'oracle'"):
-        parse_methods("oracel")
-    with pytest.raises(SettingsError, match="stands twice"):
-        parse_methods("pens,pens")
-    with pytest.raises(SettingsError, match="no method"):
-        parse_methods("")
-
-
-def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> None:
-    def check(**values: object) -> None:
-        settings = Settings().replace({"n_peers": 2, **values})
-        check_scenario(settings)
-        clusters = len(settings.scenario.rotations)
-        check_methods(settings, METHODS, settings.scenario.peers, settings.scenario.peers // clusters)
-
-    check(peers=20)
-    check(peers=20, admit=True, schedule="async")
-    with pytest.raises(SettingsError, match=r"admit = true, but schedule = rounds: .*: set schedule = async or admit"):
-        check(peers=20, admit=True)
-    check_methods(Settings().replace({"admit": True}), ["local"], 20, 10)
-    with pytest.raises(SettingsError, match="n_sampled = 10, but each peer can hear at most 5 others: lower it or add"):
-        check(peers=6)
-    with pytest.raises(SettingsError, match="m = 4, but only n_sampled = 3"):
-        check(n_sampled=3, m=4)
-    with pytest.raises(SettingsError, match="m = n_sampled = 3"):
-        check(n_sampled=3, m=3)
-    with pytest.raises(SettingsError, match=r"peers = 21, but 2 rotations .* use 20 or 22"):
-        check(peers=21)
-    with pytest.raises(SettingsError, match="n_peers = 20, but each peer can hear at most 11"):
-        check(peers=12, n_peers=20)
-    with pytest.raises(SettingsError, match="oracle"):
-        check(peers=4, rotations=[0, 90, 180, 270], n_sampled=3)
-
-
 @pytest.mark.parametrize(
     ("train", "authors", "ours"), [(100, 13, 7), (150, 9, 6), (200, 7, 5), (300, 5, 4), (400, 4, 3), (500, 3, 3)]
 )
@@ -130,7 +89,7 @@ def test_step_one_epochs_by_the_authors_code_and_by_our_choice(train: int, autho
     settings = Settings().replace({"train_per_peer": train, "val_per_peer": 100, "step1_samplings": 10})
     assert settings.step1_epochs == ours
     assert settings.replace({"step1_epochs": "authors"}).step1_epochs == authors
-    assert settings.replace({"step1_epochs": "authors"}).resolved.pens.step1_epochs == authors
+    assert settings.replace({"step1_epochs": "authors"}).explicit.pens.step1_epochs == authors
     for rule in ("auto", "authors"):
         assert settings.replace({"step1_epochs": rule, "step1_samplings": 1, "epochs": 3}).step1_epochs == 3
     assert settings.replace({"step1_epochs": 7}).step1_epochs == 7
@@ -141,16 +100,6 @@ def test_epochs_of_step_one_by_a_peers_own_samples() -> None:
     assert [epochs_of_step1(settings, train, 100) for train in (100, 400, 2200)] == [7, 3, 1]
     assert epochs_of_step1(settings.replace({"step1_epochs": 7}), 2200, 100) == 7
     assert epochs_of_step1(settings.replace({"step1_samplings": 1, "epochs": 3}), 2200, 100) == 3
-
-
-def test_pens_plus_changes_settings_and_the_papers_methods_do_not() -> None:
-    settings = Settings().replace({"m": 3})
-    for init, step2_model in (("common", "first"), ("independent", "best")):
-        changed = settings.replace({"init": init}).for_method("pens+")
-        assert changed == settings.replace({"init": init, **PLUS["pens+"], "step2_model": step2_model})
-    for method in ("random+", "oracle+"):
-        assert settings.for_method(method) == settings.replace({"validated": "merged"})
-    assert all(settings.for_method(method) == settings for method in METHODS if not method.endswith("+"))
 
 
 def test_settings_do_not_change() -> None:
@@ -175,8 +124,6 @@ def test_a_setting_given_twice_or_with_a_comment_is_refused() -> None:
         Settings().replace({"peers": 4, "scenario.peers": 8})
     with pytest.raises(SettingsError, match="peers = '4#8'"):
         Settings().replace(parse_assignments(["peers=4#8"]))
-    with pytest.raises(SettingsError, match="use at least 3 peers"):
-        check_methods(Settings().replace({"n_sampled": 1, "m": 1}), ["pens"], 2, 1)
 
 
 def test_every_setting_is_explained() -> None:

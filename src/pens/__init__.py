@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pens.data.scenarios import Federation, PeerData
     from pens.errors import PensError
     from pens.experiment import resume, run
+    from pens.methods.method import Method
     from pens.results import ExperimentResult, RunResult, Summary
 
 __version__ = VERSION
@@ -31,6 +32,7 @@ __all__ = [
     "Dataset",
     "ExperimentResult",
     "Federation",
+    "Method",
     "PeerData",
     "PensError",
     "RunResult",
@@ -46,6 +48,7 @@ _MODULE_OF = {
     "Dataset": "pens.data.samples",
     "ExperimentResult": "pens.results",
     "Federation": "pens.data.scenarios",
+    "Method": "pens.methods.method",
     "PeerData": "pens.data.scenarios",
     "PensError": "pens.errors",
     "RunResult": "pens.results",

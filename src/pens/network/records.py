@@ -33,11 +33,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from pens.config import Method, Settings, parse_methods, stored_settings
+from pens.config import MethodName, Settings, stored_settings
 from pens.data.samples import Array
 from pens.errors import PensError, RunDirError
 from pens.messages import PeerId
+from pens.methods.names import recall
 from pens.metrics import UNKNOWN_CLUSTER, clusters_are_known, neighbour_agreement
+from pens.parts import is_name
+from pens.presets import PAPERS_METHOD
 from pens.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 from pens.runlog import ExperimentDir, ExperimentRecord
 
@@ -84,7 +87,10 @@ def _decisive(settings: Settings) -> dict[str, Any]:
 def _save(result: RunResult, peers: Sequence[PeerRecord], directory: ExperimentDir) -> None:
     settings = peers[0].settings.replace({"peers": max(2, len(peers))})
     own_parts = tuple(sorted({part for peer in peers for part in peer.own_parts}))
-    record = ExperimentRecord(settings, (result.method,), (result.seed,), own_parts, real_peers=True)
+    references = {name: place for peer in peers for name, place in peer.references.items()}
+    record = ExperimentRecord(
+        settings, (result.method,), (result.seed,), own_parts, real_peers=True, references=references
+    )
     if directory.exists():
         directory.add(record)
     else:
@@ -101,7 +107,7 @@ class PeerRecord:
 
     name: str
     settings: Settings
-    method: Method
+    method: MethodName
     seed: int
     cluster: str
     started: float
@@ -124,6 +130,8 @@ class PeerRecord:
     bytes_sent: int
     seconds: float
     peak_memory_bytes: int
+    references: Mapping[MethodName, str] = field(default_factory=dict)
+    """Where its method is, where that was given by reference."""
 
     @property
     def num_updates(self) -> int:
@@ -184,10 +192,12 @@ def _record(
 ) -> PeerRecord:
     accuracy, neighbours = result.get("accuracy"), result.get("neighbours")
     sizes = card.get("data_sizes") or {"train": 0, "val": 0}
+    recall(references := card.get("references", {}))  # before the settings, which may have sections of theirs
     return PeerRecord(
         name=str(card["name"]),
         settings=stored_settings(card["settings"]),
-        method=parse_methods([card.get("method", "pens")])[0],
+        method=_method_name(card),
+        references=references,
         seed=int(card["seed"]),
         cluster=_cluster_of(card) or UNKNOWN_CLUSTER,
         started=float(card.get("started", 0.0)),
@@ -208,6 +218,14 @@ def _record(
         seconds=float(result.get("seconds", history["time"][-1])),
         peak_memory_bytes=int(result.get("peak_memory_bytes", 0)),
     )
+
+
+def _method_name(card: Mapping[str, Any]) -> MethodName:
+    """It need not be known here. Cards of older versions do not tell: there was one."""
+    name = card.get("method", PAPERS_METHOD)
+    if not is_name(name):
+        raise ValueError(f"method {name!r}: that is no name of a method")
+    return str(name)
 
 
 def _cluster_of(card: Mapping[str, Any]) -> str | None:

@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pens.config import SELECTING, CentralSettings, EngineSettings, Method, PensSettings, Settings, flat_values
+from pens.config import EngineSettings, MethodName, Settings, flat_values
 from pens.errors import ReportError
+from pens.methods.names import settings_without_effect
 from pens.metrics import Interval
 from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding, is_wanted
 from pens.reproduce.plan import EXHIBITS, Quantity
@@ -103,7 +104,7 @@ def outdated(kept: Comparison) -> list[str]:
     found = []
     planned = {column.label: column for column in EXHIBITS[kept.name].columns}
     for column in (column for column in kept.columns if column.label in planned):
-        today = flat_values(planned[column.label].settings(kept.changed).resolved)
+        today = flat_values(planned[column.label].settings(kept.changed).explicit)
         for f in (f for f in column.findings if f.values):
             unlike = [
                 f"{key} = {column.settings.get(key, _DEFAULTS[key])}, today {today[key]}"
@@ -114,7 +115,9 @@ def outdated(kept: Comparison) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def kept_seeds(kept: Sequence[Comparison], settings: Mapping[str, Any], method: Method, quantity: Quantity) -> set[int]:
+def kept_seeds(
+    kept: Sequence[Comparison], settings: Mapping[str, Any], method: MethodName, quantity: Quantity
+) -> set[int]:
     """The seeds of which there is a number for these settings, whichever table it is of."""
     return {seed for each in kept for f in _alike(each, settings, method, quantity) for seed in f.seeds}
 
@@ -152,7 +155,7 @@ def _left_out(before: Comparison, now: Comparison) -> list[str]:
     ]
 
 
-def _alike(kept: Comparison, settings: Mapping[str, Any], method: Method, quantity: Quantity) -> Iterator[Finding]:
+def _alike(kept: Comparison, settings: Mapping[str, Any], method: MethodName, quantity: Quantity) -> Iterator[Finding]:
     """What there is of a method with these settings."""
     for column in kept.columns:
         if not _unlike(method, column.settings, settings):
@@ -190,20 +193,16 @@ def _of_all_machines(new: Comparison, used: Sequence[Comparison]) -> Comparison:
     )
 
 
-def _cell(finding: Finding) -> tuple[Method, Quantity]:
+def _cell(finding: Finding) -> tuple[MethodName, Quantity]:
     return finding.method, finding.quantity
 
 
-def _unlike(method: Method, kept: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
+def _unlike(method: MethodName, kept: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
     """Settings that count for a method and differ. One that a file does not have was not there to be changed, and one
     that is no more cannot be."""
     unlike = {key for key, value in _DEFAULTS.items() if kept.get(key, value) != new.get(key, value)}
     unlike -= EngineSettings.model_fields.keys() - {"precision"}  # as for runs: docs/decisions/0016
-    if method != "central":
-        unlike -= CentralSettings.model_fields.keys()
-    if method not in SELECTING:
-        unlike -= PensSettings.model_fields.keys()
-    return unlike
+    return unlike - settings_without_effect([method])
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
