@@ -341,7 +341,8 @@ def parse_settings(tree: Mapping[str, Any]) -> Settings:
 def stored_settings(tree: Mapping[str, Any]) -> Settings:
     """Settings as a record of any version holds them: before there was `step2_model` there was `fresh`, and step 1's
     epochs did not count validation samples (docs/decisions/0024). Sections of parts that are not installed are kept."""
-    if unknown := {title: tree[title] for title in tree if title not in section_types()}:
+    types = section_types()
+    if unknown := {title: of for title, of in tree.items() if title not in types and isinstance(of, Mapping)}:
         known = stored_settings({title: tree[title] for title in tree if title not in unknown})
         return _validated({**known.model_dump(), **unknown})
     pens = dict(tree.get("pens", {}))
