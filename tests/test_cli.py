@@ -221,6 +221,7 @@ def test_help_is_printed_without_what_takes_time(command: list[str]) -> None:
         ("presets", 0, "fashion-mnist-small"),
         ("presets digits", 0, "[scenario]"),
         ("settings", 0, "n_sampled"),
+        ("methods", 0, "gossip with random others"),
         ("run nosuch", 2, "unknown preset 'nosuch'"),
         ("run nosuch.toml", 2, "nosuch.toml: no such file"),
         ("run digits --methods nosuch", 2, "unknown method 'nosuch'"),

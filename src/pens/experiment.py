@@ -48,7 +48,7 @@ from pens.methods.names import (
     MethodLike,
     check_methods,
     find_method,
-    found_again,
+    lost,
     parse_methods,
     references_of,
     scenario_participants,
@@ -141,8 +141,7 @@ def resume(
 
     methods:  own ones that only Python has, and a record cannot say where they are
     """
-    if given := list(methods):
-        parse_methods(given)
+    given = parse_methods(own) if (own := list(methods)) else ()
     directory = ExperimentDir(Path(folder))
     record = directory.read()
     if record.real_peers:
@@ -161,7 +160,11 @@ def resume(
             raise RunDirError(
                 f"{folder} was run with an own {name}: resume it from Python, pens.resume({str(folder)!r}, {name}=…)"
             )
-    found_again(record.methods, record.references)
+    for name, why in lost((name for name in record.methods if name not in given), record.references).items():
+        raise RunDirError(
+            f"{folder} was run with the method {name!r}, which is not there any more: {why}. "
+            f"From Python, it can be given: pens.resume({str(folder)!r}, methods=[…])"
+        )
     experiment = Experiment(
         record, device=device, model=model, data=data, data_dir=Path(data_dir) if data_dir else None
     )

@@ -8,6 +8,9 @@ gossip with random others (Algorithm 1 of the paper):
         name = "next"
         about = "gossip with the next peer by number"
 
+        def resolve(self, settings):
+            return settings.replace({"n_peers": 1, "accept": "anyone"})
+
         def reachable(self, me, others, alike):
             return [next((peer for peer in others if peer > me), others[0])]
 
@@ -114,7 +117,10 @@ class Method:
 
     def reachable(self, me: PeerId, others: Sequence[PeerId], alike: Sequence[PeerId]) -> Sequence[PeerId]:
         """Whom a peer may talk to, in ascending order. `others`: all whom it could reach; `alike`: those of them that
-        are of its own cluster, none where nobody knows the clusters."""
+        are of its own cluster, none where nobody knows the clusters.
+
+        In the schedule `async` models are pushed, and a peer accepts only those of peers that it can reach itself. A
+        method where one peer reaches another that does not reach it sets accept = anyone in `resolve`."""
         return others
 
     def plan(self, settings: RunSettings, train: int, val: int) -> Plan:

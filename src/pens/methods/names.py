@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pens.config import ScenarioSettings, Settings, flat_name
@@ -134,7 +134,12 @@ def recall(references: Mapping[str, str]) -> None:
             continue
 
 
-def found_again(names: Sequence[str], references: Mapping[str, str]) -> None:
-    """Refuse to go on with methods that a record names and that are not there any more."""
+def lost(names: Iterable[str], references: Mapping[str, str]) -> dict[str, str]:
+    """Methods that a record names and that are not there any more, each with what is wrong."""
+    found = {}
     for name in names:
-        METHODS.find(references.get(name, name))
+        try:
+            METHODS.find(references.get(name, name))
+        except SettingsError as error:
+            found[name] = str(error)
+    return found
