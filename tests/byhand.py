@@ -60,6 +60,8 @@ class CountingEngine:
         self.trainings: list[Training] = []
         self.evaluations: list[list[tuple[int, list[float]]]] = []
         """The slot and the model of each pair, call by call."""
+        self.subsets: list[Subset | None] = []
+        """Of the samples, call by call: which were asked for. All are used here."""
         self.fails: set[tuple[int, int]] = set()
         """Slots and numbers of their trainings, from 0, whose loss is to be no number."""
 
@@ -98,6 +100,7 @@ class CountingEngine:
     ) -> Evaluation:
         loss, accuracy = [], []
         values = models.read(rows).double()
+        self.subsets.append(subset)
         self.evaluations.append([(slot, model.tolist()) for slot, model in zip(slots, values, strict=True)])
         for model, slot in zip(values, slots, strict=True):
             x, y = data.x[slot, : data.counts[slot]].double(), data.y[slot, : data.counts[slot]]

@@ -81,6 +81,15 @@ def test_a_toml_file_is_read_by_section_or_flat(tmp_path: Path) -> None:
         flat_keys(tmp_path / "none.toml")
 
 
+def test_what_is_expected_follows_the_schedule_unless_it_is_said() -> None:
+    """In rounds every peer is sampled as often as any other; in async those that send more are."""
+    for schedule, auto in (("rounds", "uniform"), ("async", "received")):
+        settings = Settings().replace({"schedule": schedule})
+        assert settings.expected == settings.explicit.pens.expected == auto
+        assert settings.replace({"expected": "uniform"}).expected == "uniform"
+        assert settings.replace({"expected": "received"}).expected == "received"
+
+
 @pytest.mark.parametrize(
     ("train", "authors", "ours"), [(100, 13, 7), (150, 9, 6), (200, 7, 5), (300, 5, 4), (400, 4, 3), (500, 3, 3)]
 )

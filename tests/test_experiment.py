@@ -31,6 +31,7 @@ from pens.experiment import (
     _data_sizes,
     _history,
     _pairs,
+    build_simulator,
     first_models,
     new_workshop,
     reached,
@@ -49,7 +50,7 @@ from pens.report.study import read_studies
 from pens.results import RunResult, epochs_of_updates
 from pens.runlog import ExperimentDir, ExperimentRecord
 from pens.simulator import Schedule
-from tests.byhand import CountingEngine
+from tests.byhand import CountingEngine, models_of
 from tests.byhand import federation as federation_by_hand
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.engine.networks import IMAGE_NETWORKS
@@ -628,6 +629,10 @@ def test_every_peer_begins_with_a_model_of_its_own_or_with_the_same_one() -> Non
             assert rows.tolist() == [[key % 1009, key % 2003] for key in expected]
     assert len({key for row in keys["independent"] for key in row}) == 6
     assert len({key for row in keys["common"] for key in row}) == 2
+    for init, made in (("independent", 3), ("common", 1)):
+        engine = CountingEngine(2)
+        first_models(engine, settings_of(init=init), 3, 3)
+        assert len(engine.keys) == made
 
 
 @pytest.mark.parametrize("init", ["independent", "common"])
@@ -703,18 +708,18 @@ def test_how_each_method_learns() -> None:
 
 
 def test_what_makes_a_neighbour_in_each_schedule() -> None:
-    """k − 1 others; uniform in rounds, by what was received in async, unless the settings say otherwise."""
+    """k − 1 = 7 others; uniform in rounds, by what was received in async, unless the settings say otherwise."""
     rounds, pushed = settings_of(n_sampled=5, m=2), settings_of(n_sampled=5, m=2, schedule="async")
-    uniform = SelectionRule(m=2, n_sampled=5, num_others=5, expected="uniform", by="expected")
-    assert spec_of("pens", rounds).selection(6) == uniform
-    assert spec_of("pens", pushed).selection(6) == replace(uniform, expected="received")
+    uniform = SelectionRule(m=2, n_sampled=5, num_others=7, expected="uniform", by="expected")
+    assert spec_of("pens", rounds).selection(8) == uniform
+    assert spec_of("pens", pushed).selection(8) == replace(uniform, expected="received")
     authors = rounds.replace({"expected_offset": -1, "nobody_found": "alone"})
-    assert spec_of("pens", authors).selection(6) == replace(uniform, offset=-1, nobody_found="alone")
+    assert spec_of("pens", authors).selection(8) == replace(uniform, offset=-1, nobody_found="alone")
     received, uniformly = rounds.replace({"expected": "received"}), pushed.replace({"expected": "uniform"})
-    assert spec_of("pens", received).selection(6) == replace(uniform, expected="received")
-    assert spec_of("pens", uniformly).selection(6) == uniform
-    assert spec_of("pens+", rounds).selection(6) == replace(uniform, by="groups")
-    assert all(spec_of(method, rounds).selection(6) is None for method in ALL if method not in SELECTING)
+    assert spec_of("pens", received).selection(8) == replace(uniform, expected="received")
+    assert spec_of("pens", uniformly).selection(8) == uniform
+    assert spec_of("pens+", rounds).selection(8) == replace(uniform, by="groups")
+    assert all(spec_of(method, rounds).selection(8) is None for method in ALL if method not in SELECTING)
 
 
 def test_a_simulation_has_the_rules_of_its_method() -> None:
@@ -738,13 +743,75 @@ def test_a_simulation_has_the_rules_of_its_method() -> None:
     assert plus.learners.rules.step2_model == "best"
 
 
+def test_step_one_of_each_peer_takes_the_epochs_of_its_own_samples() -> None:
+    """1250 // n + 1 epochs: by the authors' rule n counts training samples, 4 and 9 of them; by ours validation samples
+    too, so that both peers have n = 10."""
+    part, tested = samples(20), samples(5)
+    peers = tuple(PeerData(part.take(slice(n)), part.take(slice(n, 10))) for n in (4, 9))
+    federation = pens.Federation(peers, (0, 1), (tested, tested), ("a", "b"))
+    engine = CountingEngine(2)
+    for rule, epochs in (("authors", [1250 // 4 + 1, 1250 // 9 + 1]), ("auto", [126, 126])):
+        settings = settings_of(step1_epochs=rule)
+        workshop = new_workshop(engine, peers, torch.device("cpu"))
+        simulator = build_simulator(spec_of("pens", settings), federation, workshop, torch.zeros(2, 2))
+        searches = [peer.plan.search for peer in simulator.peers]
+        assert [search.epochs for search in searches if search] == epochs
+
+
+def run_of_three_peers(
+    monkeypatch: pytest.MonkeyPatch, methods: tuple[MethodName, ...]
+) -> tuple[experiment.Experiment, CountingEngine, list[list[float]]]:
+    """An experiment of three peers that is done, and what the last method's models are."""
+    engine = CountingEngine(3)
+    monkeypatch.setattr("pens.experiment.new_engine", lambda *_: engine)
+    settings = settings_of(rounds=1, central_rounds=1, epochs=1, central_epochs=1, tested="last", n_sampled=2)
+    record = ExperimentRecord(settings, methods, (0,), own_parts=("model", "data"))
+    this = experiment.Experiment(
+        record, device="cpu", model=nn.Identity, data=federation_by_hand((0, 0, 0), [[0.0] * 3] * 3)
+    )
+    this.prepare()
+    return this, engine, models_of(this.run(None, Observer()).runs[-1])
+
+
+def test_central_has_everybodys_data_whichever_method_comes_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first training and a round of one epoch each, on one sample of each of three classes; alone on the own one."""
+    for methods in (("central",), ("local", "central")):
+        assert run_of_three_peers(monkeypatch, methods)[2] == [[2, 2, 2]]
+    assert run_of_three_peers(monkeypatch, ("central", "local"))[2] == [[2, 0, 0], [0, 2, 0], [0, 0, 2]]
+
+
+def test_first_models_are_made_once_and_kept_only_for_another_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three peers' models; `central` needs one, and the others are made when they are needed, the first one anew."""
+    for methods, made, kept in (
+        (("local",), 3, 0),
+        (("local", "random"), 3, 3),
+        (("local", "random", "pens"), 3, 3),
+        (("local", "central"), 3, 3),
+        (("central", "local"), 1 + 3, 3),
+    ):
+        this, engine, _ = run_of_three_peers(monkeypatch, methods)
+        assert (len(engine.keys), sum(map(len, this._untrained.values()))) == (made, kept)
+
+
+def test_the_mean_batch_counts_updates_by_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three peers alone, without a first training: one round is one call of three updates, or two calls of at most two;
+    four rounds are four calls of three."""
+    data = federation_by_hand((0, 0, 0), [[0.0] * 3] * 3)
+    monkeypatch.setattr("pens.experiment.new_engine", lambda *_: CountingEngine(3))
+    for rounds, max_batch, mean in ((1, 0, 3.0), (1, 2, 1.5), (4, 0, 3.0)):
+        values = {**TINY, "rounds": rounds, "max_batch": max_batch, "train_first": False, "patience": 50}
+        (run,) = pens.run(values, methods="local", data=data, model=nn.Identity).runs
+        assert run.mean_batch == mean
+
+
 def test_pairs_are_listed_by_receiver_and_sender() -> None:
     """Merges, selections and comparisons of the same pair stand in one row; a pair may have only some of them."""
-    simulator, _ = fake_simulation(settings_of(), "random")
+    simulator, _ = fake_simulation(settings_of(peers=10), "random")
     learners = simulator.learners
     learners.merges[PeerId(1)].update({PeerId(3): 2, PeerId(0): 1})
     learners.tallies[PeerId(1)].add([PeerId(3), PeerId(5)], [PeerId(5)])
     learners.tallies[PeerId(4)].add([PeerId(2)], [PeerId(2)])
+    learners.tallies[PeerId(7)].add([PeerId(8), PeerId(1)], [PeerId(1)])
     pairs = _pairs(learners)
     rows = zip(pairs.receiver, pairs.sender, pairs.merged, pairs.selected, pairs.sampled, strict=True)
     assert [tuple(map(int, row)) for row in rows] == [
@@ -752,6 +819,8 @@ def test_pairs_are_listed_by_receiver_and_sender() -> None:
         (1, 3, 2, 0, 1),
         (1, 5, 0, 1, 1),
         (4, 2, 0, 1, 1),
+        (7, 1, 0, 1, 1),
+        (7, 8, 0, 0, 1),
     ]
 
 
@@ -773,18 +842,19 @@ def test_comparisons_are_counted_by_receiver_round_and_sender() -> None:
 
 
 def test_warnings_say_who_found_nobody_and_whose_updates_were_undone() -> None:
-    simulator, _ = fake_simulation(settings_of(), "pens")
+    """In order of their numbers, in which a set of 8 and less does not list them."""
+    simulator, _ = fake_simulation(settings_of(peers=10), "pens")
     simulator.learners.setbacks.update({PeerId(4): 2, PeerId(1): 1})
-    simulator.fallbacks |= {PeerId(3), PeerId(2), PeerId(0)}
-    simulator.selections.update({PeerId(3): (PeerId(1),), PeerId(2): (), PeerId(0): ()})
-    for peer in (PeerId(3), PeerId(0)):
+    simulator.fallbacks |= {PeerId(8), PeerId(3), PeerId(2)}
+    simulator.selections.update({PeerId(3): (PeerId(1),), PeerId(2): (), PeerId(8): ()})
+    for peer in (PeerId(3), PeerId(8)):
         simulator.learners.tallies[peer].add([PeerId(1)], [PeerId(1)])
     assert _all_warnings(simulator) == [
         "peer 1: 1 update(s) undone, the loss was not a finite number",
         "peer 4: 2 update(s) undone, the loss was not a finite number",
-        "peer 0: selected nobody more often than expected, so trained alone",
         "peer 2: heard nobody in step 1, so trained alone",
         "peer 3: selected nobody more often than expected, so took those selected most often",
+        "peer 8: selected nobody more often than expected, so trained alone",
     ]
 
 
@@ -809,6 +879,7 @@ def test_the_history_is_in_order_of_virtual_time() -> None:
     assert history.version.tolist() == [1, 1, 2]
     assert history.searching.tolist() == [True, True, False]
     assert history.merged.tolist() == [0, 0, 3]
+    assert [column.dtype for column in (history.peer, history.version, history.merged)] == [np.int64] * 3
     assert history.train_loss.tolist() == [0.7, 0.4, 0.1]
     assert history.val_loss.tolist() == [0.8, 0.5, 0.2]
     assert history.val_accuracy.tolist() == [0.9, 0.6, 0.3]

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 import torch
 
-from pens.calls import Workshop
+from pens import rng
+from pens.calls import Call, Evaluate, Train, Work, Workshop
 from pens.config import StoppingSettings
-from pens.engine.batches import SampleStack
+from pens.engine.batches import SampleStack, Subset
 from pens.engine.optimizers import Recipe
 from pens.learners import Learners, LearningRules
 from pens.messages import Judge, ModelRef, PeerId, Score, Update
@@ -20,20 +22,33 @@ CPU = torch.device("cpu")
 LOSSES = ((0.0, 1.0, 2.0), (2.0, 0.0, 1.0), (1.0, 2.0, 0.0))
 
 
-def learners(first_slot: int = 0, **rules: object) -> Learners:
-    """Three peers, whose numbers are 0, 1, 2. The slots before `first_slot` belong to somebody else."""
-    engine = CountingEngine(3)
-    strangers = [sample((9, 9, 9), 2)] * first_slot
-    training = SampleStack([*strangers, *(sample(LOSSES[p], p) for p in range(3))], CPU)
-    validation = SampleStack([*strangers, *(sample(LOSSES[p][::-1], p) for p in range(3))], CPU)
-    workshop = Workshop(engine, training, validation, 3)
+def learners(
+    first_slot: int = 0, peers: Sequence[int] | None = None, workshop: Workshop | None = None, **rules: object
+) -> Learners:
+    """Three peers, whose numbers are 0, 1, 2 or those given. The slots before `first_slot` belong to somebody else."""
+    workshop = workshop or workshop_for(first_slot)
     defaults: dict[str, object] = {
         "recipe": Recipe("sgd", 0.1, 0.0, 0.0, 4),
         "stopping": StoppingSettings(window=1, patience=9, tested="last"),
         "own_in_merge": True,
         "seed": 0,
     }
-    return Learners(workshop, first_slot, torch.zeros(3, 3), LearningRules(**{**defaults, **rules}))  # type: ignore[arg-type]
+    rules_ = LearningRules(**{**defaults, **rules})  # type: ignore[arg-type]
+    numbers = [PeerId(p) for p in peers] if peers else None
+    return Learners(workshop, first_slot, torch.zeros(3, 3), rules_, numbers)
+
+
+def workshop_for(first_slot: int = 0) -> Workshop:
+    strangers = [sample((9, 9, 9), 2)] * first_slot
+    training = SampleStack([*strangers, *(sample(LOSSES[p], p) for p in range(3))], CPU)
+    validation = SampleStack([*strangers, *(sample(LOSSES[p][::-1], p) for p in range(3))], CPU)
+    return Workshop(CountingEngine(3), training, validation, 3)
+
+
+def engine_of(them: Learners) -> CountingEngine:
+    engine = them.workshop.engine
+    assert isinstance(engine, CountingEngine)
+    return engine
 
 
 def compute(them: Learners) -> None:
@@ -54,7 +69,7 @@ def update(
 
 def first_trainings(them: Learners) -> list[ModelRef]:
     """Everybody trains one epoch: e0, e1, e2."""
-    refs = [update(them, peer, ModelRef(PeerId(peer), 0)) for peer in range(3)]
+    refs = [update(them, peer, them.first_model(peer)) for peer in them.tallies]
     compute(them)
     return refs
 
@@ -127,28 +142,135 @@ def test_a_sampling_that_is_not_merged_is_counted_in_its_round() -> None:
     assert them.merges[PeerId(2)] == {1: 1}
 
 
-def test_early_stopping_keeps_the_best_and_serves_it() -> None:
-    """Section 5.4, patience 1. Peer 0 validates its own share. First training: 100 %, which does not count. Then 75 %,
-    the best, and 67 %: it stops at the time of that update, whose name now stands for the best model. A later update is
-    no work, and merges nothing."""
-    them = learners(stopping=StoppingSettings(window=1, patience=1))
+def test_each_comparison_draws_samples_of_its_own() -> None:
+    """By the seed, the peer, and the number of the peer's comparison, from 1, judgements included: the samples are the
+    same whatever is compared at the same time, and others for the next comparison. Peers of a network, whose numbers
+    have 63 bits: the first compares e1 and e2, then judges e1 beside e2, and compares e2 for an update; the second
+    compares e0. On validation data judgements go first."""
+    first, second, third = 3 << 60, 9, 4
+    them = learners(peers=(first, second, third), score_samples=1, seed=7)
+    e0, e1, e2 = first_trainings(them)
+    for ref in (e1, e2, e1, e0):
+        them.retain(ref)
+    them.record_score(PeerId(first), Score((e1, e2), 1))
+    them.record_judgement(PeerId(first), e0, Judge((e1,), (e2,)), 3.5)
+    update(them, first, e0, e2, top_m=1)
+    them.record_score(PeerId(second), Score((e0,), 1))
+    engine = engine_of(them)
+    assert engine.subsets == [None]
+    compute(them)
+
+    drawn = {
+        (peer, number): rng.key(7, "score", peer, number) for peer, number in [(first, 1), (first, 3), (second, 1)]
+    }
+    judged, compared, validated = engine.subsets[1:]
+    assert judged == Subset(1, [rng.key(7, "score", first, 2)] * 2)
+    assert compared == Subset(1, [drawn[first, 1], drawn[first, 1], drawn[first, 3], drawn[second, 1]])
+    assert validated is None
+    assert engine.evaluations[2] == [(0, [0, 1, 0]), (0, [0, 0, 1]), (0, [0, 0, 1]), (1, [1, 0, 0])]
+    columns = [them.comparisons.column(name).tolist() for name in ("peer", "round", "sender", "chosen")]
+    assert columns == [[first] * 3 + [second], [1] * 4, [second, third, third, first], [1, 0, 1, 1]]
+
+
+def test_where_all_samples_are_taken_a_model_is_evaluated_once_for_all_comparisons_of_a_peer() -> None:
+    """Peer 2 compares e0 and e1 twice, and peer 1 e0: three pairs."""
+    them = learners()
     e0, e1, _ = first_trainings(them)
-    second = update(them, 0, e0, e1, may_stop=True, time=1.5)
+    for ref in (e0, e1, e0, e1, e0):
+        them.retain(ref)
+    them.record_score(PeerId(2), Score((e0, e1), 1))
+    them.record_score(PeerId(2), Score((e1, e0), 1))
+    them.record_score(PeerId(1), Score((e0,), 1))
     compute(them)
-    assert not them.has_stopped(PeerId(0))
-    third = update(them, 0, second, e1, e1, may_stop=True, time=2.5)
-    fourth = update(them, 0, third, e1, may_stop=True, time=3.5)
+    assert engine_of(them).evaluations[1:] == [[(2, [1, 0, 0]), (2, [0, 1, 0]), (1, [1, 0, 0])]]
+    assert them.tallies[PeerId(2)].selected == {0: 2}
+    assert them.tallies[PeerId(1)].selected == {0: 1}
+
+
+@pytest.mark.parametrize(("max_batch", "sizes"), [(0, [2, 1]), (1, [1, 1, 1])])
+def test_so_many_comparisons_are_computed_at_once(
+    max_batch: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `max_batch` says, else 20,000, of which 2 are left here. Three peers compare one model each."""
+    monkeypatch.setattr("pens.learners._COMPARISONS_AT_ONCE", 2)
+    them = learners(max_batch=max_batch)
+    refs = [them.retain(them.first_model(PeerId(peer))) for peer in range(3)]
+    for peer in range(3):
+        them.record_score(PeerId(peer), Score((refs[peer - 1],), 1))
     compute(them)
-    assert them.has_stopped(PeerId(0))
-    assert them.stop_times == {0: 2.5, 1: math.inf, 2: math.inf}
-    assert [values(them, ref) for ref in (second, third, fourth)] == [[1.5, 0.5, 0]] * 3
-    fifth = update(them, 0, fourth, e1, may_stop=True, time=4.5)
-    assert values(them, fifth) == [1.5, 0.5, 0]
-    assert them.num_computed(PeerId(0)) == 5
-    assert them.merges[PeerId(0)] == {1: 3}
+    assert [len(call) for call in engine_of(them).evaluations] == sizes
+
+
+def test_runs_that_share_a_workshop_are_answered_in_the_order_of_what_they_ask_for() -> None:
+    """Comparisons, training, validation. Calls of one kind are one call: comparisons of the same number of samples.
+    The models are [1, 0, 0], [0, 1, 0] and [0, 0, 1]; each run is told the losses of those that it asked for."""
+    workshop, told = workshop_for(), list[tuple[str, list[float]]]()
+    rows = workshop.models.add(torch.eye(3))
+
+    def asking(name: str, call: Call) -> Work:
+        answer = yield call
+        told.append((name, answer.loss.tolist()))
+
+    one, two = Subset(1, [7]), Subset(5, [8, 9])
+    works = [
+        asking("validation", Evaluate("val", rows[:2], [0, 0])),
+        asking("training", Train([rows], [1], [0], 3, Recipe("sgd", 0.1, 0.0, 0.0, 4))),
+        asking("five samples", Evaluate("train", rows[1:], [0, 0], two)),
+        asking("one sample", Evaluate("train", rows[:1], [1], one)),
+        asking("all samples", Evaluate("train", rows[:1], [2])),
+        asking("another validation", Evaluate("val", rows[1:], [1, 1])),
+    ]
+    workshop.carry_out(works, [lambda: None] * len(works))
+    assert told == [
+        ("all samples", [1]),
+        ("one sample", [2]),
+        ("five samples", [1, 2]),
+        ("training", [1]),
+        ("validation", [2, 1]),
+        ("another validation", [0, 2]),
+    ]
+    engine = workshop.engine
+    assert isinstance(engine, CountingEngine)
+    assert engine.subsets == [None, one, two, None]
+
+
+def test_updates_of_fewer_epochs_go_first_so_that_runs_stay_in_step() -> None:
+    """Two runs in one workshop. Both have an update of one epoch, and the first has one of eight: the short ones are
+    trained, and validated, together."""
+    workshop = workshop_for(3)
+    one, other = (learners(first_slot, workshop=workshop) for first_slot in (3, 0))
+    update(one, 0, one.first_model(PeerId(0)), epochs=8)
+    update(one, 1, one.first_model(PeerId(1)))
+    update(other, 2, other.first_model(PeerId(2)))
+    workshop.carry_out([one.compute_batch(), other.compute_batch()], [lambda: None] * 2)
+    engine = engine_of(one)
+    assert [(t.slot, t.epochs) for t in engine.trainings] == [(4, 1), (2, 1), (3, 8)]
+
+
+def test_early_stopping_keeps_the_best_and_serves_it() -> None:
+    """Section 5.4, patience 1. The second of peers 5, 6 and 7 validates its own share. First training: 100 %, which
+    does not count. Then 75 %, the best, and 67 %: it stops at the time of that update, whose name now stands for the
+    best model. A later update is no work, and merges nothing. Before the first training untrained models are tested."""
+    me, other = PeerId(6), PeerId(7)
+    them = learners(peers=(5, 6, 7), stopping=StoppingSettings(window=1, patience=1))
+    assert them.models.read(them.tested_rows()).tolist() == [[0, 0, 0]] * 3
+    _, e1, e2 = first_trainings(them)
+    second = update(them, me, e1, e2, may_stop=True, time=1.5)
+    compute(them)
+    assert not them.has_stopped(me)
+    third = update(them, me, second, e2, e2, may_stop=True, time=2.5)
+    fourth = update(them, me, third, e2, may_stop=True, time=3.5)
+    compute(them)
+    assert (them.has_stopped(me), them.has_stopped(other)) == (True, False)
+    assert them.stop_times == {5: math.inf, 6: 2.5, 7: math.inf}
+    assert [values(them, ref) for ref in (second, third, fourth)] == [[0, 1.5, 0.5]] * 3
+    fifth = update(them, me, fourth, e2, may_stop=True, time=4.5)
+    assert values(them, fifth) == [0, 1.5, 0.5]
+    assert (them.num_computed(me), them.num_computed(other)) == (5, 1)
+    assert them.merges[me] == {7: 3}
     assert them.num_updates == 3 + 2
     assert len(them.history) == 5
-    assert them.models.read(them.tested_rows()).tolist() == [[1.5, 0.5, 0], [0, 1, 0], [0, 0, 1]]
+    assert them.models.read(them.tested_rows()).tolist() == [[1, 0, 0], [0, 1.5, 0.5], [0, 0, 1]]
 
 
 def test_what_is_validated_may_be_the_merged_model() -> None:
@@ -164,23 +286,21 @@ def test_what_is_validated_may_be_the_merged_model() -> None:
 
 
 def test_an_update_with_a_bad_loss_is_undone() -> None:
-    """Peer 1's second training fails: its model stays, nothing counts as merged, and it is validated as it is."""
+    """Peer 2's second training fails: its model stays, nothing counts as merged, and it is validated as it is."""
     them = learners()
-    engine = them.workshop.engine
-    assert isinstance(engine, CountingEngine)
-    engine.fails = {(1, 1)}
-    e0, e1, _ = first_trainings(them)
-    out, other = update(them, 1, e1, e0), update(them, 0, e0, e1)
+    engine_of(them).fails = {(2, 1)}
+    e0, e1, e2 = first_trainings(them)
+    out, other = update(them, 2, e2, e0), update(them, 0, e0, e1)
     compute(them)
-    assert values(them, out) == [0, 1, 0]
+    assert values(them, out) == [0, 0, 1]
     assert values(them, other) == [1.5, 0.5, 0]
-    assert them.setbacks == {1: 1}
-    assert not them.merges[PeerId(1)]
+    assert them.setbacks == {2: 1}
+    assert not them.merges[PeerId(2)]
     assert them.merges[PeerId(0)] == {1: 1}
-    accuracies = {(r.peer, r.version): r.val_accuracy for r in them.history}
-    assert (accuracies[1, 2], accuracies[0, 2]) == (1.0, 0.75)  # type: ignore[index]
-    losses = {(r.peer, r.version): r.val_loss for r in them.history}
-    assert losses[1, 2] == losses[1, 1] == LOSSES[1][1]  # type: ignore[index]
+    accuracies = {(int(r.peer), r.version): r.val_accuracy for r in them.history}
+    assert (accuracies[2, 2], accuracies[0, 2]) == (1.0, 0.75)
+    losses = {(int(r.peer), r.version): r.val_loss for r in them.history}
+    assert losses[2, 2] == losses[2, 1] == 1.0  # the last number of its validation sample
 
 
 @pytest.mark.parametrize(("step2_model", "expected"), [("first", [1, 0, 0]), ("best", [2, 0, 0])])
@@ -197,12 +317,26 @@ def test_step_two_may_begin_with_the_untrained_model_or_the_best_of_step_one(
     compute(them)
     assert values(them, out) == expected
     assert [r.val_loss for r in them.history if r.peer == 0] == pytest.approx([2, 3, 2 * expected[0]])
+    assert [peer for peer, *_ in them.state()[0]["for_step2"]] == [1, 2]  # who has begun needs it no more
 
 
-def test_strangers_are_judged_on_validation_data_against_the_neighbours() -> None:
+def test_of_models_that_are_equally_good_the_first_is_the_best_of_step_one() -> None:
+    """Peer 1's validation loss is 0 after its first training, e1, and after the second, 2 e1. Step 2 makes 2 e1."""
+    them = learners(step2_model="best")
+    _, e1, _ = first_trainings(them)
+    second = update(them, 1, e1)
+    compute(them)
+    out = update(them, 1, second, may_stop=True, anew=True)
+    compute(them)
+    assert (values(them, second), values(them, out)) == ([0, 2, 0], [0, 2, 0])
+    assert [r.val_loss for r in them.history if r.peer == 1] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("score_by", ["loss", "accuracy"])
+def test_strangers_are_judged_on_validation_data_against_the_neighbours(score_by: str) -> None:
     """Not in the paper. On peer 0's validation sample e1 has a loss of 1, e2 of 0: a stranger with e2 wins against a
-    neighbour with e1, and loses the other way round."""
-    them = learners()
+    neighbour with e1, and loses the other way round. By accuracy, which step 1 may compare, both were as good."""
+    them = learners(score_by=score_by)
     own, e1, e2 = first_trainings(them)
     for stranger, neighbour, wins in ((e2, e1, True), (e1, e2, False)):
         them.retain(stranger)
@@ -227,15 +361,17 @@ def test_without_neighbours_strangers_are_judged_against_the_own_model() -> None
 
 @pytest.mark.parametrize("remembers", [True, False])
 def test_an_optimizer_goes_on_only_where_the_rules_say_so(remembers: bool) -> None:
-    them = learners(optimizer_remembers=remembers, recipe=Recipe("adam", 0.1, 0.0, 0.0, 4))
+    """Adam keeps two numbers for each of a model's: at first zeros, which all peers share. What the second peer trains
+    is undone the second time, so that its optimizer remembers the first time alone; its third time succeeds."""
+    them = learners(peers=(5, 6, 7), optimizer_remembers=remembers, recipe=Recipe("adam", 0.1, 0.0, 0.0, 4))
+    assert them.models.num_alive == 3 + 2 * remembers
+    engine_of(them).fails = {(1, 1)}
     refs = first_trainings(them)
-    for peer in (0, 1):
-        update(them, peer, refs[peer])
-    compute(them)
-    engine = them.workshop.engine
-    assert isinstance(engine, CountingEngine)
-    steps = [[t.remembered for t in engine.trainings if t.slot == slot] for slot in range(3)]
-    assert steps == ([[0, 1], [0, 1], [0]] if remembers else [[None, None], [None, None], [None]])
+    for _ in range(2):
+        refs[:2] = [update(them, ref.owner, ref) for ref in refs[:2]]
+        compute(them)
+    steps = [[t.remembered for t in engine_of(them).trainings if t.slot == slot] for slot in range(3)]
+    assert steps == ([[0, 1, 2], [0, 1, 1], [0]] if remembers else [[None] * 3, [None] * 3, [None]])
 
 
 def test_a_model_lives_as_long_as_somebody_needs_it() -> None:
@@ -253,8 +389,9 @@ def test_a_model_lives_as_long_as_somebody_needs_it() -> None:
     assert refs[0] in them._rows
     them.release(refs[0])
     assert refs[0] not in them._rows
-    them.let_go()
-    assert them.models.num_alive == 0
+    for _ in range(2):  # the second time there is nothing left
+        them.let_go()
+        assert them.models.num_alive == 0
     assert alive == 3  # the last and the best model of each peer are one
 
 
@@ -270,6 +407,26 @@ def test_a_model_that_travels_as_it_is_is_held_once(wire: str, twins: int) -> No
     assert values(them, out) == [1.5, 0.5, 0]
 
 
+def test_a_received_model_is_taken_in_once_and_kept_until_nobody_needs_it() -> None:
+    """A node's peer is sent a model, [0, 0, 5], of a peer that has no place here: once to compare it, once to merge it.
+    It is the same model, whatever comes under its name the second time."""
+    them = learners(peers=(7, 8, 9))
+    ref = ModelRef(PeerId(1 << 40), 3)
+    alive = them.models.num_alive
+    assert not them.holds(ref)
+    them.take_in(ref, torch.tensor([0.0, 0.0, 5.0]))
+    them.take_in(ref, torch.tensor([6.0, 6.0, 6.0]))
+    assert them.holds(ref)
+    assert (values(them, ref), them.models.num_alive) == ([0, 0, 5], alive + 1)
+    them.record_score(PeerId(8), Score((ref,), 1))
+    compute(them)
+    assert them.holds(ref)
+    out = them.record_update(PeerId(8), them.first_model(PeerId(8)), Update((ref,), None, 1, may_stop=False), 1.0)
+    compute(them)
+    assert values(them, out) == [0, 1, 2.5]
+    assert not them.holds(ref)
+
+
 def test_each_update_has_a_key_of_its_own() -> None:
     """Batches are shuffled by seed, peer and version of the model."""
     keys = []
@@ -278,7 +435,5 @@ def test_each_update_has_a_key_of_its_own() -> None:
         refs = first_trainings(them)
         update(them, 0, refs[0])
         compute(them)
-        engine = them.workshop.engine
-        assert isinstance(engine, CountingEngine)
-        keys += [t.key for t in engine.trainings]
+        keys += [t.key for t in engine_of(them).trainings]
     assert len(set(keys)) == 8

@@ -82,6 +82,7 @@ def test_a_run_is_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert now.keys() == before.keys()
     for part, found in now.items():
         assert found == before[part], part
+    assert list(now["neighbours"]) == sorted(before["neighbours"], key=int)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,10 @@ from pens.calls import Answer, Call, NewModels, Train, train
 from pens.config import MethodName, Settings
 from pens.data.scenarios import Federation, PeerData, rotated_federation
 from pens.engine.batches import SampleStack
+from pens.engine.optimizers import Moments
 from pens.engine.rounding import round_rows
 from pens.engine.stack import ModelStack
-from pens.engine.training import Evaluation
+from pens.engine.training import Evaluation, Trained
 from pens.experiment import first_models
 from pens.jobs import Updating
 from pens.learners import Learners
@@ -31,12 +32,14 @@ from pens.messages import (
     Action,
     Drop,
     Event,
+    Judge,
     ModelRef,
     PeerId,
     Pulled,
     Received,
     Request,
     Score,
+    Selected,
     Send,
     Update,
     Updated,
@@ -355,6 +358,87 @@ def test_stopped_anywhere_and_resumed_equals_never_stopped(
         assert broken.learners.models.num_alive == unbroken.learners.models.num_alive
 
 
+# --- laws 2 and 4, quickly --------------------------------------------------------------------------------------------
+
+
+class Rough(FakeEngine):
+    """One training in seven fails, and optimizers count their steps."""
+
+    def train(self, *arguments: Any) -> Trained:
+        _, _, _, keys, epochs, _, moments = arguments
+        trained = super().train(*arguments)
+        trained.loss[[key % 7 == 0 for key in keys]] = np.nan
+        later = moments and Moments(moments.values + 1, [steps + epochs for steps in moments.steps])
+        return Trained(trained.rows, trained.loss, later)
+
+
+ROUGH: dict[str, tuple[MethodName, dict[str, object]]] = {
+    "begin step 2 with the best": ("pens", {"score_samples": 1, "step2_model": "best"}),
+    "admit strangers": ("pens", {"schedule": "async", "admit": True, "admission_trials": 1, "score_samples": 1}),
+    "find nobody": (
+        "pens",
+        {"schedule": "async", "step2_model": "first", "validated": "merged", "expected_offset": 9.0},
+    ),
+    "take turns": ("random", {"pull_from": "latest", "tested": "last"}),
+    "optimizers remember": ("local", {"schedule": "async", "momentum": 0.9, "optimizer": "sgd"}),
+}
+
+
+def rough(name: str, **values: object) -> Simulator:
+    method, settings_ = ROUGH[name]
+    fast = {"peers": 10, "rounds": 8, "patience": 3, "window": 2, "latency": 0.3, "step1_rounds": 2}
+    (simulator,), _ = fake_simulations(tiny(**{**fast, **settings_, **values}), method, [3], Rough)
+    return simulator
+
+
+@pytest.mark.parametrize("name", ROUGH)
+def test_interrupted_after_every_batch_equals_never_interrupted(name: str) -> None:
+    """Whoever takes over has begun a run of its own, of which nothing is left: no numbers, and no places of models."""
+    unbroken, broken = run(rough(name)), rough(name)
+    while True:
+        heir = run(rough(name), batches=1)
+        heir.restore(*written(broken))
+        assert_same(heir, broken)
+        broken = heir
+        if broken.is_over():
+            break
+        advance_together([broken])
+    assert_same(broken, unbroken)
+    assert decisions(broken) == decisions(unbroken)
+    assert torch.equal(final_models(broken), final_models(unbroken))
+    assert unbroken.learners.setbacks
+    assert bool(unbroken.fallbacks) == (name == "find nobody")
+    assert min(unbroken.learners.stop_times.values()) < max(unbroken.learners.stop_times.values())
+    broken.learners.let_go()
+    assert broken.learners.models.num_alive == 0
+
+
+def written(simulator: Simulator) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """What a checkpoint keeps."""
+    data, tensors = simulator.state()
+    return json.loads(json.dumps(data)), {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def assert_same(one: Simulator, other: Simulator) -> None:
+    """All that they keep, losses that are no numbers included."""
+    (data, tensors), (other_data, other_tensors) = written(one), written(other)
+    assert data == other_data
+    assert tensors.keys() == other_tensors.keys()
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(tensor, other_tensors[name])
+    assert one.learners.models.num_alive == other.learners.models.num_alive
+
+
+@pytest.mark.parametrize("name", ROUGH)
+def test_small_batches_change_nothing(name: str) -> None:
+    reference = run(rough(name))
+    for max_batch in (1, 3):
+        other = run(rough(name, max_batch=max_batch))
+        assert decisions(other) == decisions(reference)
+        assert torch.equal(final_models(other), final_models(reference))
+    assert reference.learners.num_batches < reference.learners.num_updates / 2
+
+
 # --- law 8 ------------------------------------------------------------------------------------------------------------
 
 
@@ -447,7 +531,9 @@ def test_step_one_counts_every_sampling_and_merges_the_last() -> None:
 def test_traffic_is_what_peers_did_until_the_end(method: MethodName, schedule: str, accept: str) -> None:
     """Each model that was sent, received or refused, counted once more from the log, peer by peer."""
     log = Log()
-    settings_ = tiny(schedule=schedule, accept=accept, peers=10, patience=50, n_peers=3, latency=0.3, jitter=0.3)
+    timing = {"interval": 0.01, "training_time": 0.01, "latency": 0.003, "give_up": 3.0, "jitter": 0.3}
+    stopping = {"rounds": 12, "patience": 2, "window": 1}  # so that events run ahead of the end
+    settings_ = tiny(schedule=schedule, accept=accept, peers=10, n_peers=3, **stopping, **timing)
     simulator, _ = fake_simulation(settings_, method)
     simulator._trace = log
     run(simulator)
@@ -491,6 +577,105 @@ def test_messages_take_the_latency_and_updates_the_training_time(method: MethodN
             if isinstance(action, Send):
                 in_flight.append((time + 0.375, action.to, ModelRef(peer, version[peer])))
     assert all(arrival >= log.entries[-1][0] for arrival, _, _ in in_flight)
+
+
+# --- strangers --------------------------------------------------------------------------------------------------------
+
+
+def admitting(seed: int, nobody_is_found: bool) -> tuple[Simulator, Log]:
+    """Twelve peers that judge strangers, train for one, two or three epochs at a time, and stop early."""
+    log = Log()
+    values = {"admission_trials": 1, "step1_rounds": 1, "rounds": 40, "latency": 0.3, "patience": 2, "window": 1}
+    found = {"expected_offset": 2.0 * nobody_is_found, "nobody_found": "alone"}
+    simulator, _ = fake_simulation(tiny(schedule="async", admit=True, peers=12, **values, **found), "pens", seed)
+    for place, peer in enumerate(simulator.peers):
+        peer.plan = replace(peer.plan, epochs=1 + place % 3)
+    simulator._trace = log
+    return simulator, log
+
+
+@pytest.mark.parametrize(("seed", "nobody_is_found"), [(20, False), (0, True)])
+def test_strangers_are_judged_beside_the_own_model_of_then_until_the_update_is_complete(
+    seed: int, nobody_is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A judgement is answered when the update that came with it is complete. `judged` counts those that were answered
+    until the end, peer by peer; events ran ahead of that. Where nobody is found, peers judge without neighbours, too.
+    """
+    asked: list[tuple[PeerId, ModelRef, Judge, float]] = []
+    record = Learners.record_judgement
+
+    def note(self: Learners, peer: PeerId, own: ModelRef, action: Judge, time: float) -> None:
+        asked.append((peer, own, action, time))
+        record(self, peer, own, action, time)
+
+    monkeypatch.setattr(Learners, "record_judgement", note)
+    simulator, log = admitting(seed, nobody_is_found)
+    run(simulator)
+    version, begun = Counter[PeerId](), dict[PeerId, tuple[ModelRef, Judge]]()
+    complete: list[tuple[PeerId, ModelRef, Judge, float]] = []
+    for time, peer, event, actions in log.entries:
+        if isinstance(event, Updated):
+            version[peer] += 1
+            complete += [(peer, *begun.pop(peer), time)] if peer in begun else []
+        for action in actions:
+            if isinstance(action, Judge):
+                begun[peer] = ModelRef(peer, version[peer]), action
+    assert all(judgement in asked for judgement in complete)
+    assert len(asked) == len(complete) + len(begun)
+    assert any(not action.against for _, _, action, _ in asked) == nobody_is_found
+    judged = Counter[int]()
+    for peer, _, action, time in complete:
+        judged[peer] += len(action.strangers) if time <= simulator.now else 0
+    assert simulator.judged() == [judged[peer] for peer in range(12)]
+    assert any(time > simulator.now for *_, time in complete)
+
+
+@pytest.mark.parametrize(("seed", "nobody_is_found", "one_at_the_end"), [(20, False, False), (6, True, True)])
+def test_neighbours_are_those_that_a_peer_was_told_last_until_the_end(
+    seed: int, nobody_is_found: bool, one_at_the_end: bool
+) -> None:
+    """Those of step 1, and the strangers that were admitted since; in ascending order. The last update of a run may
+    admit some; those that came later, when events ran ahead of the end, do not count."""
+    simulator, log = admitting(seed, nobody_is_found)
+    run(simulator)
+    told: dict[PeerId, list[tuple[float, tuple[PeerId, ...]]]] = {}
+    for time, peer, event, _ in log.entries:
+        if isinstance(event, Selected):
+            told.setdefault(peer, []).append((time, event.neighbours))
+    assert simulator.neighbours() == {
+        peer: next(found for time, found in reversed(answers) if time <= simulator.now)
+        for peer, answers in told.items()
+    }
+    for peer, answers in told.items():
+        for (_, before), (time, after) in pairwise(answers):
+            assert set(before) <= set(after)
+            assert list(after) == sorted(after)
+            assert ((time, peer, after) in simulator.admissions) == (after != before)
+    times = [time for time, _, _ in simulator.admissions]
+    assert (simulator.now in times, max(times) > simulator.now) == (one_at_the_end, not one_at_the_end)
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("patience", [50, 2])
+@pytest.mark.parametrize(
+    ("method", "step2_model", "updates"), [("pens", "last", 9), ("pens", "best", 9), ("random", "last", 6)]
+)
+def test_progress_is_the_share_of_updates_that_are_done(
+    method: MethodName, step2_model: str, updates: int, patience: int
+) -> None:
+    """A first training, 5 rounds, and 3 of step 1 where there is one. Whoever stopped early has done its share."""
+    simulator, _ = fake_simulation(tiny(patience=patience, window=1, step2_model=step2_model), method)
+    learners, expected = simulator.learners, [0.0]
+    assert simulator.progress() == 0
+    while not simulator.is_over():
+        advance_together([simulator])
+        stopped = sum(time < np.inf for time in learners.stop_times.values())
+        expected.append((stopped + (6 - stopped) * len(expected) / updates) / 6)
+        assert simulator.progress() == pytest.approx(expected[-1])
+    assert expected[-1] == 1
+    assert (expected == pytest.approx([done / updates for done in range(updates + 1)])) == (patience == 50)
 
 
 @pytest.mark.parametrize("schedule", ["rounds", "async"])

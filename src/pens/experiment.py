@@ -376,7 +376,7 @@ class Experiment:
             history=_history(learners, traffic),
             models=tensors,
             rounds=simulator.now,
-            mean_batch=learners.num_updates / max(1, learners.num_batches),
+            mean_batch=learners.num_updates / learners.num_batches,
             seconds=run.seconds,
             warnings=tuple(_all_warnings(simulator)),
             device=device_name(self._torch_device),
@@ -426,9 +426,8 @@ def reached(method: Method, federation: Federation) -> Callable[[PeerId], Sequen
 
 def first_models(engine: Engine, settings: Settings, seed: int, count: int) -> Tensor:
     """Untrained models: independent for each peer, or one for all (section 6, table 1).  → [peer, size]"""
-    if settings.model.init == "common":
-        return first_model(engine, settings, seed, PeerId(0)).expand(count, -1)
-    return torch.stack([first_model(engine, settings, seed, PeerId(p)) for p in range(count)])
+    different = 1 if settings.model.init == "common" else count
+    return torch.stack([first_model(engine, settings, seed, PeerId(p)) for p in range(different)]).expand(count, -1)
 
 
 def first_model(engine: Engine, settings: Settings, seed: int, peer: PeerId) -> Tensor:

@@ -43,7 +43,6 @@ from pens.received import ReceivedModels
 
 T = TypeVar("T")
 
-_NARROW = 1 << 31  # numbers of peers below it take four bytes in a ledger
 _COMPARISONS_AT_ONCE = 20_000  # so that lists of what is compared stay small at any number of peers
 
 
@@ -92,7 +91,7 @@ class Learners:
     ) -> None:
         """`first_models` [peer, size]: each peer's untrained model. The samples of the first lie in slot first_slot.
 
-        `peers`: their numbers; None: 0, 1, 2, …
+        `peers`: their numbers, where they are those of a network; None: 0, 1, 2, …
         """
         self.workshop, self.rules = workshop, rules
         self.models = workshop.models
@@ -115,8 +114,7 @@ class Learners:
         """How often each peer merged a model of each other."""
         self.scored = dict.fromkeys(self._peers, 0)
         self._scorings = dict.fromkeys(self._peers, 0)
-        wide = max(self._peers, default=0) >= _NARROW
-        self.comparisons = Ledger("peer", "round", "sender", "chosen", wide=wide)
+        self.comparisons = Ledger("peer", "round", "sender", "chosen", wide=peers is not None)
         """Every comparison of step 1: in which round, whose model, and whether it was among the top m."""
         self.history = Curves()
         self.setbacks: Counter[PeerId] = Counter()
@@ -170,15 +168,12 @@ class Learners:
 
     def record_score(self, peer: PeerId, action: Score) -> None:
         """The models were retained for the peer; they are released when the job is done."""
-        self._record_scoring(peer, action.models, action.m, None)
+        self._record_scoring(peer, action.models, action.m)
 
     def record_judgement(self, peer: PeerId, own: ModelRef, action: Judge, time: float) -> None:
         """Likewise, for the strangers; the models that they are compared with are retained here."""
         against = tuple(self.retain(ref) for ref in action.against or (own,))
-        self._scorings[peer] += 1
-        number, before = self._scorings[peer], self._versions[peer]
-        job = Scoring(peer, number, before, (*against, *action.strangers), 0, None, Judging(time, len(against)))
-        self.jobs.add_scoring(job, self._rows)
+        self._record_scoring(peer, (*against, *action.strangers), judging=Judging(time, len(against)))
 
     def record_update(self, peer: PeerId, own: ModelRef, action: Update, time: float) -> ModelRef:
         """Likewise. Returns the name of the model that will come out, retained once for the caller."""
@@ -193,10 +188,17 @@ class Learners:
             self._answer_with_best(peer)
         return out
 
-    def _record_scoring(self, peer: PeerId, models: tuple[ModelRef, ...], m: int, update: Updating | None) -> None:
+    def _record_scoring(
+        self,
+        peer: PeerId,
+        models: tuple[ModelRef, ...],
+        m: int = 0,
+        update: Updating | None = None,
+        judging: Judging | None = None,
+    ) -> None:
         self._scorings[peer] += 1
         before = self._versions[peer] - (update is not None)
-        self.jobs.add_scoring(Scoring(peer, self._scorings[peer], before, models, m, update), self._rows)
+        self.jobs.add_scoring(Scoring(peer, self._scorings[peer], before, models, m, update, judging), self._rows)
 
     # --- computing ----------------------------------------------------------------------------------------------------
 
@@ -237,7 +239,11 @@ class Learners:
         losses = dict(zip(pairs, scores.tolist(), strict=True))
         for job, draw in drawn:
             found_here = [losses[ref, job.peer, draw] for ref in job.models]
-            chosen = self._judged(job, job.judging, found_here) if job.judging else self._top_m(job, found_here)
+            chosen: tuple[ModelRef, ...] = ()
+            if job.judging:
+                self._judge(job, job.judging, found_here)
+            else:
+                chosen = self._top_m(job, found_here)
             self.jobs.scored(job, chosen)
             for ref in job.models:
                 if not job.update or ref not in chosen:
@@ -258,7 +264,7 @@ class Learners:
             self.comparisons.add(job.peer, job.round, sender, i in best)
         return tuple(job.models[i] for i in best)
 
-    def _judged(self, job: Scoring, judging: Judging, losses: list[float]) -> tuple[ModelRef, ...]:
+    def _judge(self, job: Scoring, judging: Judging, losses: list[float]) -> None:
         """Count for each stranger whether its model was as good as the neighbours', or as the own one without any.
 
         On validation data: the neighbours' models descend from the peer's own, which knows its training data by heart.
@@ -266,7 +272,6 @@ class Learners:
         neighbours = losses[: judging.num_against]
         for ref, loss in zip(job.models[judging.num_against :], losses[judging.num_against :], strict=True):
             self.trials[job.peer].add(ref.owner, is_win(loss, neighbours), judging.time)
-        return ()
 
     def _update(self, jobs: list[Updating], epochs: int) -> Work:
         """Merge, train, validate, keep the best, as one batch."""
@@ -371,10 +376,10 @@ class Learners:
         self.models.release(older.row)
 
     def _serve_best(self, peer: PeerId, ref: ModelRef) -> None:
-        """The update that stops a peer ends with its best model: from now on it serves that one."""
+        """The update that stops a peer ends with its best model: from now on it serves that one. Nobody has read the
+        other, which has had its name for a moment."""
         best = self._best[peer]
         assert best is not None
-        self._received.forget(ref)
         self.models.release(self._rows[ref])
         self._rows[ref] = self.models.retain(best)
 

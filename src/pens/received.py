@@ -34,7 +34,7 @@ class ReceivedModels:
         return [self._twins[ref] for ref in refs]
 
     def forget(self, ref: ModelRef) -> None:
-        """The model has no name any more, or other numbers."""
+        """The model has no name any more."""
         if ref in self._twins:
             self._models.release(self._twins.pop(ref))
 

@@ -295,7 +295,7 @@ class Simulator:
     def _share_done(self, peer: Peer) -> float:
         """Of a peer that goes on."""
         searching = peer.plan.search.rounds if peer.plan.search else 0
-        return min(1.0, self.learners.num_computed(peer.me) / (1 + searching + peer.plan.rounds))
+        return self.learners.num_computed(peer.me) / (1 + searching + peer.plan.rounds)
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from pens import rng
 from pens.config import ScenarioSettings
 from pens.data.samples import Dataset, Samples, check_finite
-from pens.data.scenarios import Federation, PeerData, check_own_data, pooled, pooled_sizes, rotate, rotated_federation
+from pens.data.scenarios import (
+    Federation,
+    PeerData,
+    check_own_data,
+    own_parts,
+    pooled,
+    pooled_sizes,
+    rotate,
+    rotated_federation,
+)
 from pens.errors import DataError, NotEnoughData
 
 ANGLES = [(0,), (0, 180), (90, 270), (0, 90, 180, 270), (0, -90, 540)]
@@ -113,8 +122,10 @@ def test_who_holds_what_by_hand() -> None:
 def test_half_a_turn_may_be_a_mirror_image() -> None:
     samples = numbered(1)
     assert angle_of(rotate(samples, 180).x[0]) == 180
-    flipped = rotate(samples, 180, "flip").x[0, 0]
-    np.testing.assert_array_equal(flipped, samples.x[0, 0, ::-1])
+    for angle in (180, 540, -180):
+        flipped = rotate(samples, angle, "flip").x[0, 0]
+        np.testing.assert_array_equal(flipped, samples.x[0, 0, ::-1])
+    assert [angle_of(rotate(samples, angle, "flip").x[0]) for angle in (0, 90, 270, 360)] == [0, 90, 270, 0]
 
 
 @pytest.mark.parametrize("values", [{"peers": 40}, {"train_per_peer": 90}, {"peers": 100, "train_per_peer": 1}])
@@ -129,6 +140,69 @@ def test_too_little_data_names_the_largest_settings_that_fit(values: dict[str, i
         step = 2 if name == "peers" else 1
         with pytest.raises(NotEnoughData):
             rotated_federation(dataset(), settings.model_copy(update={name: int(value) + step}), 0)
+
+
+@pytest.mark.parametrize(
+    ("peers", "train", "val", "remedy"),
+    [
+        (4, 5, 2, "at most train_per_peer = 4 or peers = 2 would fit"),  # 12 // 2 − 2 = 4; 12 // 7 · 2 = 2
+        (4, 3, 5, "at most train_per_peer = 1 or peers = 2 would fit"),  # 12 // 2 − 5 = 1; 12 // 8 · 2 = 2
+        (4, 6, 6, "at most peers = 2 would fit"),  # 12 // 2 − 6 = 0; 12 // 12 · 2 = 2
+        (6, 9, 2, "at most train_per_peer = 2 or peers = 2 would fit"),  # 12 // 3 − 2 = 2; 12 // 11 · 2 = 2
+        (2, 8, 5, "at most train_per_peer = 7 would fit"),  # 12 // 1 − 5 = 7; 12 // 13 · 2 = 0
+        (4, 7, 6, "it is too small for this scenario"),  # 12 // 2 − 6 = 0; 12 // 13 · 2 = 0
+        (4, 6, 7, "it is too small for this scenario"),  # 12 // 2 − 7 < 0; 12 // 13 · 2 = 0
+    ],
+)
+def test_what_would_fit_by_hand(peers: int, train: int, val: int, remedy: str) -> None:
+    """25 training samples for two rotations: 12 for each, and one is left over."""
+    settings = ScenarioSettings(peers=peers, train_per_peer=train, val_per_peer=val)
+    with pytest.raises(NotEnoughData, match=f"numbered has 25, 12 for each of 2 rotations: {remedy}$"):
+        rotated_federation(dataset(train=25), settings, 0)
+
+
+def test_the_last_scenarios_that_fit() -> None:
+    """25 training samples, 12 for each of two rotations, are 2 peers of 4 + 2, and not of 5 + 2; with one rotation all
+    25 are 2 peers of 10 + 2, and of 13 of them there is one alone, which is no federation. Each rotation needs a test
+    sample of its own, unless all peers are tested on all of them."""
+    fits = ScenarioSettings(peers=4, train_per_peer=4, val_per_peer=2)
+    rotated_federation(dataset(train=25), fits, 0)
+    one = ScenarioSettings(rotations=(0,), peers=2, train_per_peer=10, val_per_peer=2)
+    rotated_federation(dataset(train=25), one, 0)
+    with pytest.raises(NotEnoughData, match="at most train_per_peer = 10 would fit"):
+        rotated_federation(dataset(train=25), one.model_copy(update={"train_per_peer": 11}), 0)
+    three = ScenarioSettings(rotations=(0, 90, 180), peers=3, train_per_peer=4, val_per_peer=2)
+    assert [len(test) for test in rotated_federation(dataset(test=3), three, 0).tests] == [1, 1, 1]
+    with pytest.raises(NotEnoughData, match="numbered has 2 test samples, but 3 rotations need at least one each"):
+        rotated_federation(dataset(test=2), three, 0)
+    full = three.model_copy(update={"test": "full"})
+    assert [len(test) for test in rotated_federation(dataset(test=2), full, 0).tests] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("shape", "allowed", "refused"),
+    [
+        ((7,), [(0,), (360,), (-360,)], [(90,), (180,), (0, 180)]),
+        ((3, 3), [(0,), (90,), (0, 180)], []),
+        ((2, 3), [(180,), (0, 180), (0, 540)], [(90,), (0, 90), (0, 90, 180), (-90,)]),
+        ((1, 2, 3), [(180,), (0, 180), (360, -180)], [(90,), (0, 90), (180, 270)]),
+        ((3, 2, 3), [(0, 180)], [(0, 90)]),
+        ((2, 2, 3), [(0, 180)], [(0, 90)]),
+        ((1, 3, 3), [(0, 90, 180, 270)], []),
+    ],
+)
+def test_half_a_turn_needs_two_dimensions_and_a_quarter_a_square(
+    shape: tuple[int, ...], allowed: list[tuple[int, ...]], refused: list[tuple[int, ...]]
+) -> None:
+    """Height and width come last; whole turns leave every shape as it is."""
+    part = Samples(np.zeros((60, *shape), np.float32), np.zeros(60, np.int64))
+    for rotations in allowed:
+        settings = ScenarioSettings(rotations=rotations, peers=12, train_per_peer=3, val_per_peer=2)
+        assert rotated_federation(Dataset("shaped", part, part), settings, 0).sample_shape == shape
+    for rotations in refused:
+        settings = ScenarioSettings(rotations=rotations, peers=12, train_per_peer=3, val_per_peer=2)
+        with pytest.raises(DataError, match="cannot be rotated"):
+            rotated_federation(Dataset("shaped", part, part), settings, 0)
 
 
 def test_samples_that_cannot_be_rotated_are_refused() -> None:
@@ -165,13 +239,48 @@ def test_data_that_do_not_fit_together_are_refused() -> None:
         Samples(one.x, one.y[:2])
     with pytest.raises(DataError, match="one integer class per sample"):
         Samples(one.x, one.y.astype(float))
-    with pytest.raises(DataError, match="at least one of both"):
+    with pytest.raises(DataError, match="3 training and 0 validation samples: each peer needs at least one of both"):
         PeerData(one, one.take(slice(0)))
-    peer = PeerData(one, one)
+    with pytest.raises(DataError, match="0 training and 3 validation samples: each peer needs at least one of both"):
+        PeerData(one.take(slice(0)), one)
+    peer = PeerData(one.take(slice(1)), one.take(slice(1)))
     with pytest.raises(DataError, match="1 peers, but clusters are given for 2"):
         Federation((peer,), (0, 0), (one,), ("a",))
-    with pytest.raises(DataError, match="each cluster needs a test set"):
-        Federation((peer,), (1,), (one,), ("a",))
+    with pytest.raises(DataError, match="at least one peer"):
+        Federation((), (), (one,), ("a",))
+    for clusters in ((0, "a"), (0, 1.0), (np.int64(0), 0)):
+        with pytest.raises(DataError, match="each peer's cluster as a whole number"):
+            Federation((peer, peer), clusters, (one, one), ("a", "b"))  # type: ignore[arg-type]
+    Federation((peer, peer), (0, 1), (one, one), ("a", "b"))
+    for clusters, names in (((0, 2), ("a", "b")), ((-1, 0), ("a", "b")), ((0, 1), ("a", "b", "c")), ((0, 0), ("a",))):
+        with pytest.raises(DataError, match=r"2 test sets and .* each cluster needs a test set and a name"):
+            Federation((peer, peer), clusters, (one, one), names)
+    with pytest.raises(DataError, match="the test set of cluster b is empty: each cluster needs test samples"):
+        Federation((peer, peer), (0, 1), (one, one.take(slice(0))), ("a", "b"))
+
+
+@pytest.mark.parametrize("place", ["train", "val", "test"])
+@pytest.mark.parametrize(
+    "other", [numbered(6, side=4), Samples(np.zeros((6, 1, 3, 3), np.int64), np.zeros(6, np.int64))]
+)
+def test_all_samples_of_a_federation_have_one_shape_and_type(place: str, other: Samples) -> None:
+    """Images of 4 × 4 pixels, or of whole numbers, among 3 × 3 pixels of real numbers."""
+    with pytest.raises(DataError, match="different shapes or types"):
+        of_three_peers(**{place: other})
+
+
+def test_the_shape_of_a_sample_is_that_of_the_first_peers() -> None:
+    """Of one sample, whatever the number of samples."""
+    part = Samples(np.zeros((9, 2, 5, 3), np.float32), np.zeros(9, np.int64))
+    peer = PeerData(part, part.take(slice(1)))
+    assert Federation((peer,), (0,), (part,), ("a",)).sample_shape == (2, 5, 3)
+
+
+def test_a_peers_samples_are_called_by_its_name() -> None:
+    train, val, test = numbered(3), numbered(2), numbered(1)
+    parts = [("the training inputs of ann", train), ("the validation inputs of ann", val)]
+    assert own_parts("ann", PeerData(train, val)) == parts
+    assert own_parts("ann", PeerData(train, val), test) == [*parts, ("the test inputs of ann", test)]
 
 
 def spoilt(samples: Samples, *where: int, value: float = np.nan) -> Samples:
@@ -241,3 +350,5 @@ def test_classes_are_those_of_all_peers_together() -> None:
     for places in ((low, low, high), (low, high, low), (high, low, low)):
         train, val, test = places
         assert Federation((PeerData(low, low), PeerData(train, val)), (0, 0), (test,), ("a",)).num_classes == 5
+    none = low.take(slice(1))
+    assert Federation((PeerData(none, none),), (0,), (none,), ("a",)).num_classes == 1

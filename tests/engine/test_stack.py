@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,13 +30,44 @@ AVERAGES = [[4.0, 10.0], [2.0, 0.0], [3.0, 20.0], [4.0, -5.0], [3.5, 7.5]]
 """(1 + 4 + 7) / 3 and (10 + 40 − 20) / 3; a model alone; (4 + 2) / 2; (7 + 7 + 1 + 1) / 4; (2 + 7 + 4 + 1) / 4."""
 
 
-def test_averages_by_hand() -> None:
-    """Section 4.1: a plain average, of groups of different sizes. On a GPU all groups of a call are averaged together,
-    by `_mix`; the same arithmetic on a CPU here, and on a GPU in test_cuda.py."""
+@pytest.mark.parametrize("at_once", [1, 2, 1024])
+def test_averages_by_hand(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 4.1: a plain average, of groups of different sizes. On a GPU so many groups are averaged together, by
+    `_mix`; the same arithmetic on a CPU here, and on a GPU in test_cuda.py."""
+    monkeypatch.setattr("pens.engine.stack._GROUPS_AT_ONCE", at_once)
     stack = ModelStack(2, CPU)
     assert stack.add(MODELS) == [0, 1, 2, 3]
     assert stack.mix(GROUPS).tolist() == AVERAGES
     assert stack._mix(GROUPS).tolist() == AVERAGES
+
+
+def test_a_model_that_is_averaged_with_none_stays_as_it_is() -> None:
+    """Even where a number is infinite: nothing is taken from it."""
+    stack = ModelStack(2, CPU)
+    model = torch.tensor([[torch.inf, 3.0]])
+    rows = stack.add(model)
+    assert torch.equal(stack.mix([rows]), model)
+    assert torch.equal(stack._mix([rows]), model)
+
+
+def test_places_are_added_when_there_are_no_free_ones() -> None:
+    """As many as are reserved to begin with; then a quarter more, or as many as are needed where that is more. All
+    models are copied then, so it does not happen while there is room."""
+    stack = ModelStack(2, CPU, reserve=18)
+    assert (stack.size, len(stack._rows)) == (2, 18)
+    rows = stack.add(torch.zeros(18, 2))
+    assert len(stack._rows) == 18
+    assert stack.retain(rows[3]) == rows[3]
+    stack.add(torch.ones(1, 2))
+    assert len(stack._rows) == 18 + 18 // 4
+    stack.add(torch.ones(10, 2))  # there are 3 free places
+    assert len(stack._rows) == 22 + 7
+    assert stack.num_alive == 18 + 1 + 10
+    assert stack.read(rows).tolist() == [[0, 0]] * 18
+    stack.release(rows[3])
+    assert stack.num_alive == 29  # it was retained once more
+    stack.release(rows[3])
+    assert stack.num_alive == 28
 
 
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 8), min_size=1, max_size=5))

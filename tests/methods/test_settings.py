@@ -53,6 +53,47 @@ def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> No
         check_methods(Settings(), ["oracle"], Participants(20, None))
 
 
+@pytest.mark.parametrize(
+    ("method", "peers", "smallest", "allowed", "refused"),
+    [
+        ("random", 4, 2, {"n_peers": 3}, {"n_peers": 4}),
+        ("random+", 4, 2, {"n_peers": 3}, {"n_peers": 4}),
+        ("pens", 4, 2, {"n_sampled": 3}, {"n_sampled": 4}),
+        ("pens", 9, 2, {"m": 2}, {"m": 3}),
+        ("pens+", 9, 2, {"m": 2}, {"m": 4}),
+        ("pens", 9, 2, {"admit": True, "schedule": "async"}, {"admit": True}),
+        ("local", 9, 2, {"tested": "last"}, {"tested": "last", "validated": "merged"}),
+        ("random", 9, 2, {"tested": "last"}, {"tested": "last", "validated": "merged"}),
+        ("random+", 9, 2, {}, {"tested": "last"}),
+        ("pens+", 9, 2, {}, {"tested": "last"}),
+    ],
+)
+def test_what_is_just_allowed_and_what_is_just_refused(
+    method: str, peers: int, smallest: int, allowed: dict[str, object], refused: dict[str, object]
+) -> None:
+    """Peers have 3 or 8 others, m = 2 of n_sampled = 3 models are chosen, and n_peers = 2 are merged at random."""
+    settings = Settings().replace({"n_sampled": 3, "m": 2, "n_peers": 2})
+    check_methods(settings.replace(allowed), [method], Participants(peers, smallest))
+    with pytest.raises(SettingsError, match=f"^{next(iter(refused))} = "):
+        check_methods(settings.replace(refused), [method], Participants(peers, smallest))
+
+
+def test_methods_need_only_what_they_use() -> None:
+    """`pens` compares models, so that three peers are the fewest; the oracle needs two in a cluster; others do not care
+    about m, n_sampled, n_peers, admit and clusters that they do not use."""
+    few = Settings().replace({"n_sampled": 2, "m": 1})
+    check_methods(few, ["pens"], Participants(3, 1))
+    with pytest.raises(SettingsError, match="2 peers hear 1 other: use at least 3 peers"):
+        check_methods(few.replace({"n_sampled": 1}), ["pens"], Participants(2, 1))
+    check_methods(few, ["oracle", "oracle+"], Participants(4, 2))
+    for method in ("oracle", "oracle+"):
+        with pytest.raises(SettingsError, match="leaves some alone in their cluster"):
+            check_methods(few, [method], Participants(4, 1))
+    odd = Settings().replace({"n_sampled": 9, "m": 12, "admit": True, "n_peers": 1})
+    check_methods(odd, ["random", "random+", "local", "central"], Participants(2, 1))
+    check_methods(odd.replace({"m": 9, "n_peers": 99}), ["oracle", "local", "central"], Participants(4, 2))
+
+
 def test_pens_plus_changes_settings_and_the_papers_methods_do_not() -> None:
     settings = Settings().replace({"m": 3})
     groups = {"neighbours_by": "groups", "validated": "merged"}

@@ -238,7 +238,8 @@ def _joined(op: ast.boolop, values: list[ast.expr]) -> ast.expr:
 
 def _wrong_calls(function: ast.expr, arguments: list[ast.expr], keywords: list[ast.keyword]) -> Iterator[ast.AST]:
     """Two neighbouring arguments exchanged; an optional argument forgotten; the argument in place of what is made."""
-    symmetric = isinstance(function, ast.Name) and function.id in ("min", "max")
+    called = getattr(function, "attr", getattr(function, "id", ""))
+    symmetric = called in ("min", "max", "minimum", "maximum")
     for i in range(0 if symmetric else len(arguments) - 1):
         if not any(isinstance(a, ast.Starred) for a in arguments[i : i + 2]):
             yield ast.Call(function, [*arguments[:i], arguments[i + 1], arguments[i], *arguments[i + 2 :]], keywords)

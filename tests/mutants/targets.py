@@ -38,18 +38,18 @@ _WIRING = frozenset(
     }
 )
 TARGETS: dict[str, Target] = {
-    "peer": Target(_tests("test_peer", "test_by_hand")),
+    "peer": Target(_tests("test_peer", "test_by_hand", "test_recorded_runs")),
     "policies": Target(_tests("test_policies", "test_by_hand")),
     "topology": Target(_tests("test_topology", "test_peer", "test_by_hand")),
     "links": Target(_tests("test_by_hand")),
     "scheduler": Target(_tests("test_scheduler", "test_by_hand")),
-    "jobs": Target(_tests("test_jobs", "test_by_hand", "test_learners")),
+    "jobs": Target(_tests("test_jobs", "test_by_hand", "test_learners", "test_recorded_runs")),
     "received": Target(_tests("test_learners", "test_simulator")),
-    "learners": Target(_tests("test_learners", "test_by_hand", "test_simulator")),
-    "simulator": Target(_tests("test_by_hand", "test_simulator", "test_experiment")),
+    "learners": Target(_tests("test_learners", "test_by_hand", "test_simulator", "test_recorded_runs")),
+    "simulator": Target(_tests("test_by_hand", "test_simulator", "test_experiment", "test_recorded_runs")),
     "metrics": Target(_tests("test_metrics", "test_by_hand")),
     "results": Target(_tests("test_results", "test_by_hand")),
-    "experiment": Target(_tests("test_experiment", "test_by_hand", "test_simulator"), _WIRING),
+    "experiment": Target(_tests("test_experiment", "test_by_hand", "test_simulator", "test_recorded_runs"), _WIRING),
     "config": Target(
         _tests("test_config", "test_by_hand"),
         frozenset({"SettingsTree.step1_epochs", "SettingsTree.expected"}),
@@ -59,7 +59,7 @@ TARGETS: dict[str, Target] = {
         for name in ("method", "random", "pens", "pens_plus", "local", "oracle", "central", "spec")
     },
     "data.scenarios": Target(_tests("data/test_scenarios", "test_by_hand")),
-    "calls": Target(_tests("test_by_hand", "test_learners", "test_simulator")),
+    "calls": Target(_tests("test_by_hand", "test_learners", "test_simulator", "test_recorded_runs")),
     "engine.stack": Target(_tests("engine/test_stack")),
     "report.analysis": Target(
         _tests("report/test_analysis"), frozenset({"difference", "paired", "_by_seed", "outcomes", "gains", "holm"})

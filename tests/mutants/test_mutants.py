@@ -17,6 +17,7 @@ def rule(peer, counts):
     if counts[peer] > 3 and not counts.done:
         raise ValueError("counts > 3")
     counts.reset()
+    np.minimum(counts, 0)
     return min(counts.sent, -1)
 '''
 
@@ -35,6 +36,8 @@ def test_faults_are_small_and_named() -> None:
         "`3` → `4`",
         "`not counts.done` → `counts.done`",
         "`counts.reset()` → `pass`",
+        "`np.minimum(counts, 0)` → `pass`",
+        "`0` → `1`",
         "`return min(counts.sent, -1)` → `return None`",
         "`min` → `max`",
         "`counts.sent` → `counts.received`",

@@ -84,6 +84,44 @@ def test_few_or_equal_seeds_give_no_test_rather_than_a_wrong_one() -> None:
     assert difference([], runs_of("pens", 0.5)) is None
 
 
+def test_methods_that_are_equally_good_stay_in_their_order() -> None:
+    """0.5 and 0.75 against the reverse: the mean difference is nothing, and the first is called the better one."""
+    found = difference(runs_of("random", 0.5, 0.75), runs_of("pens", 0.75, 0.5))
+    assert found
+    assert (found.better, found.other, found.values) == ("random", "pens", (-0.25, 0.25))
+    other = difference(runs_of("pens", 0.75, 0.5), runs_of("random", 0.5))  # with a single seed
+    assert other
+    assert (other.better, other.other, other.values) == ("pens", "random", (0.25,))
+
+
+def test_seeds_that_all_differ_by_the_same_have_no_t_test() -> None:
+    """A quarter each: their standard deviation is nothing, by which t would be divided. Signs and ranks are those of
+    any six seeds that agree, unless nothing differs at all."""
+    lower, higher = (0.25, 0.5, 0.375), (0.5, 0.75, 0.625)
+    same = difference(runs_of("random", *lower), runs_of("pens", *higher))
+    assert same
+    assert (same.values, same.p_t, same.p_wilcoxon) == ((0.25,) * 3, None, None)
+    six = difference(runs_of("random", *lower, *lower), runs_of("pens", *higher, *higher))
+    assert six
+    assert six.p_t is None
+    assert six.p_wilcoxon is not None
+    nothing = difference(runs_of("random", *lower, *lower), runs_of("pens", *lower, *lower))
+    assert nothing
+    assert (nothing.p_t, nothing.p_wilcoxon) == (None, None)
+
+
+def test_a_seed_without_a_difference_has_no_rank() -> None:
+    """The signed-rank test leaves it out: the other five have the same sign, of 2⁵ ways to give them signs. The t test
+    counts all six."""
+    gained = (0.0, 0.0625, 0.125, 0.1875, 0.25, 0.3125)
+    found = difference(runs_of("random", *([0.5] * 6)), runs_of("pens", *(0.5 + gain for gain in gained)))
+    assert found
+    assert found.values == gained
+    assert found.p_wilcoxon == pytest.approx(2 / 2**5)
+    # mean 5 / 32, standard deviation 0.0625 · √3.5: t = 5 / 32 / (0.0625 · √(3.5 / 6)) = 2.5 / √(7 / 12) = 3.273
+    assert found.p_t == pytest.approx(2 * stats.t.sf(2.5 / (7 / 12) ** 0.5, 5))
+
+
 def test_wilcoxon_comes_with_six_seeds() -> None:
     means = (0.50, 0.51, 0.52, 0.53, 0.54, 0.55)
     found = difference(runs_of("random", *means), runs_of("pens", *(0.6 + 2 * m / 10 for m in means)))
@@ -122,6 +160,26 @@ def test_gains_are_paired_with_local_of_the_same_seed(tmp_path: Path) -> None:
     assert gained.share_lost == pytest.approx(1 / 3)
     assert (gained.worst.peer, gained.worst.seed, gained.worst.cluster) == (3, 0, "180°")
     assert gained.worst.gain == pytest.approx(-0.2)
+
+
+def test_gains_need_local_beside_another_method(tmp_path: Path) -> None:
+    """Nothing can be said without `local`, or of `local` itself. Where nobody loses, the worst is who gains nothing."""
+    study = made_study(tmp_path / "run", SETTINGS, {"local": [0.5], "pens": [0.5]})
+    local, pens = (with_accuracy(run, [0.25] * 6) for run in study.runs)
+    alone = replace(study, runs=(pens,))
+    assert gains(alone, outcomes(alone)) == []
+    assert gains(study, outcomes(replace(study, runs=(local,)))) == []
+    pens = with_accuracy(pens, [0.5, 0.375, 0.25, 0.75, 0.25, 1.0])
+    (gained,) = gains(study, outcomes(replace(study, runs=(local, pens))))
+    assert gained.values.tolist() == [0.25, 0.125, 0, 0.5, 0, 0.75]
+    assert (gained.worst.peer, gained.worst.gain, gained.lost) == (2, 0, 0)
+
+
+def test_outcomes_name_a_peers_cluster_only_where_it_is_known(tmp_path: Path) -> None:
+    study = made_study(tmp_path / "run", SETTINGS, {"pens": [0.5]}, clusters=(1, 0, 1, 0, 0, 0))
+    assert [o.cluster for o in outcomes(study)] == ["180°", "0°", "180°", "0°", "0°", "0°"]
+    unknown = replace(study.runs[0], cluster_names=("unknown", "180°"))
+    assert [o.cluster for o in outcomes(replace(study, runs=(unknown,)))] == [""] * 6
 
 
 def test_costs_count_models_bytes_and_forward_passes(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class Federation:
     @property
     def num_classes(self) -> int:
         parts = [p.train for p in self.peers] + [p.val for p in self.peers] + list(self.tests)
-        return 1 + max(int(s.y.max(initial=0)) for s in parts)
+        return 1 + max(int(s.y.max()) for s in parts)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -173,12 +173,10 @@ def check_enough(dataset: Dataset, settings: ScenarioSettings) -> None:
             f"{dataset.name} has {len(dataset.test)} test samples, but {clusters} rotations need at least one each: "
             "use fewer rotations or test = full"
         )
-    per_cluster = len(dataset.train) // clusters
-    if settings.peers // clusters * each <= per_cluster:
+    per_cluster, peers_of_one = len(dataset.train) // clusters, settings.peers // clusters
+    if peers_of_one * each <= per_cluster:
         return
-    fits = [
-        f"train_per_peer = {t}" for t in [per_cluster // (settings.peers // clusters) - settings.val_per_peer] if t > 0
-    ]
+    fits = [f"train_per_peer = {t}" for t in [per_cluster // peers_of_one - settings.val_per_peer] if t > 0]
     fits += [f"peers = {p}" for p in [per_cluster // each * clusters] if p >= 2]
     remedy = f"at most {' or '.join(fits)} would fit" if fits else "it is too small for this scenario"
     raise NotEnoughData(

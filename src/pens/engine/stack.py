@@ -69,14 +69,12 @@ class ModelStack:
         Summed as differences from the group's first model, in the group's order: equal models stay exactly equal
         (law 7), and a group's average does not depend on which groups are computed with it (law 3).
         """
-        mixed = torch.empty((len(groups), self._rows.shape[1]), device=self.device)
-        if self.device.type == "cpu":
-            for group, target in zip(groups, mixed, strict=True):
-                self._mix_one(group, target)
-            return mixed
-        for start in range(0, len(groups), _GROUPS_AT_ONCE):
-            some = groups[start : start + _GROUPS_AT_ONCE]
-            mixed[start : start + len(some)] = self._mix(some)
+        return self._mix_one_by_one(groups) if self.device.type == "cpu" else self._mix(groups)
+
+    def _mix_one_by_one(self, groups: Sequence[Sequence[int]]) -> Tensor:
+        mixed = torch.empty((len(groups), self.size), device=self.device)
+        for group, target in zip(groups, mixed, strict=True):
+            self._mix_one(group, target)
         return mixed
 
     def _mix_one(self, group: Sequence[int], target: Tensor) -> None:
@@ -88,6 +86,14 @@ class ModelStack:
         torch.add(first, target.div_(len(group)), out=target)
 
     def _mix(self, groups: Sequence[Sequence[int]]) -> Tensor:
+        """Many groups together, as a GPU wants it."""
+        mixed = torch.empty((len(groups), self.size), device=self.device)
+        for start in range(0, len(groups), _GROUPS_AT_ONCE):
+            some = groups[start : start + _GROUPS_AT_ONCE]
+            mixed[start : start + len(some)] = self._mix_some(some)
+        return mixed
+
+    def _mix_some(self, groups: Sequence[Sequence[int]]) -> Tensor:
         longest = max(len(g) for g in groups)
         index = torch.tensor([[*g, *[g[0]] * (longest - len(g))] for g in groups], device=self.device)
         first = self._rows[index[:, 0]]

@@ -93,7 +93,7 @@ def differences(study: Study) -> list[Difference]:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down correction: the k-th smallest of n times n − k + 1, never less than those before it."""
-    order = np.argsort(p_values, kind="stable")
+    order = np.argsort(p_values)
     corrected = np.zeros(len(p_values))
     highest = 0.0
     for rank, place in enumerate(order):
@@ -182,10 +182,10 @@ def gains(study: Study, found: Sequence[PeerOutcome]) -> list[Gains]:
     """Per method other than training alone, where it can be paired with that."""
     result = []
     for method in study.methods:
-        mine = [o for o in found if o.method == method and o.gain is not None]
+        mine = [(o.gain, o) for o in found if o.method == method and o.gain is not None]
         if mine and method != study.alone:
-            worst = min(mine, key=lambda o: o.gain or 0.0)
-            result.append(Gains(method, np.array([o.gain for o in mine]), worst))
+            _, worst = min(mine, key=lambda one: one[0])
+            result.append(Gains(method, np.array([gain for gain, _ in mine]), worst))
     return result
 
 
