@@ -172,14 +172,9 @@ def test_each_update_takes_its_own_peers_epochs_and_samples() -> None:
     assert epochs_of_updates(run, spec_of(run, without_first_training)).tolist() == [3, 7, 5, 7, 5, 3, 3, 2]
     older = replace(run, step1_epochs=None)  # a record that leaves it to the settings
     assert epochs_of_updates(older, spec_of(older, UNEQUAL)).tolist() == [2, 2, 2, 9, 9, 9, 9, 2]
-    assert (
-        epochs_of_updates(replace(older, method="random"), spec_of(replace(older, method="random"), UNEQUAL)).tolist()
-        == [2] * 8
-    )
-    assert (
-        epochs_of_updates(replace(older, method="central"), spec_of(replace(older, method="central"), UNEQUAL)).tolist()
-        == [4] * 8
-    )
+    for method, always in (("random", 2), ("central", 4)):
+        other = replace(older, method=method)
+        assert epochs_of_updates(other, spec_of(other, UNEQUAL)).tolist() == [always] * 8
 
 
 def test_what_a_run_costs_is_divided_among_its_peers() -> None:

@@ -76,20 +76,17 @@ class Registry(Generic[P]):
         """A part that is given as an object or a class. It takes the place of one that was given so before."""
         made = self._made(part, getattr(part, "__name__", type(part).__name__))
         name = self._name_of(made, type(made).__name__)
-        if self._found.get(name) is made or (isinstance(part, type) and type(self._found.get(name)) is part):
-            return self._found[name]
+        known = self.find(name) if self._is_taken(name) else self._found.get(name)
+        if known is not None and (known is made or type(known) is part):
+            return known
         if self._is_taken(name):
             raise SettingsError(f"{self.what} {type(made).__name__} is called {name!r}, and so is another: rename it")
         self._found[name], self._given[name] = made, None
         if reference := _place_of(part):
-            self._references[name] = self._found_at(reference, made)
+            self._references[name], self._found[reference] = reference, made
         else:
             self._references.pop(name, None)
         return made
-
-    def _found_at(self, reference: str, part: P) -> str:
-        self._found[reference] = part
-        return reference
 
     def _is_taken(self, name: str) -> bool:
         return name in self._built_in or name in self._installed()
@@ -140,6 +137,9 @@ class Registry(Generic[P]):
         if not isinstance(part, base):
             place, _, title = self._base.partition(":")
             raise SettingsError(f"{self.what} {name!r} is a {type(part).__name__}: it has to be a {place}.{title}")
+        section = getattr(part, "section", None)
+        if section is not None and not getattr(section, "title", ""):
+            raise SettingsError(f"{self.what} {name!r}: its section has no title, by which settings name it")
         made: P = part
         return made
 
