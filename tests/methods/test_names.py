@@ -104,3 +104,12 @@ def test_other_things_may_be_called_so(source: str) -> None:
 def test_data_may_list_names_and_decide_nothing_by_them() -> None:
     assert not named_in("ORDER = ('central', 'oracle')", data=True)
     assert named_in("method == 'central'", data=True)
+
+
+def test_a_method_is_applied_in_one_place() -> None:
+    """`RunSettings` come from `spec.py` alone, which is the only one to call a method's `resolve`."""
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        makes = "RunSettings(" in text.replace("class RunSettings(", "") or "RunSettings.model_" in text
+        applies = "method.resolve(" in text or "super().resolve(" in text
+        assert (makes or applies) == (path == SOURCE / "methods" / "spec.py"), path

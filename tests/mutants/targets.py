@@ -55,7 +55,9 @@ TARGETS: dict[str, Target] = {
         frozenset({"SettingsTree.step1_epochs", "SettingsTree.expected"}),
     ),
     **{
-        f"methods.{name}": Target(_tests("test_experiment", "test_by_hand", "methods/test_settings"))
+        f"methods.{name}": Target(
+            _tests("test_experiment", "test_by_hand", "methods/test_settings", "methods/test_traits")
+        )
         for name in ("method", "random", "pens", "pens_plus", "local", "oracle", "central", "spec")
     },
     "data.scenarios": Target(_tests("data/test_scenarios", "test_by_hand")),
