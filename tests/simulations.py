@@ -97,7 +97,7 @@ def decisions(simulator: Simulator) -> dict[str, object]:
         "merges": learners.merges,
         "tallies": [(t.selected, t.sampled, t.samplings) for t in learners.tallies.values()],
         "neighbours": simulator.neighbours(),
-        "judged": simulator.judged(),
+        "judged": simulator.asked(),
         "stops": learners.stop_times,
         "now": simulator.now,
         "updates": [(r.time, r.peer, r.version, r.merged) for r in learners.history.sorted()],

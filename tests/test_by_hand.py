@@ -135,7 +135,7 @@ def test_what_is_expected_counts_the_others_or_in_async_the_models_received(
         rules.append(rule)
         return choose_neighbours(tally, rule)
 
-    monkeypatch.setattr("pens.simulator.choose_neighbours", look)
+    monkeypatch.setattr("pens.protocol.searching.choose_neighbours", look)
     run_by_hand(monkeypatch, federation(CLUSTERS, LOSSES), "pens", {**PENS, "schedule": schedule})
     assert len(rules) == 5
     sampled = Counter({PeerId(1): 10, PeerId(2): 7, PeerId(3): 12, PeerId(4): 11})

@@ -41,10 +41,10 @@ from pens.ledger import Ledger
 from pens.links import Links
 from pens.messages import ModelRef, PeerId, Update
 from pens.methods.names import find_method
-from pens.peer import Plan, Search
 from pens.policies import SelectionRule
 from pens.presets import resolve_settings
 from pens.processors import CpuShare
+from pens.protocol.plan import Plan, Search
 from pens.report.sections.settings import settings_section
 from pens.report.study import read_studies
 from pens.results import RunResult, epochs_of_updates
@@ -670,20 +670,26 @@ def test_what_each_method_tells_its_peers_to_do() -> None:
         accept_anyone=False, admit=False, train_first=True,
     )  # fmt: skip
     for method in ("random", "random+", "oracle", "oracle+", "local"):
-        assert spec_of(method, settings).plan(9, 5) == gossip
-    assert spec_of("central", settings).plan(9, 5) == replace(gossip, rounds=11, epochs=12)
-    search = Search(n_sampled=5, m=2, rounds=6, samplings_per_round=9, epochs=8)
-    assert spec_of("pens", settings).plan(9, 5) == replace(gossip, search=search)
-    assert spec_of("pens", settings.replace({"step2_model": "first"})).plan(9, 5).search == replace(search, anew=True)
-    for rule, epochs in (("auto", 1250 // 14 + 1), ("authors", 1250 // 9 + 1)):
-        by_rule = spec_of("pens", settings.replace({"step1_epochs": rule})).plan(9, 5)
+        assert spec_of(method, settings).plan(9, 5, 6) == gossip
+    assert spec_of("central", settings).plan(9, 5, 6) == replace(gossip, rounds=11, epochs=12)
+    rule = spec_of("pens", settings).selection(6)
+    assert rule
+    search = Search(n_sampled=5, m=2, rounds=6, samplings_per_round=9, epochs=8, rule=rule)
+    assert spec_of("pens", settings).plan(9, 5, 6) == replace(gossip, search=search)
+    assert spec_of("pens", settings.replace({"step2_model": "first"})).plan(9, 5, 6).search == replace(
+        search, anew=True
+    )
+    for how, epochs in (("auto", 1250 // 14 + 1), ("authors", 1250 // 9 + 1)):
+        by_rule = spec_of("pens", settings.replace({"step1_epochs": how})).plan(9, 5, 6)
         assert by_rule.search == replace(search, epochs=epochs)
-    assert not spec_of("random", settings.replace({"train_first": False})).plan(9, 5).train_first
+    assert not spec_of("random", settings.replace({"train_first": False})).plan(9, 5, 6).train_first
     pushed = settings.replace({"schedule": "async", "accept": "anyone", "admit": True})
-    assert spec_of("random", pushed).plan(9, 5) == replace(gossip, pace="push", accept_anyone=True)
-    by_push = replace(gossip, pace="push", accept_anyone=True, search=search, admit=True)
-    assert spec_of("pens", pushed).plan(9, 5) == by_push
-    assert not spec_of("pens", settings.replace({"admit": True})).plan(9, 5).admit
+    assert spec_of("random", pushed).plan(9, 5, 6) == replace(gossip, pace="push", accept_anyone=True)
+    by_received = spec_of("pens", pushed).selection(6)
+    assert by_received
+    by_push = replace(gossip, pace="push", accept_anyone=True, search=replace(search, rule=by_received), admit=True)
+    assert spec_of("pens", pushed).plan(9, 5, 6) == by_push
+    assert not spec_of("pens", settings.replace({"admit": True})).plan(9, 5, 6).admit
 
 
 def test_how_each_method_learns() -> None:
@@ -726,19 +732,19 @@ def test_a_simulation_has_the_rules_of_its_method() -> None:
     """Ten peers, of whom nine are others; `random` selects nobody; virtual time by the links' settings."""
     settings = settings_of(peers=10, schedule="async", latency=0.5, training_time=2.5, epochs=3, admission_trials=5)
     simulator, _ = fake_simulation(settings, "pens")
-    assert simulator._selection == spec_of("pens", settings).selection(10)
+    rule = spec_of("pens", settings).selection(10)
+    assert all(peer.plan.search.rule == rule for peer in simulator.peers if peer.plan.search)
     assert simulator._schedule == Schedule(metronome=False, links=Links(0.5, 2.5, 3))
-    assert simulator._admission_trials == 5
+    assert {peer.plan.admission_trials for peer in simulator.peers} == {5}
     assert [peer.me for peer in simulator.peers] == list(range(10))
     other, _ = fake_simulation(settings.replace({"schedule": "rounds"}), "random")
-    assert other._selection is None
+    assert all(peer.plan.search is None for peer in other.peers)
     assert other._schedule == Schedule(metronome=True, links=Links(0.5, 2.5, 3), in_turn=False)
     for schedule, in_turn in (("rounds", True), ("async", False)):
         turns, _ = fake_simulation(settings.replace({"schedule": schedule, "pull_from": "latest"}), "random")
         assert turns._schedule.in_turn == in_turn
     plus, _ = fake_simulation(settings, "pens+")
-    assert plus._selection
-    assert plus._selection.by == "groups"
+    assert [peer.plan.search.rule.by for peer in plus.peers if peer.plan.search] == ["groups"] * 10
     assert plus.learners.rules.stopping.validated == "merged"
     assert plus.learners.rules.step2_model == "best"
 

@@ -8,7 +8,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pens.jobs import JobGraph, Judging, Scoring, Updating
+from pens.jobs import JobGraph, Question, Scoring, Updating
 from pens.messages import ModelRef, PeerId
 
 # Each entry is one update: its peer, whether it compares first, and the peers whose current models it reads.
@@ -157,7 +157,7 @@ def test_each_peer_has_comparisons_of_its_own_to_wait_for() -> None:
 
 
 def test_what_a_graph_is_on_disk_and_what_it_is_again() -> None:
-    """An update that begins step 2 anew, a comparison by itself, one that an update waits for, and a judgement."""
+    """An update that begins step 2 anew, a comparison by itself, one that an update waits for, and a question."""
     graph, known = JobGraph(), {model(peer, 0) for peer in range(3)}
     anew = Updating(PeerId(0), 1.5, (), 3, True, model(0, 0), model(0, 1), anew=True)
     merging = Updating(PeerId(2), 2.5, (model(0, 1), model(1, 0)), 5, False, model(2, 0), model(2, 1))
@@ -165,24 +165,24 @@ def test_what_a_graph_is_on_disk_and_what_it_is_again() -> None:
     graph.add_scoring(Scoring(PeerId(1), 4, 2, (model(0, 0), model(2, 0)), 1, None), known)
     graph.add_update(merging, known, compares=True)
     graph.add_scoring(Scoring(PeerId(2), 6, 3, merging.models, 1, merging), known)
-    judging = Judging(3.5, num_against=1)
-    graph.add_scoring(Scoring(PeerId(0), 7, 8, (model(2, 0), model(1, 0)), 0, None, judging), known)
+    question = Question("who", "val", 3.5, num_asked=1)
+    graph.add_scoring(Scoring(PeerId(0), 7, 8, (model(2, 0), model(1, 0)), 0, None, question), known)
     state = json.loads(json.dumps(graph.state()))
     assert state == [
         ["update", 0, 1.5, [], 3, True, 0, 1, True],
         ["scoring", 1, 4, 2, [[0, 0], [2, 0]], 1, None, None],
         ["update", 2, 2.5, [[0, 1], [1, 0]], 5, False, 0, 1, False],
         ["scoring", 2, 6, 3, [[0, 1], [1, 0]], 1, 1, None],
-        ["scoring", 0, 7, 8, [[2, 0], [1, 0]], 0, None, [3.5, 1]],
+        ["scoring", 0, 7, 8, [[2, 0], [1, 0]], 0, None, ["who", "val", 3.5, 1]],
     ]
     again = JobGraph()
     again.restore(state, known)
     assert json.loads(json.dumps(again.state())) == state
     assert again.num_updates == 2
-    alone, judgement = again.take_scorings(0)
-    assert (alone.peer, alone.judging) == (1, None)
-    assert judgement.judging == judging
-    assert isinstance(judgement.judging, Judging)
+    alone, asked = again.take_scorings(0)
+    assert (alone.peer, alone.question) == (1, None)
+    assert asked.question == question
+    assert isinstance(asked.question, Question)
     (first,) = again.take_updates(0)
     assert first.anew
     again.updated(first)

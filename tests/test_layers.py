@@ -56,6 +56,14 @@ LAYERS = [
     "messages",
     "topology",
     "policies",
+    "protocol.plan",
+    "protocol.situation",
+    "protocol.behaviour",
+    "protocol.alone",
+    "protocol.admission",
+    "protocol.gossiping",
+    "protocol.searching",
+    "protocol.starting",
     "peer",
     "links",
     "scheduler",
@@ -156,7 +164,21 @@ LAYERS = [
     "cli",
     "__main__",
 ]
-PURE = ["messages", "topology", "policies", "peer", "rng"]
+PURE = [
+    "messages",
+    "topology",
+    "policies",
+    "peer",
+    "rng",
+    "protocol.plan",
+    "protocol.situation",
+    "protocol.behaviour",
+    "protocol.alone",
+    "protocol.admission",
+    "protocol.gossiping",
+    "protocol.searching",
+    "protocol.starting",
+]
 
 
 def imports_of(source: str) -> set[str]:

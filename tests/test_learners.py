@@ -15,7 +15,7 @@ from pens.config import StoppingSettings
 from pens.engine.batches import SampleStack, Subset
 from pens.engine.optimizers import Recipe
 from pens.learners import Learners, LearningRules
-from pens.messages import Judge, ModelRef, PeerId, Score, Update
+from pens.messages import Ask, Compare, Counts, Losses, ModelRef, PeerId, Update
 from tests.byhand import CountingEngine, sample
 
 CPU = torch.device("cpu")
@@ -129,10 +129,10 @@ def test_a_sampling_that_is_not_merged_is_counted_in_its_round() -> None:
     refs = first_trainings(them)
     for ref in (refs[0], refs[1]):
         them.retain(ref)
-    them.record_score(PeerId(2), Score((refs[0], refs[1]), 1))
+    them.record_comparison(PeerId(2), Compare((refs[0], refs[1]), 1))
     second = update(them, 2, refs[2], refs[1], top_m=1)
     them.retain(refs[0])
-    them.record_score(PeerId(2), Score((refs[0],), 1))
+    them.record_comparison(PeerId(2), Compare((refs[0],), 1))
     compute(them)
     assert values(them, second) == [0, 0.5, 1.5]
     tally = them.tallies[PeerId(2)]
@@ -143,19 +143,19 @@ def test_a_sampling_that_is_not_merged_is_counted_in_its_round() -> None:
 
 
 def test_each_comparison_draws_samples_of_its_own() -> None:
-    """By the seed, the peer, and the number of the peer's comparison, from 1, judgements included: the samples are the
+    """By the seed, the peer, and the number of the peer's comparison, from 1, questions included: the samples are the
     same whatever is compared at the same time, and others for the next comparison. Peers of a network, whose numbers
-    have 63 bits: the first compares e1 and e2, then judges e1 beside e2, and compares e2 for an update; the second
-    compares e0. On validation data judgements go first."""
+    have 63 bits: the first compares e1 and e2, then asks for e1 beside e2, and compares e2 for an update; the second
+    compares e0. Questions go first."""
     first, second, third = 3 << 60, 9, 4
     them = learners(peers=(first, second, third), score_samples=1, seed=7)
     e0, e1, e2 = first_trainings(them)
-    for ref in (e1, e2, e1, e0):
+    for ref in (e1, e2, e0):
         them.retain(ref)
-    them.record_score(PeerId(first), Score((e1, e2), 1))
-    them.record_judgement(PeerId(first), e0, Judge((e1,), (e2,)), 3.5)
+    them.record_comparison(PeerId(first), Compare((e1, e2), 1))
+    them.record_question(PeerId(first), e0, Ask("who", Losses((e1,), (e2,), on="val")), 3.5)
     update(them, first, e0, e2, top_m=1)
-    them.record_score(PeerId(second), Score((e0,), 1))
+    them.record_comparison(PeerId(second), Compare((e0,), 1))
     engine = engine_of(them)
     assert engine.subsets == [None]
     compute(them)
@@ -163,8 +163,8 @@ def test_each_comparison_draws_samples_of_its_own() -> None:
     drawn = {
         (peer, number): rng.key(7, "score", peer, number) for peer, number in [(first, 1), (first, 3), (second, 1)]
     }
-    judged, compared, validated = engine.subsets[1:]
-    assert judged == Subset(1, [rng.key(7, "score", first, 2)] * 2)
+    asked, compared, validated = engine.subsets[1:]
+    assert asked == Subset(1, [rng.key(7, "score", first, 2)] * 2)
     assert compared == Subset(1, [drawn[first, 1], drawn[first, 1], drawn[first, 3], drawn[second, 1]])
     assert validated is None
     assert engine.evaluations[2] == [(0, [0, 1, 0]), (0, [0, 0, 1]), (0, [0, 0, 1]), (1, [1, 0, 0])]
@@ -178,9 +178,9 @@ def test_where_all_samples_are_taken_a_model_is_evaluated_once_for_all_compariso
     e0, e1, _ = first_trainings(them)
     for ref in (e0, e1, e0, e1, e0):
         them.retain(ref)
-    them.record_score(PeerId(2), Score((e0, e1), 1))
-    them.record_score(PeerId(2), Score((e1, e0), 1))
-    them.record_score(PeerId(1), Score((e0,), 1))
+    them.record_comparison(PeerId(2), Compare((e0, e1), 1))
+    them.record_comparison(PeerId(2), Compare((e1, e0), 1))
+    them.record_comparison(PeerId(1), Compare((e0,), 1))
     compute(them)
     assert engine_of(them).evaluations[1:] == [[(2, [1, 0, 0]), (2, [0, 1, 0]), (1, [1, 0, 0])]]
     assert them.tallies[PeerId(2)].selected == {0: 2}
@@ -196,7 +196,7 @@ def test_so_many_comparisons_are_computed_at_once(
     them = learners(max_batch=max_batch)
     refs = [them.retain(them.first_model(PeerId(peer))) for peer in range(3)]
     for peer in range(3):
-        them.record_score(PeerId(peer), Score((refs[peer - 1],), 1))
+        them.record_comparison(PeerId(peer), Compare((refs[peer - 1],), 1))
     compute(them)
     assert [len(call) for call in engine_of(them).evaluations] == sizes
 
@@ -333,30 +333,46 @@ def test_of_models_that_are_equally_good_the_first_is_the_best_of_step_one() -> 
 
 
 @pytest.mark.parametrize("score_by", ["loss", "accuracy"])
-def test_strangers_are_judged_on_validation_data_against_the_neighbours(score_by: str) -> None:
-    """Not in the paper. On peer 0's validation sample e1 has a loss of 1, e2 of 0: a stranger with e2 wins against a
-    neighbour with e1, and loses the other way round. By accuracy, which step 1 may compare, both were as good."""
-    them = learners(score_by=score_by)
-    own, e1, e2 = first_trainings(them)
-    for stranger, neighbour, wins in ((e2, e1, True), (e1, e2, False)):
-        them.retain(stranger)
-        them.record_judgement(PeerId(0), own, Judge((stranger,), (neighbour,)), 3.5)
+def test_a_question_is_answered_on_the_samples_that_it_names(score_by: str) -> None:
+    """On peer 0's training sample e0, e1 and e2 have losses of 0, 1 and 2; on its validation sample of 2, 1 and 0. It
+    asks for e2 and e1, beside e1, and then its own model e0: for two models, at time 3.5. By losses,
+    also where step 1 compares by accuracy."""
+    for on, losses in (("train", (2, 1, 1, 0)), ("val", (0, 1, 1, 2))):
+        them = learners(score_by=score_by)
+        own, e1, e2 = first_trainings(them)
+        query = Losses((e2, e1), (e1,), on=on, own=True)  # type: ignore[arg-type]
+        them.record_question(PeerId(0), own, Ask("who", query), 3.5)
+        assert not them.is_answered(PeerId(0))
         compute(them)
-        assert them.trials[PeerId(0)].wins[stranger.owner] == [wins]
-    assert them.trials[PeerId(0)].times == [3.5, 3.5]
-    assert not them.tallies[PeerId(0)].sampled
-    assert them.scored[PeerId(0)] == 0
+        assert them.is_answered(PeerId(0))
+        assert them.answer(PeerId(0), "who") == losses
+        assert [them.num_asked(PeerId(0), time) for time in (3.4, 3.5)] == [0, 2]
+        assert not them.tallies[PeerId(0)].sampled
+        assert them.scored[PeerId(0)] == 0
 
 
-def test_without_neighbours_strangers_are_judged_against_the_own_model() -> None:
-    """As above, with e1 or e2 as the peer's own model."""
+def test_questions_of_one_name_are_answered_in_order() -> None:
+    """Three questions of peer 1: two for losses, on its training sample, and between them one for its counts."""
     them = learners()
-    _, e1, e2 = first_trainings(them)
-    for stranger, own, wins in ((e2, e1, True), (e1, e2, False)):
-        them.retain(stranger)
-        them.record_judgement(PeerId(0), own, Judge((stranger,), ()), 3.5)
-        compute(them)
-        assert them.trials[PeerId(0)].wins[stranger.owner] == [wins]
+    own, _, _ = first_trainings(them)
+    for query in (Losses((own,)), Counts(), Losses((own, own))):
+        them.record_question(PeerId(1), ModelRef(PeerId(1), 1), Ask("x", query), 1.0)
+    compute(them)
+    first, counts, last = (them.answer(PeerId(1), "x") for _ in range(3))
+    assert len(first) == 1
+    assert counts is them.tallies[PeerId(1)]
+    assert last == first * 2
+
+
+def test_a_question_uses_no_model_up() -> None:
+    them = learners()
+    own, e1, _ = first_trainings(them)
+    them.record_question(PeerId(0), own, Ask("who", Losses((e1,), own=True)), 1.0)
+    them.release(e1)  # the peer drops it before it is computed
+    compute(them)
+    them.answer(PeerId(0), "who")
+    assert not them.holds(e1)
+    assert them.holds(own)
 
 
 @pytest.mark.parametrize("remembers", [True, False])
@@ -418,7 +434,7 @@ def test_a_received_model_is_taken_in_once_and_kept_until_nobody_needs_it() -> N
     them.take_in(ref, torch.tensor([6.0, 6.0, 6.0]))
     assert them.holds(ref)
     assert (values(them, ref), them.models.num_alive) == ([0, 0, 5], alive + 1)
-    them.record_score(PeerId(8), Score((ref,), 1))
+    them.record_comparison(PeerId(8), Compare((ref,), 1))
     compute(them)
     assert them.holds(ref)
     out = them.record_update(PeerId(8), them.first_model(PeerId(8)), Update((ref,), None, 1, may_stop=False), 1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from itertools import combinations
 
 import pytest
@@ -14,18 +15,20 @@ from hypothesis import strategies as st
 from pens import rng
 from pens.messages import (
     Action,
+    Answered,
+    Ask,
+    Chose,
+    Compare,
+    Counts,
     Drop,
     Event,
     Finish,
-    Judge,
+    Losses,
     ModelRef,
     PeerId,
     Pulled,
     Received,
     Request,
-    Score,
-    Select,
-    Selected,
     Send,
     Start,
     Update,
@@ -33,7 +36,11 @@ from pens.messages import (
     Wake,
     WakeAfter,
 )
-from pens.peer import Peer, Plan, Search, waits_for
+from pens.peer import Peer
+from pens.policies import SelectionRule, Tally
+from pens.protocol.behaviour import Behaviour, waits_for
+from pens.protocol.gossiping import Gossiping
+from pens.protocol.plan import Plan, Search
 from pens.topology import Others
 
 
@@ -72,7 +79,37 @@ def started(a_plan: Plan) -> Peer:
     return it
 
 
-SEARCH = Search(n_sampled=2, m=1, rounds=2, samplings_per_round=1, epochs=5)
+def search(n_sampled: int, m: int, rounds: int, samplings_per_round: int, epochs: int, anew: bool = False) -> Search:
+    """Step 1 at whose end those are found that were selected in more than m of n_sampled comparisons."""
+    rule = SelectionRule(m, n_sampled, num_others=7, expected="received")
+    return Search(n_sampled, m, rounds, samplings_per_round, epochs, rule, anew)
+
+
+def found(*peers: int) -> Answered:
+    """The counts by which these are found: each of them was compared and selected once, peer 100 was only compared."""
+    tally = Tally()
+    for other in peers:
+        tally.add([PeerId(other), PeerId(100)], [PeerId(other)])
+    return Answered("counts", tally)
+
+
+def chose(*peers: int) -> Chose:
+    return Chose(tuple(map(PeerId, peers)), "selection" if peers else "fallback")
+
+
+def asks(strangers: Sequence[ModelRef], beside: tuple[ModelRef, ...]) -> list[Action]:
+    """To judge strangers beside the models that are merged, or beside the own one, when the update is complete."""
+    query = Losses(tuple(strangers), beside, on="val", own=not beside)
+    return [Ask("strangers", query, when="updated"), *(Drop(stranger, "judged") for stranger in strangers)]
+
+
+def judged(*losses: float) -> Answered:
+    """Losses of strangers, and then those of the models that they are judged beside."""
+    return Answered("strangers", losses)
+
+
+ASKED = Ask("counts", Counts())
+SEARCH = search(n_sampled=2, m=1, rounds=2, samplings_per_round=1, epochs=5)
 
 
 # --- Algorithm 1 ------------------------------------------------------------------------------------------------------
@@ -162,9 +199,9 @@ def test_a_starved_peer_merges_what_it_has_and_with_nothing_trains_on_alone() ->
 
 
 def test_step_one_ends_after_a_bounded_number_of_waits() -> None:
-    it = started(plan(search=Search(n_sampled=2, m=1, rounds=3, samplings_per_round=2, epochs=5), give_up=1.5))
+    it = started(plan(search=search(n_sampled=2, m=1, rounds=3, samplings_per_round=2, epochs=5), give_up=1.5))
     # two different senders of seven take 7/7 + 7/6 = 2.17 waits, six times that 13, half as much again 19.5
-    selecting = [Select() in it.handle(Wake()) for _ in range(20)]
+    selecting = [ASKED in it.handle(Wake()) for _ in range(20)]
     assert selecting == [False] * 19 + [True]
 
 
@@ -195,20 +232,20 @@ def test_exactly_n_sampled_models_are_compared_the_oldest_first() -> None:
 
 
 def test_several_samplings_per_round_are_counted_and_the_last_is_merged() -> None:
-    it = started(plan(search=Search(2, 1, rounds=1, samplings_per_round=3, epochs=5)))
+    it = started(plan(search=search(2, 1, rounds=1, samplings_per_round=3, epochs=5)))
     actions: list[Action] = []
     for sender in (1, 2, 3, 4, 5, 6):
         actions += it.handle(received(sender))
     assert actions == [
-        Score((model(1), model(2)), 1),
-        Score((model(3), model(4)), 1),
+        Compare((model(1), model(2)), 1),
+        Compare((model(3), model(4)), 1),
         Update((model(5), model(6)), 1, 5, may_stop=False),
     ]
-    assert it.handle(Updated()) == [Select()]
+    assert it.handle(Updated()) == [ASKED]
 
 
 def test_progress_counts_samplings_of_step_one_and_updates_of_step_two() -> None:
-    it = started(plan(search=Search(2, 1, rounds=2, samplings_per_round=2, epochs=5), rounds=7))
+    it = started(plan(search=search(2, 1, rounds=2, samplings_per_round=2, epochs=5), rounds=7))
     seen = [it.progress]
     for round_ in range(2):
         for sender in (1, 2, 3, 4):
@@ -217,7 +254,7 @@ def test_progress_counts_samplings_of_step_one_and_updates_of_step_two() -> None
         it.handle(Updated())
         seen.append(it.progress)
     assert seen[:10] == [(n, 4) for n in (0, 0, 1, 1, 2, 2, 2, 3, 3, 4)]
-    it.handle(Selected((PeerId(2), PeerId(6))))
+    it.handle(found(2, 6))
     assert it.progress == (0, 7)
 
 
@@ -227,8 +264,8 @@ def test_step_two_gossips_with_the_selected_only() -> None:
         it.handle(received(1))
         it.handle(received(2))
         last = it.handle(Updated())
-    assert last == [Select()]
-    assert it.handle(Selected((PeerId(2), PeerId(6)))) == []
+    assert last == [ASKED]
+    assert it.handle(found(2, 6)) == [chose(2, 6)]
     assert {a.to for _ in range(50) for a in it.handle(Wake()) if isinstance(a, Send)} == {2, 6}
     assert it.handle(received(3)) == [Drop(model(3), "refused")]
     it.handle(received(2))
@@ -236,30 +273,30 @@ def test_step_two_gossips_with_the_selected_only() -> None:
 
 
 def test_step_two_waits_for_all_neighbours_if_they_are_fewer_than_n_peers() -> None:
-    it = started(plan(search=Search(2, 1, 1, 1, 5), n_peers=5))
+    it = started(plan(search=search(2, 1, 1, 1, 5), n_peers=5))
     it.handle(received(1))
     it.handle(received(2))
     it.handle(Updated())
-    it.handle(Selected((PeerId(4),)))
+    it.handle(found(4))
     assert it.handle(received(4)) == [Update((model(4),), None, 3, may_stop=True)]
 
 
 def test_strangers_are_accepted_where_the_plan_says_so() -> None:
-    it = started(plan(search=Search(2, 1, 1, 1, 5), accept_anyone=True))
+    it = started(plan(search=search(2, 1, 1, 1, 5), accept_anyone=True))
     it.handle(received(1))
     it.handle(received(2))
     it.handle(Updated())
-    it.handle(Selected((PeerId(4), PeerId(5))))
+    it.handle(found(4, 5))
     assert it.handle(received(7)) == []
 
 
 def test_models_saved_before_the_selection_are_let_go() -> None:
-    it = started(plan(search=Search(2, 1, 1, 1, 5)))
+    it = started(plan(search=search(2, 1, 1, 1, 5)))
     it.handle(received(1))
     it.handle(received(2))
     it.handle(received(3))
-    assert it.handle(Updated()) == [Drop(model(3), "unused"), Select()]
-    it.handle(Selected((PeerId(3), PeerId(4))))
+    assert it.handle(Updated()) == [Drop(model(3), "unused"), ASKED]
+    it.handle(found(3, 4))
     assert it.handle(received(4)) == []  # the model of 3 does not count any more
 
 
@@ -268,11 +305,11 @@ def test_models_saved_before_the_selection_are_let_go() -> None:
 
 def gossiping(**values: float) -> Peer:
     """A peer of step 2 that admits strangers, with neighbours 2 and 6."""
-    it = started(plan(search=Search(2, 1, 1, 1, 5), admit=True, **values))  # type: ignore[arg-type]
+    it = started(plan(search=search(2, 1, 1, 1, 5), admit=True, **{"admission_trials": 1, **values}))  # type: ignore[arg-type]
     it.handle(received(1))
     it.handle(received(2))
     it.handle(Updated())
-    it.handle(Selected((PeerId(2), PeerId(6))))
+    assert it.handle(found(2, 6)) == [chose(2, 6)]
     return it
 
 
@@ -282,8 +319,8 @@ def test_a_stranger_is_answered_kept_and_judged_at_the_next_update() -> None:
     assert it.handle(received(3, 2)) == [Send(PeerId(3), answer=True), Drop(model(3), "replaced")]
     it.handle(received(2))
     merged = (model(2), model(6))
-    assert it.handle(received(6)) == [Judge((model(3, 2),), merged), Update(merged, None, 3, may_stop=True)]
-    assert it.handle(Selected((PeerId(2), PeerId(3), PeerId(6)))) == []
+    assert it.handle(received(6)) == [*asks([model(3, 2)], merged), Update(merged, None, 3, may_stop=True)]
+    assert it.handle(judged(1.0, 1.0, 2.0)) == [Chose((PeerId(2), PeerId(3), PeerId(6)), "admission")]
     assert it.handle(Updated()) == []
     assert it.handle(received(3, 4)) == []
     assert it.handle(received(2)) == [Update((model(3, 4), model(2)), None, 3, may_stop=True)]
@@ -317,15 +354,15 @@ def test_without_neighbours_models_nobody_is_judged() -> None:
     assert update.models == ()
     it.handle(Updated())
     it.handle(received(2))
-    assert [type(a) for a in it.handle(received(6))] == [Judge, Update]
+    assert [type(a) for a in it.handle(received(6))] == [Ask, Drop, Update]
 
 
 def without_neighbours(**values: float) -> Peer:
     """A peer of step 2 that admits strangers and has no neighbours yet: its step 1 heard nobody."""
-    it = started(plan(search=SEARCH, admit=True, **{"give_up": 0.1, **values}))  # type: ignore[arg-type]
-    while Select() not in it.handle(Wake()):
+    it = started(plan(search=SEARCH, admit=True, admission_trials=1, **{"give_up": 0.1, **values}))  # type: ignore[arg-type]
+    while ASKED not in it.handle(Wake()):
         pass
-    assert it.handle(Selected(())) == []
+    assert it.handle(found()) == [chose()]
     return it
 
 
@@ -347,8 +384,8 @@ def test_who_heard_nobody_in_step_one_trains_on_its_own_and_sends_to_everybody()
 def test_without_neighbours_strangers_are_judged_beside_the_own_model_until_some_are_admitted() -> None:
     it = without_neighbours(rounds=9)
     assert it.handle(received(3)) == [Send(PeerId(3), answer=True)]
-    assert it.handle(Wake())[2:] == [Judge((model(3),), ()), Update((), None, 3, may_stop=True)]
-    assert it.handle(Selected((PeerId(3),))) == []
+    assert it.handle(Wake())[2:] == [*asks([model(3)], ()), Update((), None, 3, may_stop=True)]
+    assert it.handle(judged(1.0, 1.0)) == [Chose((PeerId(3),), "admission")]
     assert it.handle(Updated()) == []
     assert it.handle(received(3, 2)) == [Update((model(3, 2),), None, 3, may_stop=True)]
     it.handle(Updated())
@@ -365,29 +402,29 @@ def test_who_knows_nobody_after_its_first_training_admits_those_that_come() -> N
     it.handle(Updated())
     there += [PeerId(4)]
     assert it.handle(received(4)) == [Send(PeerId(4), answer=True)]
-    assert [type(a) for a in it.handle(Wake())] == [Send, WakeAfter, Judge, Update]
+    assert [type(a) for a in it.handle(Wake())] == [Send, WakeAfter, Ask, Drop, Update]
 
 
 @pytest.mark.parametrize(("admit", "came", "compared"), [(True, 2, 0), (True, 3, 3), (False, 0, 0), (False, 1, 1)])
 def test_step_one_that_ends_too_early_compares_the_few_that_came(admit: bool, came: int, compared: int) -> None:
     """The top 2 of 2 would be no choice; but who admits nobody later takes what there is."""
     it = started(
-        plan(search=Search(n_sampled=5, m=2, rounds=1, samplings_per_round=2, epochs=5), admit=admit, give_up=1.0)
+        plan(search=search(n_sampled=5, m=2, rounds=1, samplings_per_round=2, epochs=5), admit=admit, give_up=1.0)
     )
     for sender in range(1, came + 1):
         it.handle(received(sender))
-    actions = next(actions for _ in range(99) if Select() in (actions := it.handle(Wake())))
+    actions = next(actions for _ in range(99) if ASKED in (actions := it.handle(Wake())))
     few = tuple(model(sender) for sender in range(1, came + 1))
-    assert [a for a in actions if isinstance(a, Score)] == ([Score(few, 2)] if compared else [])
+    assert [a for a in actions if isinstance(a, Compare)] == ([Compare(few, 2)] if compared else [])
     assert [a for a in actions if isinstance(a, Drop)] == ([] if compared else [Drop(ref, "unused") for ref in few])
 
 
 def test_step_one_that_has_compared_ends_with_what_it_has_counted() -> None:
-    it = started(plan(search=Search(n_sampled=2, m=1, rounds=1, samplings_per_round=2, epochs=5), give_up=1.0))
+    it = started(plan(search=search(n_sampled=2, m=1, rounds=1, samplings_per_round=2, epochs=5), give_up=1.0))
     for sender in (1, 2, 3):
         it.handle(received(sender))
-    actions = next(actions for _ in range(99) if Select() in (actions := it.handle(Wake())))
-    assert actions[2:] == [Drop(model(3), "unused"), Select()]
+    actions = next(actions for _ in range(99) if ASKED in (actions := it.handle(Wake())))
+    assert actions[2:] == [Drop(model(3), "unused"), ASKED]
 
 
 def test_step_one_that_has_merged_ends_with_what_it_has_counted() -> None:
@@ -397,8 +434,8 @@ def test_step_one_that_has_merged_ends_with_what_it_has_counted() -> None:
     it.handle(received(2))
     assert it.handle(Updated()) == []
     it.handle(received(3))
-    actions = next(actions for _ in range(99) if Select() in (actions := it.handle(Wake())))
-    assert actions[2:] == [Drop(model(3), "unused"), Select()]
+    actions = next(actions for _ in range(99) if ASKED in (actions := it.handle(Wake())))
+    assert actions[2:] == [Drop(model(3), "unused"), ASKED]
 
 
 def test_whoever_can_reach_nobody_waits() -> None:
@@ -416,7 +453,7 @@ def test_whoever_can_reach_nobody_waits() -> None:
 
 def test_step_one_compares_fewer_models_where_fewer_peers_are_there() -> None:
     there = [PeerId(1), PeerId(2)]
-    it = Peer(PeerId(0), 1, plan(search=Search(5, 1, rounds=1, samplings_per_round=1, epochs=5)), there)
+    it = Peer(PeerId(0), 1, plan(search=search(5, 1, rounds=1, samplings_per_round=1, epochs=5)), there)
     it.handle(Start())
     it.handle(Updated())
     assert it.handle(received(1)) == []
@@ -425,8 +462,8 @@ def test_step_one_compares_fewer_models_where_fewer_peers_are_there() -> None:
 
 def test_a_neighbour_that_is_away_is_not_sent_to_until_it_is_back() -> None:
     there = [PeerId(p) for p in range(1, 8)]
-    it = Peer(PeerId(0), 1, plan(search=Search(2, 1, 1, 1, 5)), there)
-    for event in (Start(), Updated(), received(1), received(2), Updated(), Selected((PeerId(2), PeerId(6)))):
+    it = Peer(PeerId(0), 1, plan(search=search(2, 1, 1, 1, 5)), there)
+    for event in (Start(), Updated(), received(1), received(2), Updated(), found(2, 6)):
         it.handle(event)
 
     def sent_to() -> set[int]:
@@ -456,8 +493,8 @@ def test_a_round_asks_different_peers_for_their_models() -> None:
 
 @given(st.integers(1, 7), st.booleans())
 def test_an_answer_does_what_its_models_do_one_by_one(count: int, searching: bool) -> None:
-    search = Search(count, 1, rounds=2, samplings_per_round=2, epochs=5) if searching else None
-    together, one_by_one = (started(plan("pull", n_peers=count, search=search)) for _ in range(2))
+    step1 = search(count, 1, rounds=2, samplings_per_round=2, epochs=5) if searching else None
+    together, one_by_one = (started(plan("pull", n_peers=count, search=step1)) for _ in range(2))
     (request,) = together.handle(Wake())
     assert one_by_one.handle(Wake()) == [request]
     assert isinstance(request, Request)
@@ -467,11 +504,11 @@ def test_an_answer_does_what_its_models_do_one_by_one(count: int, searching: boo
 
 
 def test_a_round_of_step_one_samples_several_times() -> None:
-    it = started(plan("pull", search=Search(2, 1, rounds=1, samplings_per_round=2, epochs=5)))
+    it = started(plan("pull", search=search(2, 1, rounds=1, samplings_per_round=2, epochs=5)))
     (request,) = it.handle(Wake())
     assert isinstance(request, Request)
     score, again = it.handle(pulled(request))
-    assert isinstance(score, Score)
+    assert isinstance(score, Compare)
     assert isinstance(again, Request)
     (update,) = it.handle(pulled(again, 9))
     assert isinstance(update, Update)
@@ -480,7 +517,7 @@ def test_a_round_of_step_one_samples_several_times() -> None:
 
 def in_step_two(pace: str, *neighbours: int, **values: object) -> Peer:
     """A peer of eight that has selected its neighbours."""
-    it = started(plan(pace, search=Search(2, 1, rounds=1, samplings_per_round=1, epochs=5), **values))
+    it = started(plan(pace, search=search(2, 1, rounds=1, samplings_per_round=1, epochs=5), **values))
     if pace == "pull":
         (request,) = it.handle(Wake())
         assert isinstance(request, Request)
@@ -488,8 +525,8 @@ def in_step_two(pace: str, *neighbours: int, **values: object) -> Peer:
     else:
         it.handle(received(1))
         it.handle(received(2))
-    assert it.handle(Updated()) == [Select()]
-    assert it.handle(Selected(tuple(map(PeerId, neighbours)))) == []
+    assert it.handle(Updated()) == [ASKED]
+    assert it.handle(found(*neighbours)) == [chose(*neighbours)]
     return it
 
 
@@ -517,7 +554,7 @@ def test_in_rounds_step_two_pulls_from_all_neighbours_if_they_are_fewer_than_n_p
 
 def test_in_rounds_step_one_samples_among_everybody() -> None:
     """RANDOMPEER in step 1: n_sampled = 3 of 7 others, each as often as any other but for chance: 600 · 3 / 7 = 257."""
-    it = started(plan("pull", search=Search(3, 1, rounds=700, samplings_per_round=1, epochs=5)))
+    it = started(plan("pull", search=search(3, 1, rounds=700, samplings_per_round=1, epochs=5)))
     asked: Counter[int] = Counter()
     for _ in range(600):
         (request,) = it.handle(Wake())
@@ -597,8 +634,8 @@ def test_in_rounds_who_trains_alone_trains_once_a_round() -> None:
 @pytest.mark.parametrize("pace", ["push", "pull"])
 def test_step_one_takes_its_rounds_and_step_two_its_own(pace: str) -> None:
     """T = 4 in step 1 and T = 2 in step 2: the count of updates begins anew, with other epochs."""
-    search = Search(2, 1, rounds=4, samplings_per_round=1, epochs=5)
-    it = started(plan(pace, search=search, rounds=2))
+    step1 = search(2, 1, rounds=4, samplings_per_round=1, epochs=5)
+    it = started(plan(pace, search=step1, rounds=2))
 
     def update(*senders: int) -> Update:
         if pace == "push":
@@ -613,8 +650,8 @@ def test_step_one_takes_its_rounds_and_step_two_its_own(pace: str) -> None:
     for done in range(4):
         action = update(1, 2)
         assert (action.top_m, action.epochs, action.may_stop) == (1, 5, False)
-        assert it.handle(Updated()) == ([Select()] if done == 3 else [])
-    it.handle(Selected((PeerId(3), PeerId(4))))
+        assert it.handle(Updated()) == ([ASKED] if done == 3 else [])
+    it.handle(found(3, 4))
     for done in range(2):
         action = update(3, 4)
         assert {ref.owner for ref in action.models} == {3, 4}
@@ -624,30 +661,30 @@ def test_step_one_takes_its_rounds_and_step_two_its_own(pace: str) -> None:
 
 def test_samplings_are_counted_anew_in_each_round() -> None:
     """Two rounds of two samplings: count, merge, count, merge."""
-    it = started(plan(search=Search(1, 1, rounds=2, samplings_per_round=2, epochs=5)))
+    it = started(plan(search=search(1, 1, rounds=2, samplings_per_round=2, epochs=5)))
     types = []
     for sender in (1, 2, 3, 4):
         types += [type(action) for action in it.handle(received(sender))]
         if types[-1] is Update:
             last = it.handle(Updated())
-    assert types == [Score, Update, Score, Update]
-    assert last == [Select()]
+    assert types == [Compare, Update, Compare, Update]
+    assert last == [ASKED]
 
 
 def test_comparisons_while_training_wait_for_its_end() -> None:
     """A peer that trains saves what comes: no comparison begins before it is done, then as many as there are models."""
-    it = started(plan(search=Search(2, 1, rounds=9, samplings_per_round=2, epochs=5)))
+    it = started(plan(search=search(2, 1, rounds=9, samplings_per_round=2, epochs=5)))
     for sender in (1, 2, 3):
         it.handle(received(sender))
     assert isinstance(it.handle(received(4))[0], Update)
     assert [it.handle(received(sender)) for sender in (5, 6, 7, 1, 2)] == [[]] * 5
     score, update = it.handle(Updated())
-    assert score == Score((model(5), model(6)), 1)
+    assert score == Compare((model(5), model(6)), 1)
     assert update == Update((model(7), model(1)), 1, 5, may_stop=False)
 
 
 def test_a_newer_model_goes_to_the_end_of_the_queue() -> None:
-    it = started(plan(search=Search(2, 1, rounds=9, samplings_per_round=1, epochs=5)))
+    it = started(plan(search=search(2, 1, rounds=9, samplings_per_round=1, epochs=5)))
     it.handle(received(1))
     it.handle(received(2))
     for sender in (3, 4, 5):
@@ -658,10 +695,10 @@ def test_a_newer_model_goes_to_the_end_of_the_queue() -> None:
 
 def test_without_neighbours_a_peer_trains_alone() -> None:
     """Who heard nobody in step 1 has no neighbours: it trains on its own, without a word."""
-    it = started(plan(search=Search(2, 1, 1, 1, 5), give_up=0.1, rounds=2))
-    while Select() not in it.handle(Wake()):
+    it = started(plan(search=search(2, 1, 1, 1, 5), give_up=0.1, rounds=2))
+    while ASKED not in it.handle(Wake()):
         pass
-    assert it.handle(Selected(())) == [Update((), None, 3, may_stop=True)]
+    assert it.handle(found()) == [chose(), Update((), None, 3, may_stop=True)]
     assert it.handle(Wake()) == []
     assert it.handle(received(1)) == [Drop(model(1), "unused")]
     assert it.handle(Updated()) == [Update((), None, 3, may_stop=True)]
@@ -671,20 +708,20 @@ def test_without_neighbours_a_peer_trains_alone() -> None:
 def test_step_two_may_begin_with_another_model() -> None:
     """Not in the paper: an update that merges nothing, with the model that is kept for it; models that come meanwhile
     are saved for the next. Who found nobody does not begin anew."""
-    search = Search(2, 1, rounds=1, samplings_per_round=1, epochs=5, anew=True)
+    step1 = search(2, 1, rounds=1, samplings_per_round=1, epochs=5, anew=True)
     for neighbours in ((2, 6), ()):
-        it = started(plan(search=search, rounds=2))
+        it = started(plan(search=step1, rounds=2))
         it.handle(received(1))
         it.handle(received(2))
         it.handle(Updated())
         anew = bool(neighbours)
-        chosen = tuple(map(PeerId, neighbours))
-        assert it.handle(Selected(chosen)) == [Update((), None, 3, may_stop=True, anew=anew)]
-    it = started(plan(search=search, rounds=2))
+        update = Update((), None, 3, may_stop=True, anew=anew)
+        assert it.handle(found(*neighbours)) == [chose(*neighbours), update]
+    it = started(plan(search=step1, rounds=2))
     it.handle(received(1))
     it.handle(received(2))
     it.handle(Updated())
-    it.handle(Selected((PeerId(2), PeerId(6))))
+    it.handle(found(2, 6))
     assert it.handle(received(2)) == []
     assert it.handle(received(6)) == []
     assert it.handle(Updated()) == [Update((model(2), model(6)), None, 3, may_stop=True)]
@@ -707,10 +744,10 @@ def test_waits_in_vain_are_counted_from_the_last_update() -> None:
 def test_waits_in_step_two_are_reckoned_by_the_neighbours() -> None:
     """Two of two neighbours take 2/2 + 2/1 = 3 waits, however many rounds step 1 had; twice that is 6. Two of all seven
     would take 7/7 + 7/6 = 2.17, twice that is 4.33, so that a peer would give up after five waits."""
-    it = started(plan(search=Search(2, 1, rounds=2, samplings_per_round=3, epochs=5), give_up=2.0, rounds=9))
-    while Select() not in it.handle(Wake()):
+    it = started(plan(search=search(2, 1, rounds=2, samplings_per_round=3, epochs=5), give_up=2.0, rounds=9))
+    while ASKED not in it.handle(Wake()):
         pass
-    it.handle(Selected((PeerId(2), PeerId(6))))
+    it.handle(found(2, 6))
     it.handle(received(6))
     assert [it.handle(Wake())[2:] for _ in range(6)] == [[]] * 5 + [[Update((model(6),), None, 3, may_stop=True)]]
     it.handle(Updated())
@@ -728,8 +765,8 @@ def test_a_finished_peer_does_nothing_but_send() -> None:
 def test_whom_to_send_to_and_how_long_to_wait_are_the_next_two_numbers_of_the_stream() -> None:
     """Neighbours 2, 5 and 6, of whom 6 is away: whoever draws it draws once more, between 2 and 5."""
     there = [PeerId(p) for p in (1, 2, 3, 4, 5, 7)]
-    it = Peer(PeerId(0), 1, plan(search=Search(2, 1, 1, 1, 5)), there)
-    for event in (Start(), Updated(), received(1), received(2), Updated(), Selected((PeerId(2), PeerId(5), PeerId(6)))):
+    it = Peer(PeerId(0), 1, plan(search=search(2, 1, 1, 1, 5)), there)
+    for event in (Start(), Updated(), received(1), received(2), Updated(), found(2, 5, 6)):
         it.handle(event)
     key, place, second_draws = rng.key(1, "peer", 0), it.state()["draws"], set()
     for _ in range(60):
@@ -761,7 +798,7 @@ def test_while_nobody_is_reachable_nothing_is_merged_and_one_model_can_be_compar
     there.clear()
     assert it.handle(Updated()) == []
     there += [PeerId(1)]
-    it = Peer(PeerId(0), 1, plan(search=Search(3, 1, rounds=9, samplings_per_round=1, epochs=5)), there)
+    it = Peer(PeerId(0), 1, plan(search=search(3, 1, rounds=9, samplings_per_round=1, epochs=5)), there)
     for event in (Start(), Updated(), received(1)):
         it.handle(event)
     assert it.handle(received(30)) == it.handle(received(31)) == []
@@ -778,8 +815,8 @@ def test_judged_strangers_do_not_begin_step_two_anew() -> None:
     assert it.handle(Updated()) == []
     it.handle(received(3))
     it.handle(received(2))
-    assert [type(action) for action in it.handle(received(6))] == [Judge, Update]
-    assert it.handle(Selected((PeerId(2), PeerId(3), PeerId(6)))) == []
+    assert [type(action) for action in it.handle(received(6))] == [Ask, Drop, Update]
+    assert it.handle(judged(1.0, 1.0, 2.0)) == [Chose((PeerId(2), PeerId(3), PeerId(6)), "admission")]
     assert it.handle(Updated()) == [Finish()]
 
 
@@ -792,16 +829,16 @@ def test_a_stopped_peer_knows_all_of_its_past() -> None:
     other.restore(json.loads(json.dumps(it.state())))
     assert other.neighbours == (2, 5, 6)
     assert other.state() == it.state()
-    assert other.state()["buffer"] == [[5, 8], [2, 9]]
-    assert other.state()["strangers"] == [[7, 4]]
+    assert other.state()["saved"] == [[5, 8], [2, 9]]
+    assert other.state()["behaviour"]["strangers"] == [[7, 4]]
     merged = (model(5, 8), model(2, 9), model(6, 3))
     for one in (it, other):
-        assert one.handle(received(6, 3)) == [Judge((model(7, 4),), merged), Update(merged, None, 3, may_stop=True)]
+        assert one.handle(received(6, 3)) == [*asks([model(7, 4)], merged), Update(merged, None, 3, may_stop=True)]
     early = started(plan())
     assert early.state()["neighbours"] is None
     again = peer(early.plan)
     again.restore(early.state())
-    assert again.neighbours is again._reachable
+    assert again.neighbours is again.reachable
 
 
 def test_the_usual_number_of_waits_by_hand() -> None:
@@ -813,7 +850,7 @@ def test_the_usual_number_of_waits_by_hand() -> None:
 
 @pytest.mark.parametrize("phase", ["starting", "selecting", "finished"])
 def test_who_is_not_gossiping_uses_no_models(phase: str) -> None:
-    it = peer(plan(search=Search(2, 1, 1, 1, 5), rounds=1))
+    it = peer(plan(search=search(2, 1, 1, 1, 5), rounds=1))
     it.handle(Start())
     if phase != "starting":
         it.handle(Updated())
@@ -821,11 +858,120 @@ def test_who_is_not_gossiping_uses_no_models(phase: str) -> None:
         it.handle(received(2))
         it.handle(Updated())
     if phase == "finished":
-        it.handle(Selected((PeerId(3),)))
+        it.handle(found(3))
         it.handle(received(3))
         assert it.handle(Updated()) == [Finish()]
     assert it.phase == phase
     assert it.handle(received(3)) == [Drop(model(3), "unused")]
+
+
+class Telling(Gossiping):
+    """Says how many updates it has done, and merges the models of those that said most."""
+
+    def note(self) -> object:
+        return {"updates": self.peer.updates}
+
+    def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        said = {ref: self.peer.notes.get(ref.owner, {"updates": 0})["updates"] for ref in models}
+        return [self.peer.update((max(models, key=lambda ref: said[ref]),), may_stop=True)]
+
+
+def test_what_senders_say_beside_their_models_is_known_by_sender() -> None:
+    """Peer 1 says 4, peer 2 says 9 and later nothing, which leaves what it said."""
+    it = started(plan("pull", behaviours={"gossiping": Telling}, notes=True, rounds=9))
+    assert it.note() == {"updates": 0}
+    nine, four = {"updates": 9}, {"updates": 4}
+    assert it.handle(Pulled((model(1), model(2)), (four, nine))) == [Update((model(2),), None, 3, may_stop=True)]
+    it.handle(Updated())
+    assert it.note() == {"updates": 1}
+    again = peer(it.plan)
+    again.restore(json.loads(json.dumps(it.state())))
+    for one in (it, again):
+        assert one.handle(Received(model(2, 2))) == []
+        assert one.handle(Received(model(1, 2), note={"updates": 12})) == [
+            Update((model(1, 2),), None, 3, may_stop=True)
+        ]
+    silent = started(plan("pull", behaviours={"gossiping": Telling}))
+    assert silent.note() is None
+
+
+class Idle(Behaviour):
+    phase = "gossiping"
+
+
+def test_a_behaviour_that_says_nothing_else_wants_no_model_and_waits() -> None:
+    it = started(plan("pull", behaviours={"gossiping": Idle}))
+    assert it.handle(received(3)) == [Drop(model(3), "unused")]
+    assert it.handle(Pulled((model(1), model(2)))) == [Drop(model(1), "unused"), Drop(model(2), "unused")]
+    assert it.handle(Wake()) == it.handle(Updated()) == it.handle(Answered("x", ())) == []
+    assert it.progress == (0, 3)
+
+
+def test_step_one_ends_at_the_wait_that_makes_it_too_many() -> None:
+    """One of seven senders takes one wait, two rounds of it two; give_up = 1.5 makes three of them."""
+    it = started(plan(search=search(n_sampled=1, m=1, rounds=2, samplings_per_round=1, epochs=5), give_up=1.5))
+    assert [ASKED in it.handle(Wake()) for _ in range(3)] == [False, False, True]
+
+
+def test_a_peer_that_trained_alone_says_nothing_when_it_is_done() -> None:
+    """A wait may still be in progress when it finishes."""
+    it = started(plan(search=search(2, 1, 1, 1, 5), give_up=0.1, rounds=1))
+    while ASKED not in it.handle(Wake()):
+        pass
+    it.handle(found())
+    assert it.handle(Updated()) == [Finish()]
+    assert it.handle(Wake()) == []
+
+
+def test_a_finished_peer_does_not_answer_an_answer() -> None:
+    it = gossiping(rounds=1)
+    it.handle(received(2))
+    it.handle(received(6))
+    it.handle(Updated())
+    assert it.handle(Received(model(3), answer=True)) == [Drop(model(3), "unused")]
+
+
+def test_strangers_that_nobody_judges_any_more_are_dropped() -> None:
+    """Peer 3's model comes while the last update is in progress."""
+    it = gossiping(rounds=1)
+    it.handle(received(2))
+    it.handle(received(6))
+    it.handle(received(3))
+    assert it.handle(Updated()) == [Drop(model(3), "unused"), Finish()]
+
+
+def test_a_peer_that_stops_between_question_and_answer_knows_whom_it_asked_about() -> None:
+    """Two trials are needed. Stranger 3 loses the first and wins the second, which is half of them; stranger 4 wins the
+    first and is not judged again: one trial is not enough."""
+    it = gossiping(admission_trials=2, rounds=9)
+    for losses, strangers in (((2.0, 0.5, 1.0, 1.0), (3, 4)), ((0.5, 1.0, 1.0), (3,))):
+        for sender in (*strangers, 2, 6):
+            it.handle(received(sender))
+        again = peer(it.plan)
+        again.restore(json.loads(json.dumps(it.state())))
+        it = again
+        told = it.handle(judged(*losses))
+        it.handle(Updated())
+    assert told == [Chose((PeerId(2), PeerId(3), PeerId(6)), "admission")]
+
+
+def test_who_admits_nobody_chose_nobody() -> None:
+    it = gossiping()
+    for sender in (3, 2, 6):
+        it.handle(received(sender))
+    assert it.handle(judged(2.0, 1.0, 1.0)) == []
+    assert it.neighbours == (2, 6)
+
+
+def test_a_peer_that_stops_within_a_round_of_samplings_goes_on_there() -> None:
+    it = started(plan(search=search(2, 1, rounds=2, samplings_per_round=2, epochs=5)))
+    it.handle(received(1))
+    assert it.handle(received(2)) == [Compare((model(1), model(2)), 1)]
+    again = peer(it.plan)
+    again.restore(json.loads(json.dumps(it.state())))
+    for one in (it, again):
+        one.handle(received(3))
+        assert one.handle(received(4)) == [Update((model(3), model(4)), 1, 5, may_stop=False)]
 
 
 # --- properties -------------------------------------------------------------------------------------------------------
@@ -836,11 +982,12 @@ events = st.lists(
 )
 
 
-def play(it: Peer, script: list[object], save_at: int | None, found: tuple[int, ...] = (3, 5)) -> list[list[Action]]:
-    """Feed a script to a peer; `save_at`: exchange it for one restored from its state on the way. `found`: whom it
-    selects."""
+def play(it: Peer, script: list[object], save_at: int | None, chosen: tuple[int, ...] = (3, 5)) -> list[list[Action]]:
+    """Feed a script to a peer; `save_at`: exchange it for one restored from its state on the way. `chosen`: whom it
+    selects. The first stranger that is judged always wins, the others never do."""
     log = [it.handle(Start())]
-    busy, selecting = True, False
+    busy = True
+    asked: list[Ask] = []
     for position, step in enumerate(script):
         if position == save_at:
             saved = json.loads(json.dumps(it.state()))
@@ -850,14 +997,15 @@ def play(it: Peer, script: list[object], save_at: int | None, found: tuple[int, 
         if step == "updated":
             if not busy:
                 continue
-            event, busy = Updated(), False
+            log += [it.handle(judged(1.0, *[2.0] * 20)) for _ in asked]
+            event, busy, asked = Updated(), False, []
         else:
             assert isinstance(step, Wake | Received)
             event = step
         log.append(it.handle(event))
-        selecting = any(isinstance(a, Select) for a in log[-1])
-        if selecting:
-            log.append(it.handle(Selected(tuple(map(PeerId, found)))))
+        asked += [a for a in log[-1] if isinstance(a, Ask) and a.when == "updated"]
+        if ASKED in log[-1]:
+            log.append(it.handle(found(*chosen)))
         busy = busy or any(isinstance(a, Update) for actions in log[-2:] for a in actions)
     return log
 
@@ -867,27 +1015,27 @@ selections = st.sampled_from([(3, 5), ()])
 
 @given(events, st.integers(0, 60), st.sampled_from(["push", "pull"]), st.booleans(), selections)
 def test_a_restored_peer_decides_as_if_it_had_never_stopped(
-    script: list[object], save_at: int, pace: str, searching: bool, found: tuple[int, ...]
+    script: list[object], save_at: int, pace: str, searching: bool, chosen: tuple[int, ...]
 ) -> None:
-    a_plan = plan(pace, search=Search(2, 1, 2, 2, 5) if searching else None, admit=searching and pace == "push")
-    assert play(peer(a_plan), script, None, found) == play(peer(a_plan), script, save_at, found)
+    a_plan = plan(pace, search=search(2, 1, 2, 2, 5) if searching else None, admit=searching and pace == "push")
+    assert play(peer(a_plan), script, None, chosen) == play(peer(a_plan), script, save_at, chosen)
 
 
 @given(events, st.booleans(), selections, st.sampled_from([0.1, 1.0, 100.0]))
 def test_every_model_that_is_kept_is_used_or_dropped_once(
-    script: list[object], searching: bool, found: tuple[int, ...], give_up: float
+    script: list[object], searching: bool, chosen: tuple[int, ...], give_up: float
 ) -> None:
-    it = peer(plan(search=Search(2, 1, 2, 2, 5) if searching else None, admit=searching, give_up=give_up))
+    it = peer(plan(search=search(2, 1, 2, 2, 5) if searching else None, admit=searching, give_up=give_up))
     numbered = [
         Received(ModelRef(step.model.owner, number)) if isinstance(step, Received) else step
         for number, step in enumerate(script)
     ]
-    log = [action for actions in play(it, numbered, None, found) for action in actions]
+    log = [action for actions in play(it, numbered, None, chosen) for action in actions]
     released = [a.model for a in log if isinstance(a, Drop)]
-    released += [ref for a in log if isinstance(a, Update | Score) for ref in a.models]
-    released += [ref for a in log if isinstance(a, Judge) for ref in a.strangers]
+    released += [ref for a in log if isinstance(a, Update | Compare) for ref in a.models]
     came = [step.model for step in numbered if isinstance(step, Received)]
-    kept = [ModelRef(PeerId(o), v) for place in ("buffer", "strangers") for o, v in it.state()[place]]
+    state = it.state()
+    kept = [ModelRef(PeerId(o), v) for o, v in (*state["saved"], *state["behaviour"].get("strangers", ()))]
     assert sorted(released + kept, key=repr) == sorted(came, key=repr)
 
 

@@ -506,20 +506,19 @@ def test_a_win_is_to_be_as_good_as_half_of_the_neighbours(loss: float, neighbour
 def test_admission_takes_enough_trials_and_more_than_a_quarter_of_them_won() -> None:
     trials = Trials()
     for number in range(8):
-        trials.add(PeerId(1), number < 2, float(number))
-        trials.add(PeerId(2), number < 3, float(number))
-    trials.add(PeerId(3), True, 9.0)
+        trials.add(PeerId(1), number < 2)
+        trials.add(PeerId(2), number < 3)
+    trials.add(PeerId(3), True)
     assert admitted(trials, 6) == (2,)
     assert admitted(trials, 1) == (3,)
     assert admitted(trials, 9) == ()
     assert admitted(Trials.restored(trials.state()), 6) == (2,)
-    assert trials.until(0.0) == 2
 
 
 def test_a_newcomers_first_models_do_not_count_for_ever() -> None:
     trials = Trials()
     for number in range(104):
-        trials.add(PeerId(1), number >= 100, float(number))
+        trials.add(PeerId(1), number >= 100)
     assert admitted(trials, 6) == (1,)
 
 
@@ -532,17 +531,16 @@ def test_a_win_by_hand() -> None:
     assert not is_win(5.0, [math.nan, 4.0, 4.0])
 
 
-def test_trials_are_remembered_with_their_times() -> None:
+def test_the_latest_trials_are_remembered() -> None:
     trials = Trials()
     for number in range(70):
-        trials.add(PeerId(3), number == 5, float(number))
-    trials.add(PeerId(1), True, 70.0)
+        trials.add(PeerId(3), number == 5)
+    trials.add(PeerId(1), True)
     assert len(trials.wins[PeerId(3)]) == 64
     assert not any(trials.wins[PeerId(3)])  # the one that it won was the sixth of 70
-    assert [trials.until(time) for time in (-1.0, 0.0, 69.5, 70.0)] == [0, 1, 70, 71]
     assert Trials.restored(json.loads(json.dumps(trials.state()))) == trials
     assert admitted(trials, 1) == (1,)
-    trials.add(PeerId(0), True, 71.0)
+    trials.add(PeerId(0), True)
     assert admitted(trials, 1) == (0, 1)
 
 
@@ -550,6 +548,6 @@ def test_the_latest_trials_are_twice_as_many_as_are_needed() -> None:
     """Needed 2, so the latest 4 count: one of four is a quarter, which is not enough; two are."""
     for wins, is_in in (((1, 1, 1, 0, 0, 0), False), ((1, 0, 0, 1, 0, 0), False), ((0, 0, 1, 0, 1, 0), True)):
         trials = Trials()
-        for number, win in enumerate(wins):
-            trials.add(PeerId(4), bool(win), float(number))
+        for win in wins:
+            trials.add(PeerId(4), bool(win))
         assert (admitted(trials, 2) == (4,)) == is_in

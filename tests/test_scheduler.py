@@ -6,13 +6,18 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pens.messages import Event, ModelRef, PeerId, Pulled, Received, Start, Updated, Wake
+from pens.messages import Answered, Event, ModelRef, PeerId, Pulled, Received, Start, Updated, Wake
 from pens.scheduler import EventQueue
 
+refs = st.builds(lambda o, v: ModelRef(PeerId(o), v), st.integers(0, 9), st.integers(0, 9))
+notes = st.none() | st.integers() | st.dictionaries(st.text(max_size=2), st.lists(st.integers(), max_size=2))
 events: st.SearchStrategy[Event] = st.one_of(
     st.sampled_from([Start(), Wake(), Updated()]),
-    st.builds(lambda o, v, a: Received(ModelRef(PeerId(o), v), a), st.integers(0, 9), st.integers(0, 9), st.booleans()),
-    st.builds(lambda *refs: Pulled(refs), *[st.builds(ModelRef, st.integers(0, 9), st.integers(0, 9))] * 2),
+    st.builds(Received, refs, st.booleans(), notes),
+    st.builds(lambda one, other, *said: Pulled((one, other), said), refs, refs),
+    st.builds(lambda one, other, *said: Pulled((one, other), said), refs, refs, notes, notes),
+    st.just(Pulled(())),
+    st.builds(Answered, st.text(max_size=3), st.none()),
 )
 entries = st.lists(st.tuples(st.floats(0, 10), st.integers(0, 9), events), max_size=30)
 

@@ -30,21 +30,22 @@ from pens.jobs import Updating
 from pens.learners import Learners
 from pens.messages import (
     Action,
+    Ask,
+    Chose,
+    Compare,
     Drop,
     Event,
-    Judge,
+    Losses,
     ModelRef,
     PeerId,
     Pulled,
     Received,
     Request,
-    Score,
-    Selected,
     Send,
     Update,
     Updated,
 )
-from pens.peer import waits_for
+from pens.protocol.behaviour import waits_for
 from pens.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset
 from tests.fakes import FakeEngine, fake_simulation, fake_simulations
@@ -463,7 +464,7 @@ def test_what_a_peer_holds_reaches_others_only_through_its_models(schedule: str,
     tainted = {2}
     for _, receiver, _, actions in log.entries:
         for action in actions:
-            if isinstance(action, Update | Score) and any(ref.owner in tainted for ref in action.models):
+            if isinstance(action, Update | Compare) and any(ref.owner in tainted for ref in action.models):
                 tainted.add(receiver)
     clean = [p for p in range(16) if p not in tainted]
     assert clean
@@ -598,36 +599,42 @@ def admitting(seed: int, nobody_is_found: bool) -> tuple[Simulator, Log]:
 def test_strangers_are_judged_beside_the_own_model_of_then_until_the_update_is_complete(
     seed: int, nobody_is_found: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A judgement is answered when the update that came with it is complete. `judged` counts those that were answered
+    """A question is answered when the update that came with it is complete. `asked` counts those that were answered
     until the end, peer by peer; events ran ahead of that. Where nobody is found, peers judge without neighbours, too.
     """
-    asked: list[tuple[PeerId, ModelRef, Judge, float]] = []
-    record = Learners.record_judgement
+    asked: list[tuple[PeerId, ModelRef, Ask, float]] = []
+    record = Learners.record_question
 
-    def note(self: Learners, peer: PeerId, own: ModelRef, action: Judge, time: float) -> None:
-        asked.append((peer, own, action, time))
-        record(self, peer, own, action, time)
+    def note(self: Learners, peer: PeerId, own: ModelRef, ask: Ask, time: float) -> None:
+        if ask.when == "updated":
+            asked.append((peer, own, ask, time))
+        record(self, peer, own, ask, time)
 
-    monkeypatch.setattr(Learners, "record_judgement", note)
+    monkeypatch.setattr(Learners, "record_question", note)
     simulator, log = admitting(seed, nobody_is_found)
     run(simulator)
-    version, begun = Counter[PeerId](), dict[PeerId, tuple[ModelRef, Judge]]()
-    complete: list[tuple[PeerId, ModelRef, Judge, float]] = []
+    version, begun = Counter[PeerId](), dict[PeerId, tuple[ModelRef, Ask]]()
+    complete: list[tuple[PeerId, ModelRef, Ask, float]] = []
     for time, peer, event, actions in log.entries:
         if isinstance(event, Updated):
             version[peer] += 1
             complete += [(peer, *begun.pop(peer), time)] if peer in begun else []
         for action in actions:
-            if isinstance(action, Judge):
+            if isinstance(action, Ask) and action.when == "updated":
                 begun[peer] = ModelRef(peer, version[peer]), action
-    assert all(judgement in asked for judgement in complete)
+    assert all(question in asked for question in complete)
     assert len(asked) == len(complete) + len(begun)
-    assert any(not action.against for _, _, action, _ in asked) == nobody_is_found
-    judged = Counter[int]()
-    for peer, _, action, time in complete:
-        judged[peer] += len(action.strangers) if time <= simulator.now else 0
-    assert simulator.judged() == [judged[peer] for peer in range(12)]
+    assert any(query_of(ask).own for _, _, ask, _ in asked) == nobody_is_found
+    counted = Counter[int]()
+    for peer, _, ask, time in complete:
+        counted[peer] += len(query_of(ask).models) if time <= simulator.now else 0
+    assert simulator.asked() == [counted[peer] for peer in range(12)]
     assert any(time > simulator.now for *_, time in complete)
+
+
+def query_of(ask: Ask) -> Losses:
+    assert isinstance(ask.query, Losses)
+    return ask.query
 
 
 @pytest.mark.parametrize(("seed", "nobody_is_found", "one_at_the_end"), [(20, False, False), (6, True, True)])
@@ -639,9 +646,10 @@ def test_neighbours_are_those_that_a_peer_was_told_last_until_the_end(
     simulator, log = admitting(seed, nobody_is_found)
     run(simulator)
     told: dict[PeerId, list[tuple[float, tuple[PeerId, ...]]]] = {}
-    for time, peer, event, _ in log.entries:
-        if isinstance(event, Selected):
-            told.setdefault(peer, []).append((time, event.neighbours))
+    for time, peer, _, actions in log.entries:
+        for action in actions:
+            if isinstance(action, Chose):
+                told.setdefault(peer, []).append((time, action.neighbours))
     assert simulator.neighbours() == {
         peer: next(found for time, found in reversed(answers) if time <= simulator.now)
         for peer, answers in told.items()
@@ -650,7 +658,8 @@ def test_neighbours_are_those_that_a_peer_was_told_last_until_the_end(
         for (_, before), (time, after) in pairwise(answers):
             assert set(before) <= set(after)
             assert list(after) == sorted(after)
-            assert ((time, peer, after) in simulator.admissions) == (after != before)
+            assert after != before
+            assert (time, peer, after) in simulator.admissions
     times = [time for time, _, _ in simulator.admissions]
     assert (simulator.now in times, max(times) > simulator.now) == (one_at_the_end, not one_at_the_end)
 

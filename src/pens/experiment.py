@@ -369,7 +369,7 @@ class Experiment:
                 received=np.array(traffic.received),
                 refused=np.array(traffic.refused),
                 merged=np.array([m.total() for m in learners.merges.values()]),
-                scored=np.array(list(learners.scored.values())) + simulator.judged(),
+                scored=np.array(list(learners.scored.values())) + simulator.asked(),
                 model_bytes=model_bytes(self._engine.network.stored, self.record.settings.gossip.wire),
             ),
             pairs=_pairs(learners),
@@ -407,11 +407,10 @@ def build_simulator(
     """One run, ready to begin. `models` [peer, size]: untrained."""
     learners = Learners(workshop, first_slot, models, spec.learning())
     sizes = [(len(data.train), len(data.val)) for data in federation.peers[: len(models)]]
-    plans = {size: spec.plan(*size) for size in set(sizes)}
+    plans = {size: spec.plan(*size, num_peers=len(models)) for size in set(sizes)}
     reach = reached(spec.method, federation)
     peers = [Peer(PeerId(p), spec.seed, plans[size], reach(PeerId(p))) for p, size in enumerate(sizes)]
-    rule, trials = spec.selection(len(models)), spec.settings.pens.admission_trials
-    return Simulator(peers, learners, _schedule(spec.settings), rule, trace, trials)
+    return Simulator(peers, learners, _schedule(spec.settings), trace)
 
 
 def reached(method: Method, federation: Federation) -> Callable[[PeerId], Sequence[PeerId]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pens.messages import ModelRef, PeerId
 
@@ -46,13 +46,16 @@ class Updating:
     """Whether it is not done yet."""
 
 
-class Judging(NamedTuple):
-    """What makes a comparison a judgement of strangers."""
+class Question(NamedTuple):
+    """What makes a scoring the answer to a question, in place of a comparison that is counted."""
 
+    name: str
+    on: Literal["train", "val"]
+    """Whose samples of the peer the models are scored on."""
     time: float
     """When it is answered."""
-    num_against: int
-    """The first so many models are the neighbours'."""
+    num_asked: int
+    """The first so many models are those asked for; the others are there to compare with."""
 
 
 @dataclass(eq=False, slots=True)
@@ -68,7 +71,7 @@ class Scoring:
     top_m: int
     update: Updating | None
     """The update that merges the top m, if one does."""
-    judging: Judging | None = None
+    question: Question | None = None
     place: int = 0
     missing: int = 0
 
@@ -193,9 +196,9 @@ class JobGraph:
                 updates[peer, out] = job
                 self.add_update(job, known, (peer, out) in compared)
             else:
-                number, round_, models, top_m, merging, judging = values
+                number, round_, models, top_m, merging, question = values
                 update = None if merging is None else updates[peer, merging]
-                how = Judging(*judging) if judging else None
+                how = Question(*question) if question else None
                 self.add_scoring(Scoring(PeerId(peer), number, round_, _refs(models), top_m, update, how), known)
 
 
@@ -205,7 +208,7 @@ def _encode(job: Job) -> list[Any]:
         own, out = job.own.version, job.out.version
         return ["update", job.peer, job.time, models, job.epochs, job.may_stop, own, out, job.anew]
     merging = job.update.out.version if job.update else None
-    return ["scoring", job.peer, job.number, job.round, models, job.top_m, merging, job.judging]
+    return ["scoring", job.peer, job.number, job.round, models, job.top_m, merging, job.question]
 
 
 def _refs(models: list[list[int]]) -> tuple[ModelRef, ...]:

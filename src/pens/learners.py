@@ -22,7 +22,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -35,10 +35,10 @@ from pens.curves import Curves, UpdateRecord
 from pens.engine.batches import Subset
 from pens.engine.optimizers import Recipe
 from pens.engine.training import Evaluation
-from pens.jobs import JobGraph, Judging, Scoring, Updating
+from pens.jobs import JobGraph, Question, Scoring, Updating
 from pens.ledger import Ledger
-from pens.messages import Judge, ModelRef, PeerId, Score, Update
-from pens.policies import EarlyStopping, Tally, Trials, is_win, select_top_m
+from pens.messages import Ask, Compare, Counts, ModelRef, PeerId, Update
+from pens.policies import EarlyStopping, Tally, select_top_m
 from pens.received import ReceivedModels
 
 T = TypeVar("T")
@@ -67,6 +67,16 @@ class LearningRules:
     """What each peer begins step 2 with; where that is not its last, it is kept until then."""
     wire: WireForm = "fp32"
     """How models travel: received ones are rounded so, a peer's own is not."""
+
+
+class Answer(NamedTuple):
+    """What a peer is to be told."""
+
+    name: str
+    """Of its question."""
+    number: int
+    """Of the scoring that computes it; 0: it asked for its counts."""
+    losses: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +119,10 @@ class Learners:
         self.stop_times = dict.fromkeys(self._peers, math.inf)
         """When each peer stopped early, in virtual time."""
         self.tallies = {p: Tally() for p in self._peers}
-        self.trials = {p: Trials() for p in self._peers}
+        self._answers: dict[PeerId, list[Answer]] = {p: [] for p in self._peers}
+        """Of questions that each peer asked and that are not answered yet, in order."""
+        self._asked_at: dict[PeerId, list[tuple[float, int]]] = {p: [] for p in self._peers}
+        """When each peer asked for the losses of how many models."""
         self.merges: dict[PeerId, Counter[PeerId]] = {p: Counter() for p in self._peers}
         """How often each peer merged a model of each other."""
         self.scored = dict.fromkeys(self._peers, 0)
@@ -166,14 +179,34 @@ class Learners:
 
     # --- recording ----------------------------------------------------------------------------------------------------
 
-    def record_score(self, peer: PeerId, action: Score) -> None:
+    def record_comparison(self, peer: PeerId, action: Compare) -> None:
         """The models were retained for the peer; they are released when the job is done."""
         self._record_scoring(peer, action.models, action.m)
 
-    def record_judgement(self, peer: PeerId, own: ModelRef, action: Judge, time: float) -> None:
-        """Likewise, for the strangers; the models that they are compared with are retained here."""
-        against = tuple(self.retain(ref) for ref in action.against or (own,))
-        self._record_scoring(peer, (*against, *action.strangers), judging=Judging(time, len(against)))
+    def record_question(self, peer: PeerId, own: ModelRef, ask: Ask, time: float) -> None:
+        """Models that it is about are retained here until it is computed. `time`: when it is to be answered."""
+        if isinstance(ask.query, Counts):
+            self._answers[peer].append(Answer(ask.name, 0))
+            return
+        query = ask.query
+        refs = (*query.models, *query.beside, *((own,) if query.own else ()))
+        models = tuple(self.retain(ref) for ref in refs)
+        self._record_scoring(peer, models, question=Question(ask.name, query.on, time, len(query.models)))
+        self._answers[peer].append(Answer(ask.name, self._scorings[peer]))
+
+    def is_answered(self, peer: PeerId) -> bool:
+        """Whether all that a peer asked for is computed."""
+        return self.jobs.is_scored(peer)
+
+    def answer(self, peer: PeerId, name: str) -> Any:
+        """The answer to the first question of this name that a peer has not been told yet."""
+        answer = next(answer for answer in self._answers[peer] if answer.name == name)
+        self._answers[peer].remove(answer)
+        return answer.losses if answer.number else self.tallies[peer]
+
+    def num_asked(self, peer: PeerId, until: float) -> int:
+        """Models whose losses a peer had asked for by this time."""
+        return sum(count for time, count in self._asked_at[peer] if time <= until)
 
     def record_update(self, peer: PeerId, own: ModelRef, action: Update, time: float) -> ModelRef:
         """Likewise. Returns the name of the model that will come out, retained once for the caller."""
@@ -194,11 +227,11 @@ class Learners:
         models: tuple[ModelRef, ...],
         m: int = 0,
         update: Updating | None = None,
-        judging: Judging | None = None,
+        question: Question | None = None,
     ) -> None:
         self._scorings[peer] += 1
         before = self._versions[peer] - (update is not None)
-        self.jobs.add_scoring(Scoring(peer, self._scorings[peer], before, models, m, update, judging), self._rows)
+        self.jobs.add_scoring(Scoring(peer, self._scorings[peer], before, models, m, update, question), self._rows)
 
     # --- computing ----------------------------------------------------------------------------------------------------
 
@@ -218,13 +251,11 @@ class Learners:
             yield from self._score(scorings)
 
     def _score(self, jobs: list[Scoring]) -> Work:
-        """Score the models of each job on its peer's own data: to choose the top m, or to judge strangers."""
-        judgements = [job for job in jobs if job.judging]
-        if not judgements:
-            yield from self._score_on(self.rules.score_on, jobs)
-            return
-        yield from self._score_on("val", judgements)
-        if comparisons := [job for job in jobs if not job.judging]:
+        """Score the models of each job on its peer's own data: to choose the top m, or to answer a question."""
+        for on in ("val", "train"):
+            if questions := [job for job in jobs if job.question and job.question.on == on]:
+                yield from self._score_on(on, questions)
+        if comparisons := [job for job in jobs if not job.question]:
             yield from self._score_on(self.rules.score_on, comparisons)
 
     def _score_on(self, on: Literal["train", "val"], jobs: list[Scoring]) -> Work:
@@ -235,13 +266,13 @@ class Learners:
         size = self.rules.score_samples
         subset = None if size is None else Subset(size, [draw for _, _, draw in pairs])
         found = yield from evaluate(Evaluate(on, rows, slots, subset))
-        scores = -found.accuracy if self.rules.score_by == "accuracy" and not jobs[0].judging else found.loss
+        scores = -found.accuracy if self.rules.score_by == "accuracy" and not jobs[0].question else found.loss
         losses = dict(zip(pairs, scores.tolist(), strict=True))
         for job, draw in drawn:
             found_here = [losses[ref, job.peer, draw] for ref in job.models]
             chosen: tuple[ModelRef, ...] = ()
-            if job.judging:
-                self._judge(job, job.judging, found_here)
+            if job.question:
+                self._note(job, job.question, found_here)
             else:
                 chosen = self._top_m(job, found_here)
             self.jobs.scored(job, chosen)
@@ -264,14 +295,12 @@ class Learners:
             self.comparisons.add(job.peer, job.round, sender, i in best)
         return tuple(job.models[i] for i in best)
 
-    def _judge(self, job: Scoring, judging: Judging, losses: list[float]) -> None:
-        """Count for each stranger whether its model was as good as the neighbours', or as the own one without any.
-
-        On validation data: the neighbours' models descend from the peer's own, which knows its training data by heart.
-        """
-        neighbours = losses[: judging.num_against]
-        for ref, loss in zip(job.models[judging.num_against :], losses[judging.num_against :], strict=True):
-            self.trials[job.peer].add(ref.owner, is_win(loss, neighbours), judging.time)
+    def _note(self, job: Scoring, question: Question, losses: list[float]) -> None:
+        """Keep the answer to a question until the peer is told."""
+        answers = self._answers[job.peer]
+        place = next(i for i, answer in enumerate(answers) if answer.number == job.number)
+        answers[place] = Answer(question.name, job.number, tuple(losses))
+        self._asked_at[job.peer].append((question.time, question.num_asked))
 
     def _update(self, jobs: list[Updating], epochs: int) -> Work:
         """Merge, train, validate, keep the best, as one batch."""
@@ -448,7 +477,8 @@ class Learners:
             "may_stop": list(self._may_stop.values()),
             "stop_times": list(self.stop_times.values()),
             "tallies": [tally.state() for tally in self.tallies.values()],
-            "trials": [trials.state() for trials in self.trials.values()],
+            "answers": [[list(answer) for answer in answers] for answers in self._answers.values()],
+            "asked_at": list(self._asked_at.values()),
             "merges": [_pairs(m) for m in self.merges.values()],
             "scored": list(self.scored.values()),
             "scorings": list(self._scorings.values()),
@@ -490,7 +520,9 @@ class Learners:
         self._stopping = self._each(EarlyStopping(**s) for s in data["stopping"])
         self._may_stop, self.stop_times = self._each(data["may_stop"]), self._each(data["stop_times"])
         self.tallies = self._each(map(Tally.restored, data["tallies"]))
-        self.trials = self._each(map(Trials.restored, data["trials"]))
+        answers = self._each(data["answers"])
+        self._answers = {p: [Answer(n, number, tuple(losses)) for n, number, losses in a] for p, a in answers.items()}
+        self._asked_at = {p: [(t, n) for t, n in asked] for p, asked in self._each(data["asked_at"]).items()}
         self.merges = self._each(map(_counter, data["merges"]))
         self.scored, self.setbacks = self._each(data["scored"]), _counter(data["setbacks"])
         self.num_updates, self.num_batches = data["num_updates"], data["num_batches"]

@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens to a peer (events) and what it wants done (actions). Plain data: no tensors, clock, socket or file.
 
-    Event  = Start | Wake | Received | Pulled | Updated | Selected
-    Action = Send | Request | WakeAfter | Score | Judge | Update | Select | Drop | Finish
+    Event  = Start | Wake | Received | Pulled | Updated | Answered
+    Action = Send | Request | WakeAfter | Compare | Update | Ask | Chose | Drop | Finish
+    Query  = Counts | Losses
 
 A driver turns actions into events: the simulator in virtual time and in batches, a networked node in real time.
+Numbers come back to a peer in one way only: it asks (`Ask`), and is answered (`Answered`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, NewType
+from typing import Any, Literal, NamedTuple, NewType
 
 PeerId = NewType("PeerId", int)
+
+
+NOTE_BYTES = 4096
+
+Note = Any
+"""What a sender says beside a model, to others of its method: plain data as JSON has it, and little. None: nothing."""
 
 
 class ModelRef(NamedTuple):
@@ -42,6 +50,7 @@ class Received:
     model: ModelRef
     answer: bool = False
     """Whether it came as an answer."""
+    note: Note = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,8 @@ class Pulled:
     """ONRECEIVEMODEL for all models of a `Request`: they come together, since many single events take long."""
 
     models: tuple[ModelRef, ...]
+    notes: tuple[Note, ...] = ()
+    """One of each sender, or none at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +68,14 @@ class Updated:
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
-    """The answer to `Select`, and to `Judge`: who the neighbours are from now on."""
+class Answered:
+    """What the peer asked for under this name. `answer` is what the query says that it is answered by."""
 
-    neighbours: tuple[PeerId, ...]
+    name: str
+    answer: Any
 
 
-Event = Start | Wake | Received | Pulled | Updated | Selected
+Event = Start | Wake | Received | Pulled | Updated | Answered
 
 # --- actions ----------------------------------------------------------------------------------------------------------
 
@@ -92,23 +104,11 @@ class WakeAfter:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class Compare:
     """Score models on the peer's own training data and count the top m as selected, without merging."""
 
     models: tuple[ModelRef, ...]
     m: int
-
-
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """Score the models of strangers beside those of neighbours, on the peer's own validation data, and count who wins.
-
-    Comes before the `Update` that merges the neighbours' models; answered by `Selected` when that is complete, before
-    `Updated`. `against` nobody: the peer has no neighbours, and strangers are scored beside its own model.
-    """
-
-    strangers: tuple[ModelRef, ...]
-    against: tuple[ModelRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,48 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Select:
-    """SELECTNEIGHBORS: end step 1. Answered by `Selected`, the one event that brings numbers back to a peer."""
+class Counts:
+    """A query: how often each other was compared and selected so far. Answered by a `pens.policies.Tally`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """A query: how well models do on the peer's own samples. Answered by a tuple of losses: those of `models`, those of
+    `beside`, and that of the peer's own model where `own` is set, in this order.
+
+    It uses no model up: the peer drops what it does not need for anything else.
+    """
+
+    models: tuple[ModelRef, ...]
+    beside: tuple[ModelRef, ...] = ()
+    """Models that are only there to compare with."""
+    on: Literal["train", "val"] = "train"
+    own: bool = False
+    """Whether the peer's own model is asked for, too, as it is now."""
+
+
+Query = Counts | Losses
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask for numbers. They may not be computed yet, so the answer is an event of its own, `Answered`."""
+
+    name: str
+    """By which the peer knows the answer when it comes."""
+    query: Query
+    when: Literal["now", "updated"] = "now"
+    """now: the answer comes next. updated: it comes just before the `Updated` of the update that is asked for in the
+    same breath, after the question. Until then nobody waits: events run ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chose:
+    """The peer's neighbours from now on, for whoever keeps a record."""
+
+    neighbours: tuple[PeerId, ...]
+    by: Literal["selection", "fallback", "admission"]
+    """selection: by the rule at the end of step 1; fallback: the rule found nobody; admission: strangers joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +177,7 @@ class Drop:
     """A received model is not needed."""
 
     model: ModelRef
-    why: Literal["refused", "replaced", "unused"]
+    why: Literal["refused", "replaced", "unused", "judged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,4 +185,4 @@ class Finish:
     """The peer has done its updates. It goes on serving its model to others."""
 
 
-Action = Send | Request | WakeAfter | Score | Judge | Update | Select | Drop | Finish
+Action = Send | Request | WakeAfter | Compare | Update | Ask | Chose | Drop | Finish

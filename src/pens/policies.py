@@ -13,7 +13,6 @@ Drivers call them with the numbers; `pens.peer` never sees a number.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -230,27 +229,19 @@ class Trials:
 
     wins: dict[PeerId, list[bool]] = field(default_factory=dict)
     """Of each stranger's latest trials, which it won."""
-    times: list[float] = field(default_factory=list)
-    """When each trial was."""
 
-    def add(self, stranger: PeerId, win: bool, time: float) -> None:
+    def add(self, stranger: PeerId, win: bool) -> None:
         """Count one trial."""
         self.wins[stranger] = [*self.wins.get(stranger, []), win][-_TRIALS_KEPT:]
-        self.times.append(time)
-
-    def until(self, time: float) -> int:
-        """Trials so far."""
-        return bisect_right(self.times, time)
 
     def state(self) -> list[Any]:
         """As plain data."""
-        return [[[peer, wins] for peer, wins in self.wins.items()], self.times]
+        return [[peer, wins] for peer, wins in self.wins.items()]
 
     @staticmethod
     def restored(state: Sequence[Any]) -> Trials:
         """What `state` described."""
-        wins, times = state
-        return Trials({PeerId(peer): list(won) for peer, won in wins}, list(times))
+        return Trials({PeerId(peer): list(won) for peer, won in state})
 
 
 def is_win(loss: float, neighbours: Sequence[float]) -> bool:

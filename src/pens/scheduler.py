@@ -13,7 +13,7 @@ import math
 from collections import deque
 from typing import Any
 
-from pens.messages import Event, ModelRef, PeerId, Pulled, Received, Start, Updated, Wake
+from pens.messages import Answered, Event, ModelRef, PeerId, Pulled, Received, Start, Updated, Wake
 
 Entry = tuple[float, int, PeerId, Event]
 _BARE: dict[str, Event] = {"start": Start(), "wake": Wake(), "updated": Updated()}
@@ -56,30 +56,40 @@ class EventQueue:
 
     def state(self) -> dict[str, Any]:
         """The time and all that will happen, as plain data, in order."""
-        entries = [[t, c, p, *_encode(e)] for t, c, p, e in sorted([*self._heap, *self._at_once])]
+        entries = [[t, c, p, *encode_event(e)] for t, c, p, e in sorted([*self._heap, *self._at_once])]
         return {"now": self.now, "counter": self._counter, "entries": entries}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become what `state` described."""
         self.now, self._counter = state["now"], state["counter"]
-        self._heap = [(t, c, PeerId(p), _decode(*event)) for t, c, p, *event in state["entries"]]  # in order: a heap
+        # in order, and so a heap
+        self._heap = [(t, c, PeerId(p), decode_event(*event)) for t, c, p, *event in state["entries"]]
         self._at_once = deque()
 
 
-def _encode(event: Event) -> list[Any]:
+def encode_event(event: Event) -> list[Any]:
+    """As plain data; an answer without what it says, which whoever drives the peer knows."""
     if isinstance(event, Received):
-        return ["received", *event.model, *([True] if event.answer else [])]
+        extras = [event.answer, event.note] if event.note is not None else [True] if event.answer else []
+        return ["received", *event.model, *extras]
     if isinstance(event, Pulled):
-        return ["pulled", *map(list, event.models)]
+        return ["pulled", *map(list, event.models), *([{"notes": list(event.notes)}] if event.notes else [])]
+    if isinstance(event, Answered):
+        return ["answered", event.name]
     return [_NAME[type(event)]]
 
 
-def _decode(name: str, *values: Any) -> Event:
+def decode_event(name: str, *parts: Any) -> Event:
+    """What `encode_event` made plain data of."""
+    values = list(parts)
     if name == "received":
-        owner, version, *answer = values
-        return Received(_ref(owner, version), *answer)
+        owner, version, *extras = values
+        return Received(_ref(owner, version), *extras)
     if name == "pulled":
-        return Pulled(tuple(_ref(*value) for value in values))
+        notes = tuple(values.pop()["notes"]) if values and isinstance(values[-1], dict) else ()
+        return Pulled(tuple(_ref(*value) for value in values), notes)
+    if name == "answered":
+        return Answered(values[0], None)
     return _BARE[name]
 
 

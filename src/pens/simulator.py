@@ -10,9 +10,9 @@ they take turns instead, each one wakes when the update of the one before it is 
 
 Events run ahead of the numbers: updates are only recorded. In `rounds` they run to the end of the round; in `async`
 until a few updates per peer are recorded, since the more are known, the more of them can be computed together. Then
-one batch is computed: all updates whose inputs are known. Numbers come back to the events at one place, a peer that
-selects its neighbours: no event after that is looked at until its comparisons are computed, and not more than those.
-Where strangers are judged, that is at the end of the update that they were judged with.
+one batch is computed: all updates whose inputs are known. Numbers come back to the events at one place, an answer to a
+peer that asked (`Ask`): when the answer is due, no event after it is looked at until what was asked for is computed,
+and not more than that. Other peers whose questions came before wait at the same time, and are computed with it.
 
 A run is over when every peer has finished its updates or stopped early. Events ran ahead of that moment, too, but what
 happened after it is not counted. So nothing depends on how far they ran: neither batches nor an interruption, which can
@@ -34,18 +34,18 @@ from pens.learners import Learners
 from pens.links import Links
 from pens.messages import (
     Action,
+    Answered,
+    Ask,
+    Chose,
+    Compare,
     Drop,
     Event,
     Finish,
-    Judge,
     ModelRef,
     PeerId,
     Pulled,
     Received,
     Request,
-    Score,
-    Select,
-    Selected,
     Send,
     Start,
     Update,
@@ -55,8 +55,7 @@ from pens.messages import (
 )
 from pens.metrics import Traffic
 from pens.peer import Peer
-from pens.policies import SelectionRule, admitted, choose_neighbours
-from pens.scheduler import EventQueue
+from pens.scheduler import EventQueue, decode_event, encode_event
 
 Trace = Callable[[float, PeerId, Event, list[Action]], None]
 
@@ -88,20 +87,18 @@ class Simulator:
         peers: Sequence[Peer],
         learners: Learners,
         schedule: Schedule,
-        selection: SelectionRule | None,
         trace: Trace | None = None,
-        admission_trials: int = 0,
     ) -> None:
-        """`admission_trials`: after so many, a stranger may become a neighbour, where the plan has peers judge them."""
         self.peers, self.learners = peers, learners
-        self._admission_trials = admission_trials
-        self._schedule, self._selection, self._trace = schedule, selection, trace
+        self._schedule, self._trace = schedule, trace
         self._queue = EventQueue()
         self._rounds = 0
         self.current = [learners.first_model(p.me) for p in peers]
         self._coming: list[ModelRef | None] = [None] * len(peers)
-        self._selecting: PeerId | None = None
-        self._judging: set[PeerId] = set()
+        self._awaited: tuple[PeerId, Event] | None = None
+        """The event that cannot be handled before something is computed."""
+        self._due: dict[PeerId, list[str]] = {}
+        """Questions that are answered when the update in progress is complete, by name."""
         self._num_going = len(peers)
         self._finish_times = [math.inf] * len(peers)
         self.traffic = Traffic(len(peers), math.inf if schedule.metronome else 0.0)
@@ -138,16 +135,18 @@ class Simulator:
 
     def advance(self) -> Work:
         """Let events run ahead, and compute one batch of updates."""
-        if self._schedule.metronome and not self.learners.jobs.num_updates and self._selecting is None:
+        if self._schedule.metronome and not self.learners.jobs.num_updates and self._awaited is None:
             self._begin_round()
         self._num_going = sum(self._is_going(peer.me) for peer in self.peers)
         end = self._rounds if self._schedule.metronome else math.nextafter(self._end(), math.inf)
         self._run_ahead(end)
-        while self._selecting is not None:
+        while self._awaited is not None:
             yield from self.learners.compare()
-            if not self.learners.jobs.is_scored(self._selecting):
+            if not self.learners.is_answered(self._awaited[0]):
                 break
-            self._answer_selection(self._selecting)
+            me, event = self._awaited
+            self._awaited = None
+            self._handle(me, event)
             self._run_ahead(end)
         yield from self.learners.compute_batch()
         self.traffic.settle(self._certain_until())
@@ -162,8 +161,8 @@ class Simulator:
 
     def _run_ahead(self, end: float) -> None:
         """Handle all events before `end`, or until enough updates are recorded where it is not known; but no further
-        than to a peer that selects its neighbours and has to wait for numbers."""
-        while self._selecting is None and (end < math.inf or not self._has_recorded_enough()):
+        than to an answer that is not computed yet."""
+        while self._awaited is None and (end < math.inf or not self._has_recorded_enough()):
             upcoming = self._queue.next_before(end)
             if not upcoming:
                 return
@@ -181,22 +180,6 @@ class Simulator:
         """Whether a peer will record more updates that are work."""
         return self._finish_times[me] == self.learners.stop_times[me] == math.inf
 
-    def _answer_selection(self, me: PeerId) -> None:
-        """Tell a peer that selects its neighbours whom it found, or that judged strangers whom it admits."""
-        self._selecting = None
-        if me not in self._judging:
-            self._handle(me, Selected(self._select(me)))
-            return
-        self._judging.remove(me)
-        self._handle(me, Selected(self._admit(me)))
-        self._handle(me, Updated())
-
-    def _await_judgement(self, me: PeerId) -> None:
-        """An update is complete, and the strangers that came before it are judged, or have to be first."""
-        self._selecting = me
-        if self.learners.jobs.is_scored(me):
-            self._answer_selection(me)
-
     def _certain_until(self) -> float:
         """A time before which the run cannot have ended."""
         jobs = (self.learners.jobs.next_update(p.me) for p in self.peers if self._done_time(p) == math.inf)
@@ -204,42 +187,61 @@ class Simulator:
 
     def _handle(self, me: PeerId, event: Event) -> None:
         if isinstance(event, Updated):
-            if me in self._judging:
-                self._await_judgement(me)
+            if not self._answer_all_due(me):
+                self._awaited = me, event
                 return
             self._exchange_model(me)
-        if isinstance(event, Received):
+        elif isinstance(event, Answered):
+            if not self.learners.is_answered(me):
+                self._awaited = me, event
+                return
+            event = Answered(event.name, self.learners.answer(me, event.name))
+        elif isinstance(event, Received):
             self.traffic.count("received", me, self._queue.now)
-        if isinstance(event, Pulled):
+        elif isinstance(event, Pulled):
             self.traffic.count("received", me, self._queue.now, len(event.models))
+        self._tell(me, event)
+
+    def _answer_all_due(self, me: PeerId) -> bool:
+        """Tell a peer what it wanted to know when its update is complete; False: it is not computed yet."""
+        if me not in self._due:
+            return True
+        if not self.learners.is_answered(me):
+            return False
+        for name in self._due.pop(me):
+            self._tell(me, Answered(name, self.learners.answer(me, name)))
+        return True
+
+    def _tell(self, me: PeerId, event: Event) -> None:
+        """Let a peer handle an event, and do what it wants."""
         actions = self.peers[me].handle(event)
         if self._trace:
             self._trace(self._queue.now, me, event, actions)
         for action in actions:
-            self._act(me, action)
+            self._act(me, action, actions)
 
-    def _act(self, me: PeerId, action: Action) -> None:
+    def _act(self, me: PeerId, action: Action, actions: Sequence[Action]) -> None:
         match action:
             case Send(to, answer):
-                self._queue.put(self._schedule.links.latency, to, Received(self._sent_by(me), answer))
+                received = Received(self._sent_by(me), answer, self.peers[me].note())
+                self._queue.put(self._schedule.links.latency, to, received)
             case Request(sources):
-                self._queue.put(0.0, me, Pulled(tuple(map(self._sent_by, sources))))
+                notes = tuple(self.peers[s].note() for s in sources) if self.peers[me].plan.notes else ()
+                self._queue.put(0.0, me, Pulled(tuple(map(self._sent_by, sources)), notes))
             case WakeAfter(delay):
                 self._queue.put(delay, me, Wake())
-            case Score():
-                self.learners.record_score(me, action)
-            case Judge():
-                self._judging.add(me)
-                answered = self._queue.now + self._training_delay(self.peers[me].plan.epochs)
-                self.learners.record_judgement(me, self.current[me], action, answered)
+            case Compare():
+                self.learners.record_comparison(me, action)
+            case Ask():
+                self._ask(me, action, actions)
             case Update():
                 delay = self._training_delay(action.epochs)
                 coming = self.learners.record_update(me, self.current[me], action, self._queue.now + delay)
                 self._coming[me] = coming
                 self.traffic.begin_update(me, coming.version)
                 self._queue.put(delay, me, Updated())
-            case Select():
-                self._selecting = me
+            case Chose(neighbours, by):
+                self._note_neighbours(me, neighbours, by)
             case Drop(model, why):
                 self.learners.release(model)
                 if why == "refused":
@@ -247,6 +249,23 @@ class Simulator:
             case Finish():
                 self._num_going -= self._is_going(me)
                 self._finish_times[me] = self._queue.now
+
+    def _ask(self, me: PeerId, ask: Ask, actions: Sequence[Action]) -> None:
+        delay = 0.0
+        if ask.when == "updated":
+            delay = next(self._training_delay(action.epochs) for action in actions if isinstance(action, Update))
+            self._due.setdefault(me, []).append(ask.name)
+        else:
+            self._queue.put(0.0, me, Answered(ask.name, None))
+        self.learners.record_question(me, self.current[me], ask, self._queue.now + delay)
+
+    def _note_neighbours(self, me: PeerId, neighbours: tuple[PeerId, ...], by: str) -> None:
+        if by == "admission":
+            self.admissions.append((self._queue.now, me, neighbours))
+            return
+        self.selections[me] = neighbours
+        if by == "fallback":
+            self.fallbacks.add(me)
 
     def _sent_by(self, sender: PeerId) -> ModelRef:
         """The sender's model, as it is now, on its way."""
@@ -264,29 +283,13 @@ class Simulator:
         self.learners.release(self.current[me])
         self.current[me], self._coming[me] = coming, None
 
-    def _select(self, me: PeerId) -> tuple[PeerId, ...]:
-        assert self._selection, "a peer that searches needs a selection rule"
-        selection = choose_neighbours(self.learners.tallies[me], self._selection)
-        self.selections[me] = selection.neighbours
-        if selection.fallback:
-            self.fallbacks.add(me)
-        return selection.neighbours
-
-    def _admit(self, me: PeerId) -> tuple[PeerId, ...]:
-        """The neighbours of a peer, with the strangers that have become some."""
-        before = tuple(self.peers[me].neighbours)
-        after = tuple(sorted({*before, *admitted(self.learners.trials[me], self._admission_trials)}))
-        if after != before:
-            self.admissions.append((self._queue.now, me, after))
-        return after
-
     def neighbours(self) -> dict[PeerId, tuple[PeerId, ...]]:
         """Of each peer that selected, at the end of the run."""
         return {**self.selections, **{peer: after for time, peer, after in self.admissions if time <= self.now}}
 
-    def judged(self) -> list[int]:
-        """Models of strangers that each peer scored in step 2."""
-        return [self.learners.trials[peer.me].until(self.now) for peer in self.peers]
+    def asked(self) -> list[int]:
+        """Models whose losses each peer asked for."""
+        return [self.learners.num_asked(peer.me, self.now) for peer in self.peers]
 
     def progress(self) -> float:
         """The share of all updates that is done, with early stops counted as done.  0 … 1"""
@@ -306,8 +309,8 @@ class Simulator:
             "learners": learners,
             "queue": self._queue.state(),
             "rounds": self._rounds,
-            "selecting": self._selecting,
-            "judging": sorted(self._judging),
+            "awaited": self._awaited and [self._awaited[0], *encode_event(self._awaited[1])],
+            "due": [[peer, names] for peer, names in sorted(self._due.items())],
             "finish_times": self._finish_times,
             "peers": [peer.state() for peer in self.peers],
             "current": [ref.version for ref in self.current],
@@ -323,8 +326,11 @@ class Simulator:
         """Become what `state` described."""
         self.learners.restore(data["learners"], tensors)
         self._queue.restore(data["queue"])
-        self._rounds, self._selecting = data["rounds"], data["selecting"]
-        self._judging = {PeerId(p) for p in data["judging"]}
+        self._rounds, self._awaited = data["rounds"], None
+        if data["awaited"]:
+            peer_id, *event = data["awaited"]
+            self._awaited = PeerId(peer_id), decode_event(*event)
+        self._due = {PeerId(p): list(names) for p, names in data["due"]}
         self._finish_times = list(data["finish_times"])
         for peer, state in zip(self.peers, data["peers"], strict=True):
             peer.restore(state)

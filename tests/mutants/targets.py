@@ -38,7 +38,19 @@ _WIRING = frozenset(
     }
 )
 TARGETS: dict[str, Target] = {
-    "peer": Target(_tests("test_peer", "test_by_hand", "test_recorded_runs")),
+    **{
+        module: Target(_tests("test_peer", "test_by_hand", "test_recorded_runs"))
+        for module in (
+            "peer",
+            "protocol.situation",
+            "protocol.behaviour",
+            "protocol.starting",
+            "protocol.searching",
+            "protocol.gossiping",
+            "protocol.admission",
+            "protocol.alone",
+        )
+    },
     "policies": Target(_tests("test_policies", "test_by_hand")),
     "topology": Target(_tests("test_topology", "test_peer", "test_by_hand")),
     "links": Target(_tests("test_by_hand")),

@@ -87,14 +87,11 @@ class Cluster:
         spec = self.spec
         reachable = Reachable(lambda others: spec.method.reachable(PeerId(me), others, ()))
         data = self.federation.peers[me]
-        plan = spec.plan(len(data.train), len(data.val))
+        sizes = len(data.train), len(data.val)
+        plan = spec.plan(*sizes, num_peers=len(self.federation.peers))
         peer = Peer(PeerId(me), self.seed, plan, reachable)
         learning = Learning(PeerId(me), self._learners(me), bench or self.bench(), "fp32", self._test(me))
         rules = rules or NodeRules()
-        if rules.selection is None:
-            selection = spec.selection(len(self.federation.peers))
-            trials = self.settings.pens.admission_trials
-            rules = NodeRules(selection, trials, rules.wait_for, rules.linger_s, rules.gossip_s, rules.max_held)
         transport = self.network.join(record(me).name)
         compared = self.control(me) if control else None
         return Node(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tracemalloc
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from torch import Tensor
 from pens.config import WireForm
 from pens.engine.rounding import round_tensors
 from pens.errors import PayloadError
-from pens.network.codec import TensorShape, decode, encode, largest_payload, model_shape
+from pens.network.codec import TensorShape, decode, decode_note, encode, encode_note, largest_payload, model_shape
 from tests.network.models import any_model, paper_model, small_model
 
 FORMS: tuple[WireForm, ...] = get_args(WireForm)
@@ -319,3 +320,31 @@ def test_no_bytes_make_the_decoder_take_much_memory(claim: str) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < largest_payload(expected)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_a_note_comes_through(note: object) -> None:
+    assert decode_note(encode_note(note)) == note
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_crash_the_reading_of_a_note(data: bytes) -> None:
+    with contextlib.suppress(PayloadError):
+        decode_note(data)
+
+
+def test_what_is_no_note_is_refused() -> None:
+    assert encode_note(None) == b""
+    for wrong in (b"{", b"[" * 4096, b"\xff"):
+        with pytest.raises(PayloadError, match="a note that is no JSON"):
+            decode_note(wrong)
+    assert len(encode_note("x" * 4094)) == 4096
+    with pytest.raises(PayloadError, match="a note of 4097 bytes: a behaviour may say at most 4096"):
+        encode_note("x" * 4095)

@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from hypothesis import strategies as st
 
 from pens.config import MethodName, Settings
 from pens.data.scenarios import Federation, rotated_federation
-from pens.messages import Action, Judge, PeerId, Selected, Send
+from pens.errors import RunDirError
+from pens.messages import Action, Ask, Chose, PeerId, Send
 from pens.network.codec import encode
 from pens.network.membership import MembershipRules
 from pens.network.memory import MemoryNetwork
@@ -79,7 +81,8 @@ def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: M
     run_virtually(run_until(nodes, simulator.now + 1e-6))
     for p in range(everybody):
         assert own(simulated, p, simulator.now) == own(real, p, simulator.now)
-    chosen = {p: e.neighbours for time, p, e, _ in real.entries if isinstance(e, Selected) and time <= simulator.now}
+    told = [(p, actions) for time, p, _, actions in real.entries if time <= simulator.now]
+    chosen = {p: action.neighbours for p, actions in told for action in actions if isinstance(action, Chose)}
     assert chosen == simulator.neighbours()
     merges: dict[PeerId, Counter[PeerId]] = {n.peer.me: n._learners.merges[n.peer.me] for n in nodes}
     assert merges == simulator.learners.merges
@@ -406,7 +409,7 @@ class Life:
             "peer": self.node.peer.state(),
             "losses": list(learners.history.column("val_loss")),
             "tally": learners.tallies[me].state(),
-            "trials": learners.trials[me].wins,
+            "asked": learners.num_asked(me, math.inf),
             "merges": learners.merges[me],
             "held": dict(self.node._learning._uses),
             "models": {name: t.tolist() for name, t in self.node._learning.tested_model().items()},
@@ -425,7 +428,11 @@ def models_of_others() -> Iterator[tuple[str, Parcel]]:
 def test_told_to_stop_at_any_job_and_started_again_equals_never_stopped(tmp_path: Path, before: bool) -> None:
     unbroken = Life(tmp_path / "unbroken", models_of_others())
     assert run_virtually(unbroken.live())
-    assert any(isinstance(action, Judge) for _, _, _, actions in unbroken.log.entries for action in actions)
+    assert any(
+        isinstance(action, Ask) and action.when == "updated"
+        for _, _, _, actions in unbroken.log.entries
+        for action in actions
+    )
     for at in itertools.count(1):
         life = Life(tmp_path / f"stopped-{at}", models_of_others())
         if run_virtually(life.live(at, before)):
@@ -435,19 +442,13 @@ def test_told_to_stop_at_any_job_and_started_again_equals_never_stopped(tmp_path
     assert at > 15
 
 
-def test_a_state_without_word_of_what_a_judgement_was_given_goes_on(tmp_path: Path) -> None:
-    """Version 0.1 wrote the models that were judged beside strangers' nowhere but among the learners'."""
-    unbroken = Life(tmp_path / "unbroken", models_of_others())
-    run_virtually(unbroken.live())
-    for at in itertools.count(1):
-        life = Life(tmp_path / f"stopped-{at}", models_of_others())
-        assert not run_virtually(life.live(at))
-        path = life.folder / "checkpoint.safetensors"
-        if path.exists() and life.node and life.node._judged:
-            break
-    state, _ = PeerFolder(life.folder).load() or ({}, {})
-    assert state["judged"]
-    assert not set(map(tuple, state["jobs"][0][1])) & {tuple(ref[:2]) for ref in state["learning"]["held"]}
-    assert "given" not in state["learning"]
-    assert run_virtually(life.live())
-    assert life.outcome() == unbroken.outcome()
+def test_a_state_of_an_older_form_is_refused_in_words(tmp_path: Path) -> None:
+    """Version 0.1 knew judgements in place of questions: peers of before this change begin anew, and are told so."""
+    life = Life(tmp_path / "peer", models_of_others())
+    assert not run_virtually(life.live(9))
+    folder = PeerFolder(life.folder)
+    state, tensors = folder.load() or ({}, {})
+    del state["due"]
+    folder.save({**state, "judged": False}, tensors)
+    with pytest.raises(RunDirError, match="of another version of pens"):
+        run_virtually(life.live())

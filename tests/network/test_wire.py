@@ -26,7 +26,10 @@ def test_tables_come_through(records: list[MemberRecord]) -> None:
     assert wire.decode_table(wire.encode_table(records)) == tuple(records)
 
 
-@given(WORDS, st.integers(0, 2**159), st.builds(wire.Header, NUMBERS, NUMBERS, st.booleans()), st.sampled_from(Verdict))
+HEADERS = st.builds(wire.Header, NUMBERS, NUMBERS, st.booleans(), st.binary(max_size=4096))
+
+
+@given(WORDS, st.integers(0, 2**159), HEADERS, st.sampled_from(Verdict))
 def test_the_rest_comes_through(name: str, serial: int, header: wire.Header, verdict: Verdict) -> None:
     assert wire.decode_claim(wire.encode_claim(name, serial)) == (name, serial)
     assert wire.decode_header(wire.encode_header(header)) == header
@@ -88,3 +91,10 @@ def test_lines_that_no_table_may_have(name: str, host: str, port: int) -> None:
     table = wire_pb2.Table(records=[wire_pb2.Record(name=name, host=host, port=port)])
     with pytest.raises(WireError):
         wire.decode_table(table.SerializeToString())
+
+
+def test_a_note_that_is_too_long_is_refused() -> None:
+    """One byte more than 4096; from a sender that keeps no bound of its own."""
+    assert wire.decode_header(wire.encode_header(wire.Header(1, 2, note=bytes(4096)))).note == bytes(4096)
+    with pytest.raises(WireError, match="a note of 4097 bytes, at most 4096 are allowed"):
+        wire.decode_header(wire.encode_header(wire.Header(1, 2, note=bytes(4097))))

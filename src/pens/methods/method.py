@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 from pens.config import RunSettings, Section, Settings
 from pens.messages import PeerId
-from pens.peer import Plan
 from pens.policies import SelectionRule
+from pens.protocol.plan import Plan
 
 if TYPE_CHECKING:
     from pens.data.scenarios import Federation, PeerData
@@ -123,8 +123,9 @@ class Method:
         method where one peer reaches another that does not reach it sets accept = anyone in `resolve`."""
         return others
 
-    def plan(self, settings: RunSettings, train: int, val: int) -> Plan:
-        """What a peer that holds so many training and validation samples is told to do (paper, section 4.1)."""
+    def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:
+        """What a peer that holds so many training and validation samples is told to do (paper, section 4.1), where
+        there are so many peers."""
         gossip, timing = settings.gossip, settings.timing
         return Plan(
             pace="pull" if gossip.schedule == "rounds" else "push",

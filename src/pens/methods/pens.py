@@ -8,8 +8,8 @@ from dataclasses import replace
 from pens.config import PensSettings, RunSettings, epochs_of_step1
 from pens.errors import SettingsError
 from pens.methods.method import Method, Participants
-from pens.peer import Plan, Search
 from pens.policies import SelectionRule
+from pens.protocol.plan import Plan, Search
 
 
 class Pens(Method):
@@ -42,13 +42,14 @@ class Pens(Method):
             )
         _check_sampling(pens)
 
-    def plan(self, settings: RunSettings, train: int, val: int) -> Plan:
-        pens = settings.pens
+    def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:
+        pens, rule = settings.pens, self.selection(settings, num_peers)
         epochs, anew = epochs_of_step1(settings, train, val), pens.step2_model != "last"
         return replace(
-            super().plan(settings, train, val),
-            search=Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, anew),
+            super().plan(settings, train, val, num_peers),
+            search=Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, rule, anew),
             admit=pens.admit and settings.gossip.schedule == "async",
+            admission_trials=pens.admission_trials,
         )
 
     def selection(self, settings: RunSettings, num_peers: int) -> SelectionRule:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pens.config import RunSettings, Settings
 from pens.errors import SettingsError
 from pens.methods.method import Method
-from pens.peer import Plan
 from pens.policies import SelectionRule
+from pens.protocol.plan import Plan
 
 if TYPE_CHECKING:
     from pens.learners import LearningRules
@@ -29,9 +29,9 @@ class RunSpec:
         """One run of an experiment with these settings."""
         return RunSpec(method, _resolved(method, settings), seed)
 
-    def plan(self, train: int, val: int) -> Plan:
-        """What a peer that holds so many training and validation samples is told to do."""
-        return self.method.plan(self.settings, train, val)
+    def plan(self, train: int, val: int, num_peers: int) -> Plan:
+        """What a peer that holds so many training and validation samples is told to do, where there are so many."""
+        return self.method.plan(self.settings, train, val, num_peers)
 
     def learning(self) -> LearningRules:
         """What all peers of the run have in common when they compute."""

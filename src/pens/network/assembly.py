@@ -35,7 +35,8 @@ from pens.network.reachable import Reachable
 from pens.network.state import PeerFolder
 from pens.network.transport import MemberRecord, Transport
 from pens.parts import load_function
-from pens.peer import Peer, Plan
+from pens.peer import Peer
+from pens.protocol.plan import Plan
 from pens.version import VERSION
 
 _log = logging.getLogger("pens.network.assembly")
@@ -135,7 +136,8 @@ def build_node(
     me = number(about.name)
     learners = _learners(config, spec, holding, device, me)
     test = SampleStack([holding.test], device) if holding.test else None
-    plan = spec.plan(len(holding.data.train), len(holding.data.val))
+    sizes = len(holding.data.train), len(holding.data.val)
+    plan = spec.plan(*sizes, num_peers=settings.scenario.peers)
     reachable = Reachable(lambda others: spec.method.reachable(me, others, ()))
     folder = PeerFolder(config.path(about.state))
     folder.create(_card(config, holding, plan, me, device))
@@ -147,8 +149,6 @@ def build_node(
         transport,
         number,
         NodeRules(
-            selection=spec.selection(settings.scenario.peers),
-            admission_trials=settings.pens.admission_trials,
             wait_for=about.wait_for,
             linger_s=about.linger_s,
             gossip_s=about.gossip_s,

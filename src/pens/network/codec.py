@@ -39,6 +39,7 @@ from torch import Tensor
 from pens.config import WireForm
 from pens.engine.rounding import from_int8, is_rounded, to_int8
 from pens.errors import OtherNetwork, PayloadError
+from pens.messages import NOTE_BYTES, Note
 
 _SCALE = ":scale"
 _ENTRY_BYTES = 256  # of JSON for one tensor, beyond its name: dtype, offsets, and a shape of up to some ten axes
@@ -279,3 +280,22 @@ def _short(thing: object) -> str:
     """For messages: a sender must not fill a log with a name of its choice."""
     text = str(thing)
     return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+# --- notes ------------------------------------------------------------------------------------------------------------
+
+
+def encode_note(note: Note) -> bytes:
+    """What a peer says beside its model, as JSON; empty for nothing."""
+    data = b"" if note is None else json.dumps(note, separators=(",", ":"), allow_nan=False).encode()
+    if len(data) > NOTE_BYTES:
+        raise PayloadError(f"a note of {len(data)} bytes: a behaviour may say at most {NOTE_BYTES} beside a model")
+    return data
+
+
+def decode_note(data: bytes) -> Note:
+    """What `encode_note` made bytes of; PayloadError if it is no JSON. Whatever it says was said by somebody else."""
+    try:
+        return json.loads(data) if data else None
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(f"a note that is no JSON: {type(error).__name__}") from error

@@ -113,7 +113,7 @@ class MemberCaller:
     async def _deliver(self, to: MemberRecord, parcel: Parcel) -> Verdict:
         size = len(parcel.payload)
         async with self._connection(to.address, to.name) as connection, self._sends:
-            header = encode_header(Header(parcel.version, size, parcel.answer))
+            header = encode_header(Header(parcel.version, size, parcel.answer, parcel.note))
             call = connection.channel.stream_stream(f"/{SERVICE}/Deliver")(
                 timeout=self._limits.transfer_s(size), metadata=((HEADER, header),)
             )

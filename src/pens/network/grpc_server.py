@@ -169,7 +169,9 @@ class MemberService:
                 if not enough:
                     raise _Refusal(Verdict.BUSY, "busy", "too many models are on their way")
                 payload = await self._payload(context, header.size)
-                verdict = await self._inbox.take_model(sender, Parcel(header.version, payload, header.answer))
+                verdict = await self._inbox.take_model(
+                    sender, Parcel(header.version, payload, header.answer, header.note)
+                )
         if verdict is Verdict.TAKEN:
             self._traffic.models_in += 1
         else:

@@ -26,7 +26,7 @@ from pens.engine.batches import SampleStack
 from pens.engine.layout import Layout
 from pens.errors import PayloadError
 from pens.learners import Learners
-from pens.messages import Judge, ModelRef, PeerId, Score, Update
+from pens.messages import Ask, Compare, Counts, ModelRef, PeerId, Update
 from pens.network.codec import decode, encode, largest_payload, model_shape
 
 
@@ -106,21 +106,29 @@ class Learning:
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
-    async def score(self, action: Score) -> None:
+    async def compare(self, action: Compare) -> None:
         """Compare models, and count the top m."""
         self._give(action.models)
-        self.learners.record_score(self.me, action)
+        self.learners.record_comparison(self.me, action)
         await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
 
-    async def judge(self, action: Judge, time: float) -> None:
-        """Compare strangers' models with those of the update that follows, for which the learners keep them."""
-        self._give((*action.strangers, *action.against))
-        self.learners.record_judgement(self.me, self.current, action, time)
+    def keep_for(self, ask: Ask) -> None:
+        """Keep the models that a question is about until `ask` is carried out, whatever the peer does with them."""
+        if not isinstance(ask.query, Counts):
+            self._uses.update((*ask.query.models, *ask.query.beside))
+
+    async def ask(self, ask: Ask, time: float) -> None:
+        """Compute what the peer wants to know."""
+        refs = () if isinstance(ask.query, Counts) else (*ask.query.models, *ask.query.beside)
+        self._give(refs)
+        self.learners.record_question(self.me, self.current, ask, time)
+        for ref in refs:
+            self.learners.release(ref)
         await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
 
     async def update(self, action: Update, time: float) -> None:
         """Merge, train, validate; then the new model is the current one."""
-        self._give(tuple(ref for ref in action.models if not self.learners.holds(ref)))
+        self._give(action.models)
         coming = self.learners.record_update(self.me, self.current, action, time)
         packed: list[bytes | None] = []
 

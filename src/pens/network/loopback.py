@@ -32,9 +32,9 @@ from pens.errors import RunDirError, SettingsError
 from pens.methods.names import check_methods, find_method, networked_method, scenario_participants, written
 from pens.network.identity import Authority
 from pens.network.peer_config import read_peer_config
-from pens.peer import waits_for
 from pens.presets import PRESETS, resolve_settings
 from pens.processors import usable_cores
+from pens.protocol.behaviour import waits_for
 
 USUAL_MINUTES = 3.0
 PORTS = range(20_000, 32_000)

@@ -8,7 +8,7 @@ off, one job at a time, on a bench beside the loop (`pens.network.learning`).
 
     transport ──▶ take_model ──▶ Received ─┐               ┌─▶ Send ──▶ outbox ──▶ transport
     timer ─────────────────────▶ Wake ─────┼─▶ Peer.handle ┼─▶ WakeAfter ──▶ timer
-    _learn ────────▶ Updated, Selected ────┘               └─▶ Score, Judge, Update, Select ──▶ queue ──▶ _learn
+    _learn ────────▶ Updated, Answered ────┘               └─▶ Compare, Ask, Update ──▶ queue ──▶ _learn
 
 Whom the peer can reach is the membership's live view. A peer that starts before the others would be alone: the end of
 its first training is held back until enough others are known.
@@ -41,17 +41,18 @@ from pens.errors import OtherNetwork, PayloadError, RunDirError
 from pens.learners import Learners
 from pens.messages import (
     Action,
+    Answered,
+    Ask,
+    Chose,
+    Compare,
     Drop,
     Event,
     Finish,
-    Judge,
     ModelRef,
+    Note,
     PeerId,
     Received,
     Request,
-    Score,
-    Select,
-    Selected,
     Send,
     Start,
     Update,
@@ -59,6 +60,7 @@ from pens.messages import (
     Wake,
     WakeAfter,
 )
+from pens.network.codec import decode_note, encode_note
 from pens.network.control import Alone, Control, ControlRules
 from pens.network.gossiper import Gossiper
 from pens.network.learning import Learning
@@ -72,7 +74,6 @@ from pens.network.state import Job, PeerFolder, decode_job, encode_job
 from pens.network.status import Counts, Status
 from pens.network.transport import Address, MemberRecord, Parcel, Transport, TransportError, Verdict
 from pens.peer import Peer
-from pens.policies import SelectionRule, admitted, choose_neighbours
 
 Trace = Callable[[float, PeerId, Event, list[Action]], None]
 
@@ -85,8 +86,6 @@ _log = logging.getLogger("pens.network.node")
 class NodeRules:
     """What a node is told beyond its peer's plan."""
 
-    selection: SelectionRule | None = None
-    admission_trials: int = 6
     wait_for: int = 1
     """Others that must be known before the first training ends."""
     linger_s: float | None = None
@@ -130,8 +129,9 @@ class Node:
         self._alone: Alone | None = None
         self._progress = Progress()
         self._names: dict[PeerId, str] = {}
+        self._chosen: tuple[PeerId, ...] = ()  # neighbours, as the log was told
         self._jobs: deque[Job] = deque()
-        self._judged = False  # strangers, since the last update
+        self._due: list[str] = []  # questions that are answered when the next update is complete
         self._training = self._closing = self._begun = False
         self._training_s = 0.0
         self._last_update: float | None = None
@@ -237,9 +237,13 @@ class Node:
                 self._send(to, answer)
             case WakeAfter(delay):
                 self._wake_after(delay)
-            case Score() | Judge() | Update() | Select():
+            case Compare() | Ask() | Update():
+                if isinstance(action, Ask):
+                    self._learning.keep_for(action)
                 self._jobs.append(action)
                 self._something.set()
+            case Chose(neighbours, by):
+                self._tell_neighbours(neighbours, by)
             case Drop(model, why):
                 self._learning.let_go(model)
                 self.counts.refused += why == "refused"
@@ -251,7 +255,8 @@ class Node:
     def _send(self, to: PeerId, answer: bool) -> None:
         payload = self._learning.payload
         if payload is not None and to in self._names:
-            self._outbox.put(self._names[to], Parcel(self._learning.current.version, payload, answer))
+            version, note = self._learning.current.version, encode_note(self.peer.note())
+            self._outbox.put(self._names[to], Parcel(version, payload, answer, note))
 
     def _on_sent(self, name: str, parcel: Parcel, outcome: Verdict | TransportError) -> None:
         if outcome is Verdict.TAKEN:
@@ -346,19 +351,25 @@ class Node:
 
     async def _do(self, job: Job) -> None:
         match job:
-            case Score():
-                await self._learning.score(job)
+            case Compare():
+                await self._learning.compare(job)
                 self._jobs.popleft()
-            case Judge():
-                await self._learning.judge(job, self.seconds)
-                self._jobs.popleft()
-                self._judged = True
+            case Ask():
+                await self._ask(job)
             case Update():
                 await self._update(job)
-            case Select():
-                self._jobs.popleft()
-                self._handle(Selected(self._select()))
-                await self._save()
+
+    async def _ask(self, job: Ask) -> None:
+        await self._learning.ask(job, self.seconds)
+        self._jobs.popleft()
+        if job.when == "updated":
+            self._due.append(job.name)
+            return
+        self._answer(job.name)
+        await self._save()
+
+    def _answer(self, name: str) -> None:
+        self._handle(Answered(name, self._learners.answer(self.peer.me, name)))
 
     async def _update(self, job: Update) -> None:
         del self._past.received[self._learning.current.version :]
@@ -369,9 +380,8 @@ class Node:
         if self.peer.phase == "starting" and not await self._enough_are_known():
             return
         self._jobs.popleft()
-        if self._judged:
-            self._judged = False
-            self._handle(Selected(self._admit()))
+        while self._due:
+            self._answer(self._due.pop(0))
         if self._learners.has_stopped(self.peer.me):
             self._tell_finished()
         self._handle(Updated())
@@ -387,23 +397,15 @@ class Node:
     def _learners(self) -> Learners:
         return self._learning.learners
 
-    def _select(self) -> tuple[PeerId, ...]:
-        assert self._rules.selection, "a peer that searches needs a selection rule"
-        selection = choose_neighbours(self._learners.tallies[self.peer.me], self._rules.selection)
-        if selection.neighbours:
-            told = {"neighbours": self._named(selection.neighbours), "fallback": selection.fallback}
-            _log.info("selected", extra=told)
+    def _tell_neighbours(self, neighbours: tuple[PeerId, ...], by: str) -> None:
+        if by == "admission":
+            new = sorted(set(neighbours) - set(self._chosen))
+            _log.info("admitted", extra={"neighbours": self._named(new)})
+        elif neighbours:
+            _log.info("selected", extra={"neighbours": self._named(neighbours), "fallback": by == "fallback"})
         else:
             _log.warning("too few models came to compare", extra={"received": self.counts.received, "neighbours": []})
-        return selection.neighbours
-
-    def _admit(self) -> tuple[PeerId, ...]:
-        """The neighbours, with the strangers that have become some."""
-        new = set(admitted(self._learners.trials[self.peer.me], self._rules.admission_trials))
-        new -= set(self.peer.neighbours)
-        if new:
-            _log.info("admitted", extra={"neighbours": self._named(sorted(new))})
-        return tuple(sorted({*self.peer.neighbours, *new}))
+        self._chosen = neighbours
 
     def _named(self, peers: Sequence[PeerId]) -> list[str]:
         return [self._names.get(peer, str(peer)) for peer in peers]
@@ -431,6 +433,7 @@ class Node:
                 row = await asyncio.to_thread(self._learning.read, parcel.payload)
             else:
                 row = self._learning.read(parcel.payload)
+            note = decode_note(parcel.note)
         except OtherNetwork as error:
             self._note_misfit(sender, f"its model does not fit: {error}")
             return Verdict.OTHER_NETWORK
@@ -440,7 +443,7 @@ class Node:
                 _log.warning("model refused", extra={"member": sender, "reason": str(error)})
             return Verdict.REFUSED
         self._misfits.remove(sender)
-        self._receive(sender, parcel, row)
+        self._receive(sender, parcel, row, note)
         return Verdict.TAKEN
 
     def _note_misfit(self, member: str, why: str) -> None:
@@ -450,7 +453,7 @@ class Node:
         if self._occasions.is_due("network", member, self._now):
             _log.warning("member has another network", extra={"member": member, "why": why, "remedy": REMEDY})
 
-    def _receive(self, sender: str, parcel: Parcel, row: Tensor) -> None:
+    def _receive(self, sender: str, parcel: Parcel, row: Tensor, note: Note) -> None:
         owner = self._number(sender)
         self._names[owner] = sender
         self.membership.heard(sender, self._now)
@@ -458,7 +461,7 @@ class Node:
         self.counts.bytes_in += len(parcel.payload)
         ref = ModelRef(owner, parcel.version)
         self._learning.hold(ref, row)
-        self._handle_or_end(Received(ref, parcel.answer))
+        self._handle_or_end(Received(ref, parcel.answer, note))
 
     async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
         """Somebody says what it knows, and asks for what we know."""
@@ -557,7 +560,8 @@ class Node:
         return [f"{undone} update(s) undone, the loss was not a finite number"] if undone else []
 
     def _num_scored(self) -> int:
-        return self._learners.scored[self.peer.me] + len(self._learners.trials[self.peer.me].times)
+        me = self.peer.me
+        return self._learners.scored[me] + self._learners.num_asked(me, math.inf)
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 
@@ -584,7 +588,8 @@ class Node:
             "learning": data,
             "peer": self.peer.state(),
             "jobs": [encode_job(job) for job in self._jobs],
-            "judged": self._judged,
+            "due": self._due,
+            "chosen": list(self._chosen),
             "names": [[peer, name] for peer, name in self._names.items()],
             "counts": asdict(self.counts),
             "past": {**asdict(self._past), "seconds": self.seconds},
@@ -599,7 +604,8 @@ class Node:
         self._learning.restore(state["learning"], tensors)
         self.peer.restore(state["peer"])
         self._jobs.extend(decode_job(job) for job in state["jobs"])
-        self._judged = state["judged"]
+        self._due = list(state["due"])
+        self._chosen = tuple(PeerId(peer) for peer in state["chosen"])
         self._names = {PeerId(peer): name for peer, name in state["names"]}
         self.counts, self._past = Counts(**state["counts"]), Past(**state["past"])
         self._alone = Alone(**state["alone"]) if state.get("alone") else None

@@ -34,10 +34,10 @@ from torch import Tensor
 from pens.data.samples import Array
 from pens.errors import RunDirError
 from pens.files import read_json, replace_file, write_json
-from pens.messages import Judge, ModelRef, PeerId, Score, Select, Update
+from pens.messages import Ask, Compare, Counts, Losses, ModelRef, PeerId, Update
 from pens.runlog import RunDir
 
-Job = Score | Judge | Update | Select
+Job = Compare | Ask | Update
 """What a peer wants computed, one after the other."""
 
 
@@ -139,26 +139,27 @@ class PeerFolder:
 def encode_job(job: Job) -> list[Any]:
     """As plain data."""
     match job:
-        case Score(models, m):
-            return ["score", _plain(models), m]
-        case Judge(strangers, against):
-            return ["judge", _plain(strangers), _plain(against)]
+        case Compare(models, m):
+            return ["compare", _plain(models), m]
+        case Ask(name, Counts(), when):
+            return ["ask", name, when]
+        case Ask(name, Losses(models, beside, on, own), when):
+            return ["ask", name, when, _plain(models), _plain(beside), on, own]
         case Update(models, top_m, epochs, may_stop, anew):
             return ["update", _plain(models), top_m, epochs, may_stop, anew]
-        case Select():
-            return ["select"]
+        case _:
+            raise AssertionError(f"{job} is no job")
 
 
 def decode_job(data: list[Any]) -> Job:
     """What `encode_job` made plain data of."""
-    kind, *values = data
-    if kind == "score":
-        return Score(_refs(values[0]), values[1])
-    if kind == "judge":
-        return Judge(_refs(values[0]), _refs(values[1]))
-    if kind == "update":
+    what, *values = data
+    if what == "compare":
+        return Compare(_refs(values[0]), values[1])
+    if what == "update":
         return Update(_refs(values[0]), *values[1:])
-    return Select()
+    name, when, *query = values
+    return Ask(name, Losses(_refs(query[0]), _refs(query[1]), *query[2:]) if query else Counts(), when)
 
 
 def _plain(models: tuple[ModelRef, ...]) -> list[list[int]]:

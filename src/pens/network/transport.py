@@ -70,6 +70,8 @@ class Parcel:
     payload: bytes
     answer: bool = False
     """In return for one of the receiver's models."""
+    note: bytes = b""
+    """What the sender says beside it, as JSON; empty: nothing."""
 
 
 class Verdict(Enum):

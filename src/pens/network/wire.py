@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from google.protobuf.message import DecodeError
 
 from pens.errors import CertificateError, TransportError
+from pens.messages import NOTE_BYTES
 from pens.network import wire_pb2
 from pens.network.identity import check_name
 from pens.network.transport import Address, MemberRecord, Verdict
@@ -129,18 +130,21 @@ class Header:
     size: int
     """Of its bytes."""
     answer: bool = False
+    note: bytes = b""
 
 
 def encode_header(header: Header) -> bytes:
     """As it stands in a call's metadata."""
-    found = wire_pb2.Header(version=header.version, size=header.size, answer=header.answer)
+    found = wire_pb2.Header(version=header.version, size=header.size, answer=header.answer, note=header.note)
     return bytes(found.SerializeToString())
 
 
 def decode_header(data: bytes) -> Header:
     """The same again; WireError if it is none."""
     header = parse(wire_pb2.Header(), data)
-    return Header(header.version, header.size, header.answer)
+    if len(header.note) > NOTE_BYTES:
+        raise WireError(f"a note of {len(header.note)} bytes, at most {NOTE_BYTES} are allowed")
+    return Header(header.version, header.size, header.answer, bytes(header.note))
 
 
 def encode_piece(payload: memoryview) -> bytes:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17pens/network/wire.proto\x12\x07pens.v1\"\n\n\x08Question\"%\n\x05\x43laim\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06serial\x18\x02 \x01(\x0c\"z\n\x06Record\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\x11\n\theartbeat\x18\x05 \x01(\x04\x12\x0c\n\x04left\x18\x06 \x01(\x08\x12\x10\n\x08\x66inished\x18\x07 \x01(\x08\")\n\x05Table\x12 \n\x07records\x18\x01 \x03(\x0b\x32\x0f.pens.v1.Record\"7\n\x06Header\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\x08\"\x18\n\x05Piece\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\"\x85\x01\n\x07Receipt\x12)\n\x07verdict\x18\x01 \x01(\x0e\x32\x18.pens.v1.Receipt.Verdict\x12\x15\n\rother_network\x18\x02 \x01(\x08\"8\n\x07Verdict\x12\x0b\n\x07UNKNOWN\x10\x00\x12\t\n\x05TAKEN\x10\x01\x12\x08\n\x04\x42USY\x10\x02\x12\x0b\n\x07REFUSED\x10\x03\x32\x93\x01\n\x06Member\x12.\n\tIntroduce\x12\x11.pens.v1.Question\x1a\x0e.pens.v1.Claim\x12*\n\x08\x45xchange\x12\x0e.pens.v1.Table\x1a\x0e.pens.v1.Table\x12-\n\x07\x44\x65liver\x12\x0e.pens.v1.Piece\x1a\x10.pens.v1.Receipt(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17pens/network/wire.proto\x12\x07pens.v1\"\n\n\x08Question\"%\n\x05\x43laim\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06serial\x18\x02 \x01(\x0c\"z\n\x06Record\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\x11\n\theartbeat\x18\x05 \x01(\x04\x12\x0c\n\x04left\x18\x06 \x01(\x08\x12\x10\n\x08\x66inished\x18\x07 \x01(\x08\")\n\x05Table\x12 \n\x07records\x18\x01 \x03(\x0b\x32\x0f.pens.v1.Record\"E\n\x06Header\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\x08\x12\x0c\n\x04note\x18\x04 \x01(\x0c\"\x18\n\x05Piece\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\"\x85\x01\n\x07Receipt\x12)\n\x07verdict\x18\x01 \x01(\x0e\x32\x18.pens.v1.Receipt.Verdict\x12\x15\n\rother_network\x18\x02 \x01(\x08\"8\n\x07Verdict\x12\x0b\n\x07UNKNOWN\x10\x00\x12\t\n\x05TAKEN\x10\x01\x12\x08\n\x04\x42USY\x10\x02\x12\x0b\n\x07REFUSED\x10\x03\x32\x93\x01\n\x06Member\x12.\n\tIntroduce\x12\x11.pens.v1.Question\x1a\x0e.pens.v1.Claim\x12*\n\x08\x45xchange\x12\x0e.pens.v1.Table\x1a\x0e.pens.v1.Table\x12-\n\x07\x44\x65liver\x12\x0e.pens.v1.Piece\x1a\x10.pens.v1.Receipt(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,13 +40,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TABLE']._serialized_start=211
   _globals['_TABLE']._serialized_end=252
   _globals['_HEADER']._serialized_start=254
-  _globals['_HEADER']._serialized_end=309
-  _globals['_PIECE']._serialized_start=311
-  _globals['_PIECE']._serialized_end=335
-  _globals['_RECEIPT']._serialized_start=338
-  _globals['_RECEIPT']._serialized_end=471
-  _globals['_RECEIPT_VERDICT']._serialized_start=415
-  _globals['_RECEIPT_VERDICT']._serialized_end=471
-  _globals['_MEMBER']._serialized_start=474
-  _globals['_MEMBER']._serialized_end=621
+  _globals['_HEADER']._serialized_end=323
+  _globals['_PIECE']._serialized_start=325
+  _globals['_PIECE']._serialized_end=349
+  _globals['_RECEIPT']._serialized_start=352
+  _globals['_RECEIPT']._serialized_end=485
+  _globals['_RECEIPT_VERDICT']._serialized_start=429
+  _globals['_RECEIPT_VERDICT']._serialized_end=485
+  _globals['_MEMBER']._serialized_start=488
+  _globals['_MEMBER']._serialized_end=635
 # @@protoc_insertion_point(module_scope)

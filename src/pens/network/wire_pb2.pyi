@@ -44,14 +44,16 @@ class Table(_message.Message):
     def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
 
 class Header(_message.Message):
-    __slots__ = ("version", "size", "answer")
+    __slots__ = ("version", "size", "answer", "note")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     version: int
     size: int
     answer: bool
-    def __init__(self, version: _Optional[int] = ..., size: _Optional[int] = ..., answer: _Optional[bool] = ...) -> None: ...
+    note: bytes
+    def __init__(self, version: _Optional[int] = ..., size: _Optional[int] = ..., answer: _Optional[bool] = ..., note: _Optional[bytes] = ...) -> None: ...
 
 class Piece(_message.Message):
     __slots__ = ("payload",)

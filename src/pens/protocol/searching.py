@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PENS step 1 (Algorithm 2): compare the models of random others, and choose neighbours by how often each did well."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pens.messages import Action, Ask, Chose, Compare, Counts, ModelRef, PeerId, Update
+from pens.policies import choose_neighbours
+from pens.protocol.behaviour import Gathering, Talking
+from pens.protocol.plan import Search
+
+
+class Searching(Gathering):
+    """Compare n_sampled models at a time, count the top m, and merge those of a round's last sampling.
+
+    Everybody is a neighbour as long as the search goes on. `plan.search` says how long that is.
+    """
+
+    phase: ClassVar[str] = "searching"
+    samplings = 0
+    """Of the current round."""
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Samplings."""
+        each = self._search.samplings_per_round
+        return (self.peer.updates + self.peer.busy) * each + self.samplings, self._search.rounds * each
+
+    @property
+    def _search(self) -> Search:
+        assert self.peer.plan.search, "a peer that searches needs to be told how"
+        return self.peer.plan.search
+
+    def wanted(self) -> int:
+        return self._search.n_sampled
+
+    def taken(self) -> int:
+        return max(1, self.threshold())
+
+    def accepts(self, sender: PeerId) -> bool:
+        return True
+
+    def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        """Algorithm 2, n_sampled models received."""
+        search = self._search
+        self.samplings += 1
+        if self.samplings < search.samplings_per_round:
+            more = self.begin_round() if self.peer.plan.pace == "pull" else self.use_if_enough()
+            return [Compare(models, search.m), *more]
+        self.samplings = 0
+        return [self.peer.update(models, may_stop=False, top_m=search.m, epochs=search.epochs)]
+
+    def on_updated(self) -> list[Action]:
+        self.peer.updates += 1
+        return self.peer.enter("selecting") if self.peer.updates >= self._search.rounds else self.use_if_enough()
+
+    def hold_out(self) -> list[Action]:
+        """Not in the listing: whoever waits in vain ends step 1 with what it has counted, and where that is nothing,
+        with what it has received. About one model comes per wait, so waits can be counted."""
+        peer, search = self.peer, self._search
+        peer.waits += 1
+        waits = self.usual_waits() * search.rounds * search.samplings_per_round
+        if peer.busy or peer.waits < peer.plan.give_up * waits:
+            return []
+        return [*self._compare_the_few(), *peer.enter("selecting")]
+
+    def _compare_the_few(self) -> list[Action]:
+        """Step 1 ends before n_sampled models have ever come: compare those that have.
+
+        The top m of m models or fewer would be no choice. Where strangers may become neighbours later, nobody is taken
+        for want of others.
+        """
+        peer, search = self.peer, self._search
+        enough = search.m + 1 if peer.plan.admit else 1
+        if peer.updates or self.samplings or peer.num_saved < enough:
+            return []
+        return [Compare(peer.take(peer.num_saved), search.m)]
+
+    def state(self) -> dict[str, Any]:
+        return {"samplings": self.samplings}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.samplings = state["samplings"]
+
+
+class Selecting(Talking):
+    """The end of step 1: wait for the counts, and choose the neighbours by them (SELECTNEIGHBORS)."""
+
+    phase: ClassVar[str] = "selecting"
+
+    def begin(self) -> list[Action]:
+        return [Ask("counts", Counts())]
+
+    def on_answered(self, name: str, answer: Any) -> list[Action]:
+        peer, search = self.peer, self.peer.plan.search
+        assert search
+        selection = choose_neighbours(answer, search.rule)
+        peer.neighbours = selection.neighbours
+        chose = Chose(selection.neighbours, "fallback" if selection.fallback else "selection")
+        entering = peer.enter("gossiping" if selection.neighbours or peer.plan.admit else "alone")
+        again = search.anew and selection.neighbours
+        return [chose, *entering, *([self._begin_anew()] if again else [])]
+
+    def _begin_anew(self) -> Update:
+        """An update as at the start, where step 2 begins with another model than step 1 ended with."""
+        return self.peer.update((), may_stop=True, anew=True)

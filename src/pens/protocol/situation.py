@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What outlives a phase of a peer's life: whom it knows, its counters, the models it saved, its random choices."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from pens import rng
+from pens.messages import Action, ModelRef, Note, PeerId, Update
+from pens.protocol.plan import Plan
+
+
+class Situation:
+    """A peer as its behaviours see it."""
+
+    def __init__(self, me: PeerId, seed: int, plan: Plan, reachable: Sequence[PeerId]) -> None:
+        """`reachable`: whom it may talk to, in ascending order."""
+        self.me, self.plan = me, plan
+        self._seed, self._key = seed, rng.key(seed, "peer", me)
+        self.reachable = reachable
+        self.neighbours: Sequence[PeerId] = reachable
+        self.updates = 0
+        """Updates done in this phase."""
+        self.waits = 0
+        """WAIT(Δ)s since step 1 began; in step 2, since the last update."""
+        self.busy = False
+        """Whether an update is in progress."""
+        self.notes: dict[PeerId, Note] = {}
+        """What each sender said last beside a model."""
+        self._draws = 0  # random decisions taken so far
+        self._saved: dict[PeerId, ModelRef] = {}  # SAVE(w_i): the newest model of each sender, oldest first
+
+    def enter(self, phase: str) -> list[Action]:
+        """Begin a phase afresh: counters at zero, nothing saved."""
+        raise NotImplementedError
+
+    def update(
+        self,
+        models: tuple[ModelRef, ...],
+        *,
+        may_stop: bool,
+        top_m: int | None = None,
+        epochs: int | None = None,
+        anew: bool = False,
+    ) -> Update:
+        """Merge and train: the peer is busy until that is done."""
+        self.busy = True
+        return Update(models, top_m, self.plan.epochs if epochs is None else epochs, may_stop, anew)
+
+    @property
+    def num_saved(self) -> int:
+        """Senders of whom a model waits to be used."""
+        return len(self._saved)
+
+    def save(self, model: ModelRef) -> ModelRef | None:
+        """SAVE(w_i): keep a received model; returns the sender's older one, which it replaces."""
+        older = self._saved.pop(model.owner, None)
+        self._saved[model.owner] = model
+        return older
+
+    def take(self, count: int) -> tuple[ModelRef, ...]:
+        """The oldest saved models, which are no longer saved then."""
+        senders = list(self._saved)[:count]
+        return tuple(self._saved.pop(sender) for sender in senders)
+
+    def next_wait(self) -> float:
+        """Δ, with jitter."""
+        return self.plan.interval * (1 + self.plan.jitter * (2 * self.number() - 1))
+
+    def random(self) -> random.Random:
+        """A stream for the next random decision."""
+        self._draws += 1
+        return rng.stream(self._seed, "peer", self.me, self._draws)
+
+    def number(self) -> float:
+        """The next random number.  0 … 1"""
+        self._draws += 1
+        return rng.number(self._key, self._draws)
