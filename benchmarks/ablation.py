@@ -17,15 +17,16 @@ from typing import Any
 import numpy as np
 
 import pens
-from pens.config import PLUS, Method, Settings, parse_assignments
+from pens.config import MethodName, Settings, parse_assignments
 from pens.metrics import Interval, interval
 from pens.presets import resolve_settings
 from pens.results import RunResult
 
+GROUPS_AND_MERGED = {"neighbours_by": "groups", "validated": "merged"}
 _WIDTHS = (12, 12, 12, 13, 13)
 
 
-def variants(settings: Settings) -> Mapping[str, tuple[Method, dict[str, Any]]]:
+def variants(settings: Settings) -> Mapping[str, tuple[MethodName, dict[str, Any]]]:
     """Name → method and what it changes."""
     rounds, samplings = settings.pens.step1_rounds, settings.pens.step1_samplings
     short = max(1, rounds // 4)
@@ -34,9 +35,9 @@ def variants(settings: Settings) -> Mapping[str, tuple[Method, dict[str, Any]]]:
         "pens": ("pens", {}),
         "+ groups": ("pens", {"neighbours_by": "groups"}),
         "+ merged": ("pens", {"validated": "merged"}),
-        "+ both": ("pens", {**PLUS["pens+"]}),
-        "+ both + first": ("pens", {**PLUS["pens+"], "step2_model": "first"}),
-        "+ both + best": ("pens", {**PLUS["pens+"], "step2_model": "best"}),
+        "+ both": ("pens", {**GROUPS_AND_MERGED}),
+        "+ both + first": ("pens", {**GROUPS_AND_MERGED, "step2_model": "first"}),
+        "+ both + best": ("pens", {**GROUPS_AND_MERGED, "step2_model": "best"}),
         "pens+": ("pens+", {}),
         "random+": ("random+", {}),
         "random": ("random", {}),

@@ -15,14 +15,14 @@ import sys
 import numpy as np
 from tests.fakes import fake_simulations
 
-from pens.config import Method
+from pens.config import MethodName
 from pens.presets import preset
 from pens.simulator import advance_together
 
 FIXED_MS, PER_PEER_MS = 0.1, 0.008  # of a step of the CIFAR-10 network on an H200
 
 
-def measure(name: str, rounds: int, seeds: int, method: Method) -> None:
+def measure(name: str, rounds: int, seeds: int, method: MethodName) -> None:
     base = preset(name).settings
     values = {"schedule": "async", "rounds": rounds, "patience": 10**6, "step1_epochs": base.step1_epochs}
     simulators, engine = fake_simulations(base.replace(values), method, range(seeds))

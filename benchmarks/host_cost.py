@@ -19,7 +19,7 @@ from pens.simulator import advance_together
 
 def measure(method: str, schedule: str, peers: int) -> None:
     values = {"schedule": schedule, "peers": peers, "rounds": 4, "patience": 10**6, "step1_rounds": 4}
-    simulator, _ = fake_simulation(preset("cifar-10").settings.replace(values), method)  # type: ignore[arg-type]
+    simulator, _ = fake_simulation(preset("cifar-10").settings.replace(values), method)
     gc.disable()  # as during a run
     begun = time.perf_counter()
     while not simulator.is_over():

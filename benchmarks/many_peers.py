@@ -15,7 +15,7 @@ import numpy as np
 
 import pens
 from pens.bench import SHAPES, builtin_factory
-from pens.config import Method
+from pens.config import MethodName
 from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.experiment import Observer
@@ -29,7 +29,7 @@ class Rounds(Observer):
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def progressed(self, method: Method, seed: int, fraction: float) -> None:
+    def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
         self.times.append(time.perf_counter())
 
 

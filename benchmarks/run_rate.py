@@ -14,7 +14,7 @@ import sys
 import time
 
 import pens
-from pens.config import Method, parse_assignments
+from pens.config import MethodName, parse_assignments
 from pens.experiment import Observer
 from pens.presets import resolve_settings
 
@@ -26,7 +26,7 @@ class Clock(Observer):
         self.shares: dict[int, float] = {}
         self.seen: list[tuple[float, float]] = []
 
-    def progressed(self, method: Method, seed: int, fraction: float) -> None:
+    def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
         self.shares[seed] = fraction
         self.seen.append((time.perf_counter(), sum(self.shares.values()) / len(self.shares)))
 

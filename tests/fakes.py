@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pens.config import Method, Settings
+from pens.config import MethodName, Settings
 from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.engine.batches import SampleStack, Subset
@@ -21,6 +21,7 @@ from pens.engine.stack import ModelStack
 from pens.engine.training import Evaluation, Trained
 from pens.experiment import build_simulator, first_models, new_workshop
 from pens.simulator import Simulator
+from tests.methods.specs import spec_of
 
 CPU = torch.device("cpu")
 
@@ -79,14 +80,14 @@ def fake_federation(peers: int) -> Federation:
     return Federation((holder,) * peers, clusters, (samples, samples), ("a", "b"))
 
 
-def fake_simulation(settings: Settings, method: Method, seed: int = 0) -> tuple[Simulator, FakeEngine]:
+def fake_simulation(settings: Settings, method: MethodName, seed: int = 0) -> tuple[Simulator, FakeEngine]:
     """A simulation of so many peers as the settings say, without training."""
     (simulator,), engine = fake_simulations(settings, method, [seed])
     return simulator, engine
 
 
 def fake_simulations(
-    settings: Settings, method: Method, seeds: Sequence[int], of: type[FakeEngine] = FakeEngine
+    settings: Settings, method: MethodName, seeds: Sequence[int], of: type[FakeEngine] = FakeEngine
 ) -> tuple[list[Simulator], FakeEngine]:
     """Several that share an engine, and its workshop."""
     federation = fake_federation(settings.scenario.peers)
@@ -95,5 +96,5 @@ def fake_simulations(
     simulators = []
     for seed in seeds:
         models = first_models(engine, settings, seed, len(federation.peers))
-        simulators.append(build_simulator(settings, method, seed, federation, workshop, models))
+        simulators.append(build_simulator(spec_of(method, settings, seed), federation, workshop, models))
     return simulators, engine

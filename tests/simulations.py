@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 
 import torch
 
-from pens.config import Method, Settings
+from pens.config import MethodName, Settings
 from pens.data.scenarios import Federation
 from pens.engine.batches import SampleStack
 from pens.engine.network import StackedNetwork
 from pens.engine.training import Engine, LoopEngine, StackEngine
-from pens.experiment import build_simulator, first_models, holders, new_workshop
+from pens.experiment import build_simulator, first_models, new_workshop
 from pens.messages import Action, Event, PeerId
 from pens.partitions.rotation import rotated_federation
 from pens.simulator import Simulator, advance_together
 from tests.conftest import TinyNet, tiny_dataset
+from tests.methods.specs import spec_of
 
 CPU = torch.device("cpu")
 
@@ -44,7 +45,7 @@ def engine_for(federation: Federation, memory_bytes: int = 1 << 28, stacked: boo
 
 def simulation(
     settings: Settings,
-    method: Method,
+    method: MethodName,
     *,
     seed: int = 0,
     federation: Federation | None = None,
@@ -55,20 +56,22 @@ def simulation(
     """A simulation of the tiny data set, ready to run."""
     federation = federation or rotated_federation(tiny_dataset(), settings.scenario, seed)
     engine = engine_for(federation, memory_bytes, stacked)
-    held = holders(settings, method, federation)
+    spec = spec_of(method, settings, seed)
+    held = spec.method.holders(federation, spec.settings)
     models = first_models(engine, settings, seed, len(held))
-    return build_simulator(settings, method, seed, federation, new_workshop(engine, held, CPU), models, trace=log)
+    return build_simulator(spec, federation, new_workshop(engine, held, CPU), models, trace=log)
 
 
-def simulations(settings: Settings, method: Method, federations: Sequence[Federation]) -> list[Simulator]:
+def simulations(settings: Settings, method: MethodName, federations: Sequence[Federation]) -> list[Simulator]:
     """One per seed, to be computed together."""
     engine = engine_for(federations[0])
-    held = [holders(settings, method, federation) for federation in federations]
+    specs = [spec_of(method, settings, seed) for seed in range(len(federations))]
+    held = [s.method.holders(f, s.settings) for s, f in zip(specs, federations, strict=True)]
     workshop = new_workshop(engine, [peer for peers in held for peer in peers], CPU)
     found = []
     for seed, federation in enumerate(federations):
         models, first_slot = first_models(engine, settings, seed, len(held[seed])), seed * len(held[0])
-        found.append(build_simulator(settings, method, seed, federation, workshop, models, first_slot))
+        found.append(build_simulator(specs[seed], federation, workshop, models, first_slot))
     return found
 
 

@@ -22,8 +22,9 @@ import typer
 from pens import completion
 from pens.catalogue import as_toml
 from pens.cli import _spread_assignments, app, main
-from pens.config import DEFAULT_METHODS, METHODS, Settings, parse_settings
-from pens.presets import PRESETS
+from pens.config import Settings, parse_settings
+from pens.parts import METHODS
+from pens.presets import DEFAULT_METHODS, PRESETS
 from pens.report.paper import PAPER_SEEDS
 from pens.reproduce.plan import EXHIBITS
 from pens.runlog import ExperimentDir
@@ -126,7 +127,7 @@ REFUSALS = {
     "reproduce table1 --seeds 1000000000": "at most 10,000 seeds are run at once",
     "run digits --set training.peers=3": "peers belongs to [scenario], not to [training]",
     "run digits --set rotations=0,91": "rotations = [0, 91]: 91 is not a multiple of 90",
-    "up --method fedavg": "--method fedavg: choose from",
+    "up --method fedavg": "unknown method 'fedavg'",
     "up --preset digit": "unknown preset 'digit'",
     "up --set n_sampeld=3": "did you mean 'n_sampled'?",
     "settings n_sampeld": "unknown setting or section 'n_sampeld', did you mean 'n_sampled'?",
@@ -220,6 +221,7 @@ def test_help_is_printed_without_what_takes_time(command: list[str]) -> None:
         ("presets", 0, "fashion-mnist-small"),
         ("presets digits", 0, "[scenario]"),
         ("settings", 0, "n_sampled"),
+        ("methods", 0, "gossip with random others"),
         ("run nosuch", 2, "unknown preset 'nosuch'"),
         ("run nosuch.toml", 2, "nosuch.toml: no such file"),
         ("run digits --methods nosuch", 2, "unknown method 'nosuch'"),
@@ -243,7 +245,7 @@ def test_lookups_and_wrong_arguments_are_answered_without_what_takes_time(
 
 def test_the_help_names_the_methods_defaults_and_tables_that_there_are() -> None:
     parameters = {p.name: p for p in COMMAND.commands["run"].params}
-    assert parameters["methods"].help.endswith(f": {', '.join(METHODS)}.")
+    assert parameters["methods"].help.endswith(f": {', '.join(METHODS.built_in)}.")
     assert parameters["methods"].show_default == ",".join(DEFAULT_METHODS)
     assert sorted(completion.EXHIBITS) == sorted(EXHIBITS)
     parameters = {p.name: p for p in COMMAND.commands["reproduce"].params}

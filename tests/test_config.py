@@ -8,21 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pens.config import (
-    METHODS,
-    PLUS,
-    Method,
     Settings,
-    check_methods,
     epochs_of_step1,
     flat_keys,
     parse_assignments,
-    parse_methods,
     parse_seeds,
     parse_settings,
     read_seeds,
 )
 from pens.errors import SettingsError
-from pens.partitions.partition import partition_of
 from pens.presets import PRESETS
 
 
@@ -87,88 +81,11 @@ def test_a_toml_file_is_read_by_section_or_flat(tmp_path: Path) -> None:
         flat_keys(tmp_path / "none.toml")
 
 
-def test_methods_are_known_and_named_once() -> None:
-    assert parse_methods("pens, random") == ("pens", "random")
-    with pytest.raises(SettingsError, match="did you mean 'oracle'"):
-        parse_methods("oracel")
-    with pytest.raises(SettingsError, match="stands twice"):
-        parse_methods("pens,pens")
-    with pytest.raises(SettingsError, match="no method"):
-        parse_methods("")
-
-
-def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> None:
-    def check(**values: object) -> None:
-        settings = Settings().replace({"n_peers": 2, **values})
-        partition_of(settings).check(settings)
-        clusters = len(settings.scenario.rotations)
-        check_methods(settings, METHODS, settings.scenario.peers, settings.scenario.peers // clusters)
-
-    check(peers=20)
-    check(peers=20, admit=True, schedule="async")
-    with pytest.raises(SettingsError, match=r"admit = true, but schedule = rounds: .*: set schedule = async or admit"):
-        check(peers=20, admit=True)
-    check_methods(Settings().replace({"admit": True}), ["local"], 20, 10)
-    with pytest.raises(SettingsError, match="n_sampled = 10, but each peer can hear at most 5 others: lower it or add"):
-        check(peers=6)
-    with pytest.raises(SettingsError, match="m = 4, but only n_sampled = 3"):
-        check(n_sampled=3, m=4)
-    with pytest.raises(SettingsError, match="m = n_sampled = 3"):
-        check(n_sampled=3, m=3)
-    with pytest.raises(SettingsError, match=r"peers = 21, but 2 rotations .* use 20 or 22"):
-        check(peers=21)
-    with pytest.raises(SettingsError, match="n_peers = 20, but each peer can hear at most 11"):
-        check(peers=12, n_peers=20)
-    with pytest.raises(SettingsError, match="oracle"):
-        check(peers=4, rotations=[0, 90, 180, 270], n_sampled=3)
-
-
-@pytest.mark.parametrize(
-    ("method", "peers", "smallest", "allowed", "refused"),
-    [
-        ("random", 4, 2, {"n_peers": 3}, {"n_peers": 4}),
-        ("random+", 4, 2, {"n_peers": 3}, {"n_peers": 4}),
-        ("pens", 4, 2, {"n_sampled": 3}, {"n_sampled": 4}),
-        ("pens", 9, 2, {"m": 2}, {"m": 3}),
-        ("pens+", 9, 2, {"m": 2}, {"m": 4}),
-        ("pens", 9, 2, {"admit": True, "schedule": "async"}, {"admit": True}),
-        ("local", 9, 2, {"tested": "last"}, {"tested": "last", "validated": "merged"}),
-        ("random", 9, 2, {"tested": "last"}, {"tested": "last", "validated": "merged"}),
-        ("random+", 9, 2, {}, {"tested": "last"}),
-        ("pens+", 9, 2, {}, {"tested": "last"}),
-    ],
-)
-def test_what_is_just_allowed_and_what_is_just_refused(
-    method: Method, peers: int, smallest: int, allowed: dict[str, object], refused: dict[str, object]
-) -> None:
-    """Peers have 3 or 8 others, m = 2 of n_sampled = 3 models are chosen, and n_peers = 2 are merged at random."""
-    settings = Settings().replace({"n_sampled": 3, "m": 2, "n_peers": 2})
-    check_methods(settings.replace(allowed), [method], peers, smallest)
-    with pytest.raises(SettingsError, match=f"^{next(iter(refused))} = "):
-        check_methods(settings.replace(refused), [method], peers, smallest)
-
-
-def test_methods_need_only_what_they_use() -> None:
-    """`pens` compares models, so that three peers are the fewest; the oracle needs two in a cluster; others do not care
-    about m, n_sampled, n_peers, admit and clusters that they do not use."""
-    few = Settings().replace({"n_sampled": 2, "m": 1})
-    check_methods(few, ["pens"], 3, 1)
-    with pytest.raises(SettingsError, match="2 peers hear 1 other: use at least 3 peers"):
-        check_methods(few.replace({"n_sampled": 1}), ["pens"], 2, 1)
-    check_methods(few, ["oracle", "oracle+"], 4, 2)
-    for method in ("oracle", "oracle+"):
-        with pytest.raises(SettingsError, match="leaves some alone in their cluster"):
-            check_methods(few, [method], 4, 1)
-    odd = Settings().replace({"n_sampled": 9, "m": 12, "admit": True, "n_peers": 1})
-    check_methods(odd, ["random", "random+", "local", "central"], 2, 1)
-    check_methods(odd.replace({"m": 9, "n_peers": 99}), ["oracle", "local", "central"], 4, 2)
-
-
 def test_what_is_expected_follows_the_schedule_unless_it_is_said() -> None:
     """In rounds every peer is sampled as often as any other; in async those that send more are."""
     for schedule, auto in (("rounds", "uniform"), ("async", "received")):
         settings = Settings().replace({"schedule": schedule})
-        assert settings.expected == settings.resolved.pens.expected == auto
+        assert settings.expected == settings.explicit.pens.expected == auto
         assert settings.replace({"expected": "uniform"}).expected == "uniform"
         assert settings.replace({"expected": "received"}).expected == "received"
 
@@ -181,7 +98,7 @@ def test_step_one_epochs_by_the_authors_code_and_by_our_choice(train: int, autho
     settings = Settings().replace({"train_per_peer": train, "val_per_peer": 100, "step1_samplings": 10})
     assert settings.step1_epochs == ours
     assert settings.replace({"step1_epochs": "authors"}).step1_epochs == authors
-    assert settings.replace({"step1_epochs": "authors"}).resolved.pens.step1_epochs == authors
+    assert settings.replace({"step1_epochs": "authors"}).explicit.pens.step1_epochs == authors
     for rule in ("auto", "authors"):
         assert settings.replace({"step1_epochs": rule, "step1_samplings": 1, "epochs": 3}).step1_epochs == 3
     assert settings.replace({"step1_epochs": 7}).step1_epochs == 7
@@ -192,16 +109,6 @@ def test_epochs_of_step_one_by_a_peers_own_samples() -> None:
     assert [epochs_of_step1(settings, train, 100) for train in (100, 400, 2200)] == [7, 3, 1]
     assert epochs_of_step1(settings.replace({"step1_epochs": 7}), 2200, 100) == 7
     assert epochs_of_step1(settings.replace({"step1_samplings": 1, "epochs": 3}), 2200, 100) == 3
-
-
-def test_pens_plus_changes_settings_and_the_papers_methods_do_not() -> None:
-    settings = Settings().replace({"m": 3})
-    for init, step2_model in (("common", "first"), ("independent", "best")):
-        changed = settings.replace({"init": init}).for_method("pens+")
-        assert changed == settings.replace({"init": init, **PLUS["pens+"], "step2_model": step2_model})
-    for method in ("random+", "oracle+"):
-        assert settings.for_method(method) == settings.replace({"validated": "merged"})
-    assert all(settings.for_method(method) == settings for method in METHODS if not method.endswith("+"))
 
 
 def test_settings_do_not_change() -> None:
@@ -226,8 +133,6 @@ def test_a_setting_given_twice_or_with_a_comment_is_refused() -> None:
         Settings().replace({"peers": 4, "scenario.peers": 8})
     with pytest.raises(SettingsError, match="peers = '4#8'"):
         Settings().replace(parse_assignments(["peers=4#8"]))
-    with pytest.raises(SettingsError, match="use at least 3 peers"):
-        check_methods(Settings().replace({"n_sampled": 1, "m": 1}), ["pens"], 2, 1)
 
 
 def test_every_setting_is_explained() -> None:

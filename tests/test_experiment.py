@@ -18,7 +18,7 @@ from torch import nn
 import pens
 from pens import experiment, rng
 from pens.calls import Evaluate, Workshop
-from pens.config import METHODS, SELECTING, Method, Settings
+from pens.config import MethodName, Settings
 from pens.curves import UpdateRecord
 from pens.data.scenarios import PeerData
 from pens.engine.optimizers import Recipe
@@ -31,18 +31,16 @@ from pens.experiment import (
     _data_sizes,
     _history,
     _pairs,
-    _reachable,
-    build_plan,
     build_simulator,
     first_models,
-    learning_rules,
     new_workshop,
-    selection_rule,
+    reached,
 )
 from pens.learners import Learners, LearningRules
 from pens.ledger import Ledger
 from pens.links import Links
 from pens.messages import ModelRef, PeerId, Update
+from pens.methods.names import find_method
 from pens.partitions.rotation import rotated_federation
 from pens.policies import SelectionRule
 from pens.presets import resolve_settings
@@ -58,6 +56,7 @@ from tests.byhand import federation as federation_by_hand
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.engine.networks import IMAGE_NETWORKS
 from tests.fakes import fake_simulation
+from tests.methods.specs import ALL, SELECTING, spec_of
 
 
 class StopAfter(Observer):
@@ -66,7 +65,7 @@ class StopAfter(Observer):
     def __init__(self, windows: int) -> None:
         self.left = windows
 
-    def progressed(self, method: Method, seed: int, fraction: float) -> None:
+    def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
         assert 0 <= fraction <= 1
         self.left -= 1
         if self.left <= 0:
@@ -94,8 +93,8 @@ def same_result(a: RunResult, b: RunResult) -> None:
 
 
 def test_every_method_gives_typed_results() -> None:
-    result = tiny_run(methods=METHODS, seeds=3)
-    assert [row.method for row in result.table] == list(METHODS)
+    result = tiny_run(methods=ALL, seeds=3)
+    assert [row.method for row in result.table] == list(ALL)
     for row in result.table:
         assert row.seeds == 3
         assert 0 <= row.accuracy.mean <= 1
@@ -140,7 +139,7 @@ def test_a_users_own_federation_runs_with_unequal_peers() -> None:
         for s, n in zip(starts, sizes, strict=False)
     )
     federation = pens.Federation(peers, (0, 0, 1, 1), (dataset.test, dataset.test), ("a", "b"))
-    result = tiny_run(data=federation, overrides={"n_peers": 2, "n_sampled": 2, "m": 1}, methods=METHODS)
+    result = tiny_run(data=federation, overrides={"n_peers": 2, "n_sampled": 2, "m": 1}, methods=ALL)
     assert all(run.accuracy.shape == (4,) for run in result.runs)
     with pytest.raises(SettingsError, match="n_sampled = 5, but each peer can hear at most 3"):
         tiny_run(data=federation, overrides={"n_sampled": 5})
@@ -176,7 +175,7 @@ def test_a_stopped_experiment_resumes_to_the_same_result(tmp_path: Path, windows
 
 @pytest.mark.parametrize("schedule", ["rounds", "async"])
 def test_seeds_that_are_computed_together_give_the_results_of_each_alone(tmp_path: Path, schedule: str) -> None:
-    arguments: dict[str, object] = {"methods": METHODS, "seeds": 3}
+    arguments: dict[str, object] = {"methods": ALL, "seeds": 3}
     alone = tiny_run(**arguments, overrides={"schedule": schedule, "seeds_at_once": 1})
     settings = {"schedule": schedule, "seeds_at_once": 2, "rounds": 5}
     together = tiny_run(**arguments, overrides=settings, out=tmp_path / "run")
@@ -217,7 +216,7 @@ def test_an_own_federation_is_brought_to_the_device_once_for_all_seeds(monkeypat
 
 def test_a_crash_between_checkpoints_loses_only_what_came_after(tmp_path: Path) -> None:
     class Crash(StopAfter):
-        def progressed(self, method: Method, seed: int, fraction: float) -> None:
+        def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
             self.left -= 1
             if self.left <= 0:
                 raise OSError("the power went out")
@@ -304,7 +303,7 @@ def test_a_run_that_gets_little_of_a_core_says_so_once(monkeypatch: pytest.Monke
     told: list[tuple[str, str]] = []
 
     class Listener(Observer):
-        def warned(self, method: Method, seed: int, message: str) -> None:
+        def warned(self, method: MethodName, seed: int, message: str) -> None:
             told.append((method, message))
 
     hindered = tiny_run(methods="local,random", observer=Listener(), device="cpu")
@@ -320,7 +319,7 @@ def test_setbacks_are_told_and_kept() -> None:
     told: list[str] = []
 
     class Listener(Observer):
-        def warned(self, method: Method, seed: int, message: str) -> None:
+        def warned(self, method: MethodName, seed: int, message: str) -> None:
             told.append(message)
 
     result = tiny_run(methods="random", overrides={"lr": 1e30, "optimizer": "sgd"}, observer=Listener())
@@ -456,7 +455,7 @@ def test_epochs_of_step_one_follow_the_samples_that_each_peer_holds(tmp_path: Pa
     ]
     (study,) = read_studies([tmp_path / "run"])
     history = study.runs[0].history
-    epochs = epochs_of_updates(study.runs[0], study.settings)
+    epochs = epochs_of_updates(study.runs[0], study.spec(study.runs[0]))
     assert set(zip(history.peer[history.version == 2], epochs[history.version == 2], strict=True)) == set(
         enumerate((few, many, few, few, many, few))
     )
@@ -541,7 +540,7 @@ def test_seeds_that_are_none_are_refused(seeds: object) -> None:
 
 @pytest.mark.parametrize("schedule", ["rounds", "async"])
 def test_every_comparison_and_every_model_received_is_on_record(schedule: str) -> None:
-    for run in tiny_run(methods=METHODS, overrides={"schedule": schedule, "accept": "anyone"}).runs:
+    for run in tiny_run(methods=ALL, overrides={"schedule": schedule, "accept": "anyone"}).runs:
         assert run.data_sizes
         assert run.history.received is not None
         total = run.communication.received
@@ -606,16 +605,15 @@ def test_whom_each_method_lets_a_peer_reach() -> None:
     """Section 5.3. Clusters {0, 2, 3} and {1, 4}, neither of them in one piece."""
     clusters = (0, 1, 0, 0, 1)
     federation = federation_by_hand(clusters, [[0.0] * 5] * 5)
-    members = federation.members()
 
-    def reached(method: Method) -> list[list[int]]:
-        return [list(_reachable(method, federation, members, PeerId(peer))) for peer in range(5)]
+    def whom(method: MethodName) -> list[list[int]]:
+        return [list(reached(find_method(method), federation)(PeerId(peer))) for peer in range(5)]
 
-    assert reached("oracle") == reached("oracle+") == [[2, 3], [4], [0, 3], [0, 2], [1]]
+    assert whom("oracle") == whom("oracle+") == [[2, 3], [4], [0, 3], [0, 2], [1]]
     for method in ("random", "random+", "pens", "pens+"):
-        assert reached(method) == [[1, 2, 3, 4], [0, 2, 3, 4], [0, 1, 3, 4], [0, 1, 2, 4], [0, 1, 2, 3]]
+        assert whom(method) == [[1, 2, 3, 4], [0, 2, 3, 4], [0, 1, 3, 4], [0, 1, 2, 4], [0, 1, 2, 3]]
     for method in ("local", "central"):
-        assert reached(method) == [[]] * 5  # type: ignore[arg-type]
+        assert whom(method) == [[]] * 5
 
 
 def test_every_peer_begins_with_a_model_of_its_own_or_with_the_same_one() -> None:
@@ -673,23 +671,26 @@ def test_what_each_method_tells_its_peers_to_do() -> None:
         accept_anyone=False, admit=False, train_first=True,
     )  # fmt: skip
     for method in ("random", "random+", "oracle", "oracle+", "local"):
-        assert build_plan(settings, method, 9, 5, 6) == gossip
-    assert build_plan(settings, "central", 9, 5, 6) == replace(gossip, rounds=11, epochs=12)
-    rule = selection_rule(settings, 6)
+        assert spec_of(method, settings).plan(9, 5, 6) == gossip
+    assert spec_of("central", settings).plan(9, 5, 6) == replace(gossip, rounds=11, epochs=12)
+    rule = spec_of("pens", settings).selection(6)
+    assert rule
     search = Search(n_sampled=5, m=2, rounds=6, samplings_per_round=9, epochs=8, rule=rule)
-    assert build_plan(settings, "pens", 9, 5, 6) == replace(gossip, search=search)
-    assert build_plan(settings.replace({"step2_model": "first"}), "pens", 9, 5, 6).search == replace(search, anew=True)
-    for how, epochs in (("auto", 1250 // 14 + 1), ("authors", 1250 // 9 + 1)):
-        by_rule = build_plan(settings.replace({"step1_epochs": how}), "pens", 9, 5, 6)
-        assert by_rule.search == replace(search, epochs=epochs)
-    assert not build_plan(settings.replace({"train_first": False}), "random", 9, 5, 6).train_first
-    pushed = settings.replace({"schedule": "async", "accept": "anyone", "admit": True})
-    assert build_plan(pushed, "random", 9, 5, 6) == replace(gossip, pace="push", accept_anyone=True)
-    by_push = replace(
-        gossip, pace="push", accept_anyone=True, search=replace(search, rule=selection_rule(pushed, 6)), admit=True
+    assert spec_of("pens", settings).plan(9, 5, 6) == replace(gossip, search=search)
+    assert spec_of("pens", settings.replace({"step2_model": "first"})).plan(9, 5, 6).search == replace(
+        search, anew=True
     )
-    assert build_plan(pushed, "pens", 9, 5, 6) == by_push
-    assert not build_plan(settings.replace({"admit": True}), "pens", 9, 5, 6).admit
+    for how, epochs in (("auto", 1250 // 14 + 1), ("authors", 1250 // 9 + 1)):
+        by_rule = spec_of("pens", settings.replace({"step1_epochs": how})).plan(9, 5, 6)
+        assert by_rule.search == replace(search, epochs=epochs)
+    assert not spec_of("random", settings.replace({"train_first": False})).plan(9, 5, 6).train_first
+    pushed = settings.replace({"schedule": "async", "accept": "anyone", "admit": True})
+    assert spec_of("random", pushed).plan(9, 5, 6) == replace(gossip, pace="push", accept_anyone=True)
+    by_received = spec_of("pens", pushed).selection(6)
+    assert by_received
+    by_push = replace(gossip, pace="push", accept_anyone=True, search=replace(search, rule=by_received), admit=True)
+    assert spec_of("pens", pushed).plan(9, 5, 6) == by_push
+    assert not spec_of("pens", settings.replace({"admit": True})).plan(9, 5, 6).admit
 
 
 def test_how_each_method_learns() -> None:
@@ -704,33 +705,36 @@ def test_how_each_method_learns() -> None:
         score_samples=3, max_batch=4, optimizer_remembers=False, step2_model="first", wire="fp16",
     )  # fmt: skip
     assert (settings.stopping.window, settings.stopping.patience, settings.stopping.stop_on) == (7, 8, "loss")
-    assert learning_rules(settings, "pens", 5) == pens_rules
+    assert spec_of("pens", settings, 5).learning() == pens_rules
     others = replace(pens_rules, step2_model="last")
-    assert learning_rules(settings, "random", 5) == learning_rules(settings, "oracle", 5) == others
-    assert learning_rules(settings, "local", 5) == replace(others, optimizer_remembers=True)
+    assert spec_of("random", settings, 5).learning() == spec_of("oracle", settings, 5).learning() == others
+    assert spec_of("local", settings, 5).learning() == replace(others, optimizer_remembers=True)
     stopping = settings.stopping.model_copy(update={"window": 2, "patience": 3})
     central = replace(others, optimizer_remembers=True, recipe=Recipe("sgd", 0.5, 0.25, 0.125, 9), stopping=stopping)
-    assert learning_rules(settings, "central", 5) == central
+    assert spec_of("central", settings, 5).learning() == central
 
 
 def test_what_makes_a_neighbour_in_each_schedule() -> None:
     """k − 1 = 7 others; uniform in rounds, by what was received in async, unless the settings say otherwise."""
     rounds, pushed = settings_of(n_sampled=5, m=2), settings_of(n_sampled=5, m=2, schedule="async")
     uniform = SelectionRule(m=2, n_sampled=5, num_others=7, expected="uniform", by="expected")
-    assert selection_rule(rounds, 8) == uniform
-    assert selection_rule(pushed, 8) == replace(uniform, expected="received")
+    assert spec_of("pens", rounds).selection(8) == uniform
+    assert spec_of("pens", pushed).selection(8) == replace(uniform, expected="received")
     authors = rounds.replace({"expected_offset": -1, "nobody_found": "alone"})
-    assert selection_rule(authors, 8) == replace(uniform, offset=-1, nobody_found="alone")
-    assert selection_rule(rounds.replace({"expected": "received"}), 8).expected == "received"
-    assert selection_rule(pushed.replace({"expected": "uniform"}), 8).expected == "uniform"
-    assert selection_rule(rounds.for_method("pens+"), 8).by == "groups"
+    assert spec_of("pens", authors).selection(8) == replace(uniform, offset=-1, nobody_found="alone")
+    received, uniformly = rounds.replace({"expected": "received"}), pushed.replace({"expected": "uniform"})
+    assert spec_of("pens", received).selection(8) == replace(uniform, expected="received")
+    assert spec_of("pens", uniformly).selection(8) == uniform
+    assert spec_of("pens+", rounds).selection(8) == replace(uniform, by="groups")
+    assert all(spec_of(method, rounds).selection(8) is None for method in ALL if method not in SELECTING)
 
 
 def test_a_simulation_has_the_rules_of_its_method() -> None:
     """Ten peers, of whom nine are others; `random` selects nobody; virtual time by the links' settings."""
     settings = settings_of(peers=10, schedule="async", latency=0.5, training_time=2.5, epochs=3, admission_trials=5)
     simulator, _ = fake_simulation(settings, "pens")
-    assert all(peer.plan.search.rule == selection_rule(settings, 10) for peer in simulator.peers if peer.plan.search)
+    rule = spec_of("pens", settings).selection(10)
+    assert all(peer.plan.search.rule == rule for peer in simulator.peers if peer.plan.search)
     assert simulator._schedule == Schedule(metronome=False, links=Links(0.5, 2.5, 3))
     assert {peer.plan.admission_trials for peer in simulator.peers} == {5}
     assert [peer.me for peer in simulator.peers] == list(range(10))
@@ -756,13 +760,13 @@ def test_step_one_of_each_peer_takes_the_epochs_of_its_own_samples() -> None:
     for rule, epochs in (("authors", [1250 // 4 + 1, 1250 // 9 + 1]), ("auto", [126, 126])):
         settings = settings_of(step1_epochs=rule)
         workshop = new_workshop(engine, peers, torch.device("cpu"))
-        simulator = build_simulator(settings, "pens", 0, federation, workshop, torch.zeros(2, 2))
+        simulator = build_simulator(spec_of("pens", settings), federation, workshop, torch.zeros(2, 2))
         searches = [peer.plan.search for peer in simulator.peers]
         assert [search.epochs for search in searches if search] == epochs
 
 
 def run_of_three_peers(
-    monkeypatch: pytest.MonkeyPatch, methods: tuple[Method, ...]
+    monkeypatch: pytest.MonkeyPatch, methods: tuple[MethodName, ...]
 ) -> tuple[experiment.Experiment, CountingEngine, list[list[float]]]:
     """An experiment of three peers that is done, and what the last method's models are."""
     engine = CountingEngine(3)
@@ -792,7 +796,7 @@ def test_first_models_are_made_once_and_kept_only_for_another_method(monkeypatch
         (("local", "central"), 3, 3),
         (("central", "local"), 1 + 3, 3),
     ):
-        this, engine, _ = run_of_three_peers(monkeypatch, methods)  # type: ignore[arg-type]
+        this, engine, _ = run_of_three_peers(monkeypatch, methods)
         assert (len(engine.keys), sum(map(len, this._untrained.values()))) == (made, kept)
 
 
@@ -894,11 +898,11 @@ def test_data_sizes_are_each_learners_own() -> None:
     part = samples(20)
     peers = tuple(pens.PeerData(part.take(slice(n)), part.take(slice(v))) for n, v in ((5, 2), (9, 1), (7, 3)))
     federation = pens.Federation(peers, (0, 0, 1), (part, part), ("a", "b"))
-    each = _data_sizes(settings_of(), "pens", federation)
+    each = _data_sizes(spec_of("pens", settings_of()), federation)
     assert (each.train.tolist(), each.val.tolist()) == ([5, 9, 7], [2, 1, 3])
-    together = _data_sizes(settings_of(), "central", federation)
+    together = _data_sizes(spec_of("central", settings_of()), federation)
     assert (together.train.tolist(), together.val.tolist()) == ([21], [6])
-    share = _data_sizes(settings_of(central_val_share=0.5), "central", federation)
+    share = _data_sizes(spec_of("central", settings_of(central_val_share=0.5)), federation)
     assert (share.train.tolist(), share.val.tolist()) == ([3 + 5 + 5], [4 + 5 + 5])  # 3.5 is rounded to 4
 
 

@@ -122,6 +122,39 @@ def test_a_name_that_cannot_be_a_folder_is_refused(name: object, tmp_path: Path)
         shapes().find(f"{own_file(tmp_path, name)}:Mine")
 
 
+def test_objects_and_classes_are_added_and_replaced() -> None:
+    found = shapes()
+    mine = found.add(Circle)
+    assert isinstance(mine, Circle)
+    assert found.add(Circle) is found.add(mine) is found.find("circle") is mine
+    assert found.names() == ("square", "circle")
+    assert found.reference("circle") == f"{Path(__file__).resolve()}:Circle"
+    other = Circle()
+    assert found.add(other) is found.find("circle") is other
+    assert found.reference("circle") is None  # no other process has that object
+    assert found.add(Square) is found.find("square")
+    with pytest.raises(SettingsError, match="shape Square is called 'square', and so is another: rename it"):
+        found.add(Square())
+
+
+class Untitled(Shape):
+    name = "untitled"
+    section = Shape
+
+
+def test_a_part_that_cannot_be_had_is_left_out_of_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody's broken package concerns nobody who does not ask for it."""
+    offer(monkeypatch, ("circle", f"{HERE}:Circle"), ("gone", "no.module:Gone"), ("round", f"{HERE}:Circle"))
+    found = shapes()
+    assert found.names() == ("square", "circle", "gone", "round")
+    assert [shape.name for shape in found.every()] == ["square", "circle"]
+    assert found.built_in == ("square",)
+    with pytest.raises(SettingsError, match=r"'round' is offered by .*:Circle, which calls it 'circle'"):
+        found.find("round")
+    with pytest.raises(SettingsError, match="its section has no title"):
+        found.find(f"{HERE}:Untitled")
+
+
 def test_a_file_with_typed_data_is_loaded_once(tmp_path: Path) -> None:
     """Dataclasses with annotations as text look for their module among those that are imported."""
     path = tmp_path / "typed.py"

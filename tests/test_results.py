@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pens.config import Method, Settings
+from pens.config import MethodName, Settings
 from pens.metrics import Agreement
 from pens.results import (
     Communication,
@@ -20,6 +20,7 @@ from pens.results import (
     RunResult,
     epochs_of_updates,
     mean_or_none,
+    spec_of,
     spending,
     summarise,
     work_of,
@@ -117,7 +118,7 @@ def test_agreement_is_not_summed_up_where_the_clusters_are_unknown() -> None:
 UNEQUAL = Settings().replace({**TINY, "epochs": 2, "step1_epochs": 9, "score_samples": 5, "central_epochs": 4})
 
 
-def unequal_run(method: Method = "pens") -> RunResult:
+def unequal_run(method: MethodName = "pens") -> RunResult:
     """Three peers of 4, 6 and 10 training and 2, 3 and 7 validation samples, which train 7, 5 and 3 epochs in a round
     of step 1 and 2 otherwise. Peer 0 begins with a training, one round of step 1 and one after it; peer 1 does without
     the latter, and peer 2 has two rounds of step 1. They score 5, 3 and 4 models, of which 3, 3 and 4 in step 1."""
@@ -163,16 +164,17 @@ def test_each_update_takes_its_own_peers_epochs_and_samples() -> None:
     run = unequal_run()
     assert run.data_sizes
     epochs, samples = [2, 2, 2, 7, 5, 3, 3, 2], [10, 4, 6, 4, 6, 10, 10, 4]
-    assert epochs_of_updates(run, UNEQUAL).tolist() == epochs
-    found = work_of_updates(run, UNEQUAL, run.data_sizes)
+    assert epochs_of_updates(run, spec_of(run, UNEQUAL)).tolist() == epochs
+    found = work_of_updates(run, spec_of(run, UNEQUAL), run.data_sizes)
     assert found.training.tolist() == [3 * e * n for e, n in zip(epochs, samples, strict=True)]
     assert found.validation.tolist() == [7, 2, 3, 2, 3, 7, 7, 2]
     without_first_training = UNEQUAL.replace({"train_first": False})  # then version 1 comes out of step 1
-    assert epochs_of_updates(run, without_first_training).tolist() == [3, 7, 5, 7, 5, 3, 3, 2]
+    assert epochs_of_updates(run, spec_of(run, without_first_training)).tolist() == [3, 7, 5, 7, 5, 3, 3, 2]
     older = replace(run, step1_epochs=None)  # a record that leaves it to the settings
-    assert epochs_of_updates(older, UNEQUAL).tolist() == [2, 2, 2, 9, 9, 9, 9, 2]
-    assert epochs_of_updates(replace(older, method="random"), UNEQUAL).tolist() == [2] * 8
-    assert epochs_of_updates(replace(older, method="central"), UNEQUAL).tolist() == [4] * 8
+    assert epochs_of_updates(older, spec_of(older, UNEQUAL)).tolist() == [2, 2, 2, 9, 9, 9, 9, 2]
+    for method, always in (("random", 2), ("central", 4)):
+        other = replace(older, method=method)
+        assert epochs_of_updates(other, spec_of(other, UNEQUAL)).tolist() == [always] * 8
 
 
 def test_what_a_run_costs_is_divided_among_its_peers() -> None:
@@ -181,8 +183,8 @@ def test_what_a_run_costs_is_divided_among_its_peers() -> None:
     5 training samples: 3 · 4 + 3 · 5 + 4 · 5 = 47 in step 1, and peer 0 judged 5 − 3 = 2 strangers on its 2 validation
     samples: 51. Models received: 27, of 100 bytes, for three peers."""
     run = unequal_run()
-    assert work_of(run, UNEQUAL) == (166, 11, 17)
-    found = spending(run, UNEQUAL)
+    assert work_of(run, spec_of(run, UNEQUAL)) == (166, 11, 17)
+    found = spending(run, spec_of(run, UNEQUAL))
     assert (found.models_received, found.bytes_received, found.work) == (9, 900, 166 + 11 + 17)
     assert spending(run, None).work is None
 
@@ -194,7 +196,7 @@ def test_scoring_costs_what_the_settings_say() -> None:
     run = unequal_run()
 
     def scoring(run: RunResult, **values: object) -> float:
-        work = work_of(run, UNEQUAL.replace(values))
+        work = work_of(run, spec_of(run, UNEQUAL.replace(values)))
         assert work
         return work[2] * 3
 
@@ -213,11 +215,11 @@ def test_work_is_not_known_without_the_sizes_of_the_data() -> None:
     11 + 7 + 8 = 26, at 3 passes, the updates 8 and the scored models 12."""
     run = unequal_run()
     older = replace(run, data_sizes=None)
-    assert work_of(older, UNEQUAL) is None
-    assert spending(older, UNEQUAL).work is None
+    assert work_of(older, spec_of(older, UNEQUAL)) is None
+    assert spending(older, spec_of(older, UNEQUAL)).work is None
     one = DataSizes(np.ones(3, np.int64), np.ones(3, np.int64))
-    assert work_of(older, UNEQUAL, one) == pytest.approx((26, 8 / 3, 4))
-    assert work_of(run, UNEQUAL, one) == pytest.approx((26, 8 / 3, 4))
+    assert work_of(older, spec_of(older, UNEQUAL), one) == pytest.approx((26, 8 / 3, 4))
+    assert work_of(run, spec_of(run, UNEQUAL), one) == pytest.approx((26, 8 / 3, 4))
     assert summarise((run, older), UNEQUAL).work is None
     assert summarise((run, run)).work is None
     twice = replace(run, data_sizes=DataSizes(2 * np.array([4, 6, 10]), 2 * np.array([2, 3, 7])))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from pens.config import Method, Settings
+from pens.config import MethodName, Settings
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack
 from pens.engine.network import StackedNetwork
@@ -48,7 +48,7 @@ def calls_of(simulator: Simulator) -> int:
 
 @pytest.mark.parametrize("schedule", ["rounds", "async"])
 @pytest.mark.parametrize("method", ["random", "oracle", "pens", "local"])
-def test_the_work_per_event_does_not_grow_with_the_number_of_peers(method: Method, schedule: str) -> None:
+def test_the_work_per_event_does_not_grow_with_the_number_of_peers(method: MethodName, schedule: str) -> None:
     """An event: an update, or a model on its way. In async all send until the last is done, and the last of many is
     later, so that there are more of these per update."""
     per_event = []

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from pens import rng
 from pens.calls import Answer, Call, NewModels, Train, train
-from pens.config import METHODS, SELECTING, TOLD_CLUSTERS, Method, Settings
+from pens.config import MethodName, Settings
 from pens.data.scenarios import Federation, PeerData
 from pens.engine.batches import SampleStack
 from pens.engine.optimizers import Moments
@@ -50,10 +50,10 @@ from pens.protocol.behaviour import waits_for
 from pens.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset
 from tests.fakes import FakeEngine, fake_simulation, fake_simulations
+from tests.methods.specs import ALL, SELECTING, TOLD_CLUSTERS
 from tests.simulations import Log, decisions, final_models, run, simulation, simulations
 
-GOSSIP: tuple[Method, ...] = ("pens", "pens+", "random", "random+", "oracle", "oracle+")
-ALL: tuple[Method, ...] = METHODS
+GOSSIP: tuple[MethodName, ...] = ("pens", "pens+", "random", "random+", "oracle", "oracle+")
 
 scenarios = st.fixed_dictionaries(
     {
@@ -166,7 +166,7 @@ def longest(settings_: Settings, peers: int) -> float:
 @settings(max_examples=60)
 @given(impatient, st.sampled_from(["pens", "pens+"]), st.integers(0, 3))
 def test_every_peer_ends_its_run_whatever_arrives_late_or_never(
-    values: dict[str, object], method: Method, seed: int
+    values: dict[str, object], method: MethodName, seed: int
 ) -> None:
     peers = 10
     settings_ = tiny(**values, schedule="async", peers=peers, patience=999)
@@ -190,7 +190,7 @@ def test_every_peer_ends_its_run_whatever_arrives_late_or_never(
 @settings(max_examples=20)
 @given(scenarios, methods, st.integers(2, 5))
 def test_batched_simulation_equals_one_update_at_a_time(
-    values: dict[str, object], method: Method, max_batch: int
+    values: dict[str, object], method: MethodName, max_batch: int
 ) -> None:
     logs, simulators = [], []
     for batch in (0, 1, max_batch):
@@ -212,7 +212,7 @@ def test_batching_does_batch() -> None:
 
 @given(scenarios, methods, st.integers(1, 9))
 def test_nothing_depends_on_how_far_events_run_ahead(
-    values: dict[str, object], method: Method, updates_ahead: int
+    values: dict[str, object], method: MethodName, updates_ahead: int
 ) -> None:
     """Not even what is counted at the end: messages, and virtual time."""
     settings_ = tiny(**{**values, "schedule": "async"}).replace({"rounds": 12, "peers": 12})
@@ -263,7 +263,7 @@ def test_to_select_neighbours_a_peer_waits_for_comparisons_alone() -> None:
 
 @pytest.mark.parametrize("schedule", ["rounds", "async"])
 @pytest.mark.parametrize("method", ALL)
-def test_the_same_settings_and_seed_give_the_same_run_whatever_the_chunks(method: Method, schedule: str) -> None:
+def test_the_same_settings_and_seed_give_the_same_run_whatever_the_chunks(method: MethodName, schedule: str) -> None:
     settings_ = tiny(schedule=schedule)
     reference = run(simulation(settings_, method))
     for memory_bytes in (1, 1 << 14, 1 << 30):
@@ -285,7 +285,7 @@ def test_the_loop_back_end_simulates_the_same_run(schedule: str) -> None:
 @settings(max_examples=15)
 @given(scenarios, st.sampled_from(ALL), st.integers(2, 3))
 def test_runs_that_are_computed_together_find_what_each_finds_alone(
-    values: dict[str, object], method: Method, count: int
+    values: dict[str, object], method: MethodName, count: int
 ) -> None:
     settings_ = tiny(**values)
     federations = [rotated_federation(tiny_dataset(), settings_.scenario, seed) for seed in range(count)]
@@ -338,7 +338,7 @@ def test_events_run_ahead_while_a_device_trains() -> None:
 @settings(max_examples=30)
 @given(scenarios, st.sampled_from(ALL), st.lists(st.integers(0, 6), min_size=1, max_size=3))
 def test_stopped_anywhere_and_resumed_equals_never_stopped(
-    values: dict[str, object], method: Method, stops: list[int]
+    values: dict[str, object], method: MethodName, stops: list[int]
 ) -> None:
     settings_ = tiny(**values)
     unbroken_log, broken_log = Log(), Log()
@@ -374,7 +374,7 @@ class Rough(FakeEngine):
         return Trained(trained.rows, trained.loss, later)
 
 
-ROUGH: dict[str, tuple[Method, dict[str, object]]] = {
+ROUGH: dict[str, tuple[MethodName, dict[str, object]]] = {
     "begin step 2 with the best": ("pens", {"score_samples": 1, "step2_model": "best"}),
     "admit strangers": ("pens", {"schedule": "async", "admit": True, "admission_trials": 1, "score_samples": 1}),
     "find nobody": (
@@ -454,7 +454,7 @@ def with_other_data(federation: Federation, peer: int) -> Federation:
 
 @pytest.mark.parametrize("method", ["random", "pens"])
 @pytest.mark.parametrize("schedule", ["rounds", "async"])
-def test_what_a_peer_holds_reaches_others_only_through_its_models(schedule: str, method: Method) -> None:
+def test_what_a_peer_holds_reaches_others_only_through_its_models(schedule: str, method: MethodName) -> None:
     """Exchange one peer's data. Whoever never merged or scored a model that descends from it must not notice."""
     settings_ = tiny(schedule=schedule, rounds=1, n_peers=1, n_sampled=2, m=1, patience=50, tested="last")
     settings_ = settings_.replace({"step1_rounds": 1, "step1_samplings": 1, "peers": 16, "train_per_peer": 4})
@@ -530,7 +530,7 @@ def test_step_one_counts_every_sampling_and_merges_the_last() -> None:
 @pytest.mark.parametrize("accept", ["neighbours", "anyone"])
 @pytest.mark.parametrize("schedule", ["rounds", "async"])
 @pytest.mark.parametrize("method", GOSSIP)
-def test_traffic_is_what_peers_did_until_the_end(method: Method, schedule: str, accept: str) -> None:
+def test_traffic_is_what_peers_did_until_the_end(method: MethodName, schedule: str, accept: str) -> None:
     """Each model that was sent, received or refused, counted once more from the log, peer by peer."""
     log = Log()
     timing = {"interval": 0.01, "training_time": 0.01, "latency": 0.003, "give_up": 3.0, "jitter": 0.3}
@@ -556,7 +556,7 @@ def test_traffic_is_what_peers_did_until_the_end(method: Method, schedule: str, 
 
 
 @pytest.mark.parametrize("method", GOSSIP)
-def test_messages_take_the_latency_and_updates_the_training_time(method: Method) -> None:
+def test_messages_take_the_latency_and_updates_the_training_time(method: MethodName) -> None:
     """A model arrives `latency` after it was sent, as it was then; an update of E epochs takes `training_time`, one of
     twice as many epochs twice as long, and all that a peer sends from then on is its new model."""
     log = Log()
@@ -673,7 +673,7 @@ def test_neighbours_are_those_that_a_peer_was_told_last_until_the_end(
     ("method", "step2_model", "updates"), [("pens", "last", 9), ("pens", "best", 9), ("random", "last", 6)]
 )
 def test_progress_is_the_share_of_updates_that_are_done(
-    method: Method, step2_model: str, updates: int, patience: int
+    method: MethodName, step2_model: str, updates: int, patience: int
 ) -> None:
     """A first training, 5 rounds, and 3 of step 1 where there is one. Whoever stopped early has done its share."""
     simulator, _ = fake_simulation(tiny(patience=patience, window=1, step2_model=step2_model), method)
@@ -710,7 +710,7 @@ def test_models_are_let_go_when_nobody_needs_them(wire: str, rows_each: int) -> 
 
 def test_received_models_are_rounded_and_own_ones_are_not() -> None:
     """A peer that merges no own model trains the rounded models of others; alone, rounding changes nothing."""
-    cases: tuple[tuple[Method, bool], ...] = (("local", False), ("random", True))
+    cases: tuple[tuple[MethodName, bool], ...] = (("local", False), ("random", True))
     for method, changes in cases:
         exact, rounded = (run(simulation(tiny(wire=wire, patience=50), method)) for wire in ("fp32", "int8"))
         assert torch.equal(final_models(exact), final_models(rounded)) != changes

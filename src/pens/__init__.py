@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pens.data.scenarios import Federation, PeerData
     from pens.errors import PensError
     from pens.experiment import resume, run
+    from pens.methods.method import Method
     from pens.partitions.partition import Partition
     from pens.results import ExperimentResult, RunResult, Summary
 
@@ -32,6 +33,7 @@ __all__ = [
     "Dataset",
     "ExperimentResult",
     "Federation",
+    "Method",
     "Partition",
     "PeerData",
     "PensError",
@@ -48,6 +50,7 @@ _MODULE_OF = {
     "Dataset": "pens.data.samples",
     "ExperimentResult": "pens.results",
     "Federation": "pens.data.scenarios",
+    "Method": "pens.methods.method",
     "Partition": "pens.partitions.partition",
     "PeerData": "pens.data.scenarios",
     "PensError": "pens.errors",

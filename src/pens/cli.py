@@ -20,6 +20,7 @@ import typer
 from pens import completion
 from pens.errors import Interrupted, PensError, SettingsError
 from pens.network.commands import certs, collect_command, peer_command, up_command
+from pens.parts import METHODS
 from pens.version import VERSION
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def run_command(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Which methods to compare, with commas: "
-            "pens, pens+, random, random+, local, oracle, oracle+, central.",
+            help="Which methods to compare, with commas (`pens methods` explains them); own ones as file.py:Name or "
+            f"module:Name: {', '.join(METHODS.built_in)}.",
             show_default="local,random,pens,oracle",
             autocompletion=completion.methods,
         ),
@@ -106,16 +107,10 @@ def run_command(
     ] = None,
 ) -> None:
     """Simulate a federation: run methods with several seeds, and print a table of what they reached."""
-    from pens.config import (
-        DEFAULT_METHODS,
-        check_methods,
-        default_methods,
-        parse_assignments,
-        parse_methods,
-        read_seeds,
-    )
+    from pens.config import parse_assignments, read_seeds
+    from pens.methods.names import check_methods, parse_methods, participants
     from pens.partitions.partition import data_words, partition_of
-    from pens.presets import resolve_settings
+    from pens.presets import DEFAULT_METHODS, default_methods, resolve_settings
 
     if resume:
         if settings is not None or assignments or out or methods is not None or seeds is not None:
@@ -125,14 +120,14 @@ def run_command(
         folder = resume
     else:
         source = "digits" if settings is None else settings
+        chosen = DEFAULT_METHODS if methods is None else parse_methods(methods)  # they may have settings of their own
         wanted = resolve_settings(source).replace(parse_assignments(assignments or []))
-        partition = partition_of(wanted)
-        partition.check(wanted)
-        smallest = partition.smallest_cluster(wanted)
-        chosen = default_methods(smallest) if methods is None else parse_methods(methods)
+        partition_of(wanted).check(wanted)
+        who = participants(wanted)
+        chosen = default_methods(who.smallest_cluster) if methods is None else chosen
         left_out = ", ".join(method for method in DEFAULT_METHODS if method not in chosen)
         numbers = read_seeds("1" if seeds is None else seeds)
-        check_methods(wanted, chosen, wanted.scenario.peers, smallest)
+        check_methods(wanted, chosen, who)
         folder = out or Path("runs") / f"{Path(source).stem}-{datetime.now():%Y%m%d-%H%M%S}"
 
     from pens import experiment
@@ -140,8 +135,9 @@ def run_command(
     from pens.watch import Watcher, watching
 
     console = _console()
-    if not resume and methods is None and smallest is None:
-        console.print(f"without {left_out}: partition {partition.name} has no clusters", style="dim", markup=False)
+    if not resume and left_out and methods is None:
+        scene = f"partition {wanted.scenario.partition} has no clusters"
+        console.print(f"without {left_out}: {scene}", style="dim", markup=False)
     with watching(Watcher(console)) as watcher:
         try:
             if resume:
@@ -274,7 +270,8 @@ def reproduce_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is and what is missing.")] = False,
 ) -> None:
     """Run the experiments behind the paper's tables and figures again, and print the results beside the paper's."""
-    from pens.config import parse_assignments, parse_methods, read_seeds
+    from pens.config import parse_assignments, read_seeds
+    from pens.methods.names import parse_methods
     from pens.presets import AUTHORS_METHODS, rules_of
 
     numbers, changed = read_seeds(seeds), {**rules_of(as_), **parse_assignments(assignments or [])}
@@ -546,9 +543,26 @@ def _print_setting(console: Console, entry: Entry) -> None:
     console.print(f"allowed: {entry.allowed}", markup=False)
     console.print(f"default: {toml_value(entry.default)}", markup=False)
     for preset in PRESETS.values():
-        value = preset.settings.model_dump(mode="json").get(entry.section, {}).get(entry.key, entry.default)
-        if value != entry.default:
+        values = preset.settings.model_dump(mode="json").get(entry.section, {})
+        if (value := values.get(entry.key, entry.default)) != entry.default:
             console.print(f"in the preset {preset.name}: {toml_value(value)}", markup=False)
+
+
+@app.command("methods", rich_help_panel=_LOOK_UP)
+def methods_command() -> None:
+    """List the methods that `pens run` knows: ours, and those of installed packages."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from pens.methods.names import all_methods
+
+    table = Table("method", "what it is", "real peers", "settings")
+    for method in all_methods():
+        section = f"[{method.section.title}]" if method.section else ""
+        table.add_row(method.name, escape(method.about), "yes" if method.networked else "no", escape(section))
+    console = _console()
+    console.print(table)
+    console.print("An own one: pens run digits --methods my_file.py:MyMethod", style="dim", markup=False)
 
 
 @app.command("data", rich_help_panel=_LOOK_UP)

@@ -20,10 +20,12 @@ def presets(incomplete: str) -> list[tuple[str, str]]:
 
 def methods(incomplete: str) -> list[str]:
     """Methods with commas between them, each once."""
-    from pens.config import METHODS
+    from pens.parts import METHODS
 
     before, comma, last = incomplete.rpartition(",")
-    return [before + comma + name for name in METHODS if name.startswith(last) and name not in before.split(",")]
+    return [
+        before + comma + name for name in METHODS.names() if name.startswith(last) and name not in before.split(",")
+    ]
 
 
 def assignments(incomplete: str) -> list[tuple[str, str]]:

@@ -16,30 +16,15 @@ import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
 from pens import parts
 from pens.errors import SettingsError, suggest
 
-Method = Literal["pens", "pens+", "random", "random+", "local", "oracle", "oracle+", "central"]
-METHODS: tuple[Method, ...] = get_args(Method)
-SELECTING: tuple[Method, ...] = ("pens", "pens+")
-"""Those whose peers select their neighbours."""
-UNCONNECTED: tuple[Method, ...] = ("local", "central")
-"""Those that merge nothing."""
-TOLD_CLUSTERS: tuple[Method, ...] = ("oracle", "oracle+")
-"""Those that are told the true clusters: upper bounds, which no real peer can reach."""
-PLUS: Mapping[Method, Mapping[str, Any]] = {
-    "pens+": {"neighbours_by": "groups", "validated": "merged"},
-    "random+": {"validated": "merged"},
-    "oracle+": {"validated": "merged"},
-}
-"""What a method with a plus changes of the one without: it validates and tests the merged model. `pens+` also selects
-neighbours otherwise and begins step 2 with another model (docs/decisions/0019)."""
-DEFAULT_METHODS: tuple[Method, ...] = ("local", "random", "pens", "oracle")
-"""Those that `pens run` compares unless told otherwise."""
+MethodName = str
+"""By which `pens.parts.METHODS` finds a method."""
 S = TypeVar("S", bound="Section")
 MAX_SEEDS = 10_000
 MAX_SEED = 2**63 - 1
@@ -164,6 +149,8 @@ class GossipSettings(Section):
 class PensSettings(Section):
     """Algorithm 2: step 1 of PENS."""
 
+    title = "pens"
+
     n_sampled: Count = 10
     """Models that a peer compares at once in step 1 (paper: 10)."""
     m: Count = 2
@@ -240,6 +227,8 @@ class TimingSettings(Section):
 class CentralSettings(Section):
     """The `central` baseline: one model on everybody's data. One round is `central_epochs` epochs."""
 
+    title = "central"
+
     central_rounds: Count = 60
     """What `rounds` is for the other methods: at most so many rounds."""
     central_epochs: Count = 1
@@ -273,9 +262,14 @@ class EngineSettings(Section):
     """Seconds between two checkpoints of a run, from which it resumes; 0: after every step."""
 
 
-class Settings(BaseModel):
-    """Everything that decides a run, but for its method and seed. Beside the sections below there are those of parts:
-    `section` has them."""
+class UnknownSection(Section):
+    """A section that a record has of a part which is not installed here. It is kept as it is."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class SettingsTree(BaseModel):
+    """All sections. Beside those below there are the sections of parts: `section` has them."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
     __pydantic_extra__: dict[str, SerializeAsAny[Section]] = Field(init=False)
@@ -290,6 +284,26 @@ class Settings(BaseModel):
     central: CentralSettings = CentralSettings()
     engine: EngineSettings = EngineSettings()
 
+    def section(self, of: type[S]) -> S:
+        """A part's section: what is set, or its defaults."""
+        found = getattr(self, of.title, None) if of.title else None
+        return found if isinstance(found, of) else of()
+
+    @property
+    def step1_epochs(self) -> int:
+        """E during step 1 for peers that hold what the scenario hands out."""
+        return epochs_of_step1(self, self.scenario.train_per_peer, self.scenario.val_per_peer)
+
+    @property
+    def expected(self) -> Literal["uniform", "received"]:
+        if self.pens.expected != "auto":
+            return self.pens.expected
+        return "uniform" if self.gossip.schedule == "rounds" else "received"
+
+
+class Settings(SettingsTree):
+    """Everything that decides an experiment, but for its methods and seeds."""
+
     def replace(self, values: Mapping[str, Any]) -> Settings:
         """These settings with some keys changed: `{"peers": 8, "pens.m": 1}`."""
         tree: dict[str, dict[str, Any]] = self.model_dump()
@@ -301,25 +315,8 @@ class Settings(BaseModel):
             tree.setdefault(section, {})[key] = value
         return _validated(tree)
 
-    def section(self, of: type[S]) -> S:
-        """A part's section: what is set, or its defaults."""
-        found = (self.__pydantic_extra__ or {}).get(of.title)
-        return found if isinstance(found, of) else of()
-
-    def for_method(self, method: Method) -> Settings:
-        """What a method makes of them."""
-        if method not in PLUS:
-            return self
-        begin = {"step2_model": "first" if self.model.init == "common" else "best"} if method == "pens+" else {}
-        return self.replace({**PLUS[method], **begin})
-
     @property
-    def step1_epochs(self) -> int:
-        """E during step 1 for peers that hold what the scenario hands out."""
-        return epochs_of_step1(self, self.scenario.train_per_peer, self.scenario.val_per_peer)
-
-    @property
-    def resolved(self) -> Settings:
+    def explicit(self) -> Settings:
         """With what `auto` means in step 1, so that they say the same in a later version.
 
         Settings do not know the sizes of own data: there, `RunResult.step1_epochs` says it.
@@ -332,14 +329,13 @@ class Settings(BaseModel):
         left = {title: of for title, of in (self.__pydantic_extra__ or {}).items() if title not in titles}
         return Settings.model_validate({**{name: getattr(self, name) for name in _SECTIONS}, **left})
 
-    @property
-    def expected(self) -> Literal["uniform", "received"]:
-        if self.pens.expected != "auto":
-            return self.pens.expected
-        return "uniform" if self.gossip.schedule == "rounds" else "received"
+
+class RunSettings(SettingsTree):
+    """The settings of one run: what its method made of the experiment's. `pens.methods.spec` makes them, and no method
+    is applied to them again: they are no `Settings`."""
 
 
-def epochs_of_step1(settings: Settings, train: int, val: int) -> int:
+def epochs_of_step1(settings: SettingsTree, train: int, val: int) -> int:
     """E during step 1 for a peer that holds so many training and validation samples (docs/decisions/0024)."""
     rule = settings.pens.step1_epochs
     if rule not in ("auto", "authors"):
@@ -349,9 +345,20 @@ def epochs_of_step1(settings: Settings, train: int, val: int) -> int:
     return 1250 // (train + (val if rule == "auto" else 0)) + 1
 
 
-def flat_values(settings: Settings) -> dict[str, Any]:
-    """All settings as plain data, without their sections."""
-    return {key: value for part in settings.model_dump(mode="json").values() for key, value in part.items()}
+def flat_values(settings: SettingsTree) -> dict[str, Any]:
+    """All settings as plain data, by their names."""
+    tree = settings.model_dump(mode="json")
+    return {flat_name(section, key): value for section, values in tree.items() for key, value in values.items()}
+
+
+def flat_name(section: str, key: str) -> str:
+    """What a setting is called where its section is not said. That of a part needs its section where the key alone
+    could be another's, too, or where the part is not installed."""
+    if section in _SECTIONS:
+        return key
+    others = _sections_of_parts()
+    alone = key not in _SECTION_OF and [title for title, of in others.items() if key in of.model_fields] == [section]
+    return key if alone else f"{section}.{key}"
 
 
 def parse_settings(tree: Mapping[str, Any]) -> Settings:
@@ -361,7 +368,11 @@ def parse_settings(tree: Mapping[str, Any]) -> Settings:
 
 def stored_settings(tree: Mapping[str, Any]) -> Settings:
     """Settings as a record of any version holds them: before there was `step2_model` there was `fresh`, and step 1's
-    epochs did not count validation samples (docs/decisions/0024)."""
+    epochs did not count validation samples (docs/decisions/0024). Sections of parts that are not installed are kept."""
+    types = section_types()
+    if unknown := {title: of for title, of in tree.items() if title not in types and isinstance(of, Mapping)}:
+        known = stored_settings({title: tree[title] for title in tree if title not in unknown})
+        return _validated({**known.model_dump(), **unknown})
     pens = dict(tree.get("pens", {}))
     if not pens or "step2_model" in pens:
         return parse_settings(tree)
@@ -437,73 +448,6 @@ def read_seeds(text: str) -> tuple[int, ...]:
     return parse_seeds(chosen)
 
 
-def parse_methods(text: str | Iterable[str]) -> tuple[Method, ...]:
-    """`"pens,random"` → ("pens", "random"), each known and named once."""
-    try:
-        names = [n.strip() for n in (text.split(",") if isinstance(text, str) else map(str, text))]
-    except TypeError:
-        names = []
-    names = [n for n in names if n]
-    if not names:
-        raise SettingsError(f"no method given: choose from {', '.join(METHODS)}")
-    for name in names:
-        if name not in METHODS:
-            raise SettingsError(f"unknown method {name!r}{suggest(name, METHODS)}: choose from {', '.join(METHODS)}")
-    if len(set(names)) < len(names):
-        raise SettingsError(f"methods {', '.join(names)}: one of them stands twice, list each once")
-    return tuple(m for n in names for m in METHODS if m == n)
-
-
-def default_methods(smallest_cluster: int | None) -> tuple[Method, ...]:
-    """Those that `pens run` compares unless told otherwise; where clusters are not known (None), nobody can be told."""
-    return tuple(m for m in DEFAULT_METHODS if smallest_cluster is not None or m not in TOLD_CLUSTERS)
-
-
-def check_methods(settings: Settings, methods: Iterable[Method], num_peers: int, smallest_cluster: int | None) -> None:
-    """Refuse what cannot work for these methods, before any work starts. `smallest_cluster`: how many peers it has;
-    None where clusters are not known."""
-    others, pens = num_peers - 1, settings.pens
-    can_hear = f"but each peer can hear at most {others} others: lower it or add peers"
-    for method in methods:
-        stopping = settings.for_method(method).stopping
-        if stopping.validated == "merged" and stopping.tested == "last":
-            raise SettingsError(
-                f"tested = last, but {method if method in PLUS else 'validated = merged'} tests the best merged model: "
-                "set tested = best"
-            )
-        if method in ("random", "random+") and settings.gossip.n_peers > others:
-            raise SettingsError(f"n_peers = {settings.gossip.n_peers}, {can_hear}")
-        if method in TOLD_CLUSTERS and smallest_cluster is None:
-            raise SettingsError(
-                f"{method} is told the true clusters, but the partition of these data has no clusters: omit {method}, "
-                "or use a partition that has some, such as rotation or groups"
-            )
-        if method in TOLD_CLUSTERS and smallest_cluster is not None and smallest_cluster < 2:
-            raise SettingsError(
-                f"{method} with {num_peers} peers leaves some alone in their cluster: add peers or omit {method}"
-            )
-        if method in SELECTING and pens.admit and settings.gossip.schedule == "rounds":
-            raise SettingsError(
-                "admit = true, but schedule = rounds: there peers ask those whom they chose, and no stranger sends "
-                "anything that could be judged: set schedule = async or admit = false"
-            )
-        if method in SELECTING and others < 2:
-            raise SettingsError(
-                f"{method} compares models, but {num_peers} peers hear {others} other: use at least 3 peers"
-            )
-        if method in SELECTING and pens.n_sampled > others:
-            raise SettingsError(f"n_sampled = {pens.n_sampled}, {can_hear}")
-        if method in SELECTING and pens.m > pens.n_sampled:
-            raise SettingsError(
-                f"m = {pens.m}, but only n_sampled = {pens.n_sampled} models are compared: lower m or raise n_sampled"
-            )
-        if method in SELECTING and pens.m == pens.n_sampled:
-            raise SettingsError(
-                f"m = n_sampled = {pens.m}: every sampled model would be chosen, and nobody more often than expected: "
-                "lower m or raise n_sampled"
-            )
-
-
 PARTS: Mapping[str, parts.Registry[Any]] = {"scenario.partition": parts.PARTITIONS, "gossip.merge": parts.MERGE_RULES}
 """Settings that name a part. A part that is given by reference has to be found before its section can be read."""
 
@@ -537,19 +481,26 @@ def flatten(tree: Mapping[str, Any], folder: Path | None = None) -> Iterable[tup
         flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, Mapping) else {name: value}
     flat = _with_parts(flat, folder)
     for name, value in tree.items():
-        if isinstance(value, Mapping) and name not in _SECTIONS and name not in (others := parts.sections()):
+        if isinstance(value, Mapping) and name not in _SECTIONS and name not in (others := _sections_of_parts()):
             raise SettingsError(f"unknown section [{name}]{suggest(name, (*_SECTIONS, *others))}")
     return flat.items()
 
 
 def section_types() -> dict[str, type[Section]]:
     """The class of each section, those of parts included."""
-    return {**{name: type(field.default) for name, field in Settings.model_fields.items()}, **parts.sections()}
+    return {**_OURS, **_sections_of_parts()}
 
 
-_SECTIONS: dict[str, tuple[str, ...]] = {
-    name: tuple(type(field.default).model_fields) for name, field in Settings.model_fields.items()
-}
+def _sections_of_parts() -> dict[str, type[Section]]:
+    """Those that are not fields of `SettingsTree`."""
+    found = parts.sections()
+    for title in (title for title in found if found[title] is not _OURS.get(title, found[title])):
+        raise SettingsError(f"a part has a section [{title}], as pens itself: rename that of the part")
+    return {title: of for title, of in found.items() if title not in _OURS}
+
+
+_OURS: dict[str, type[Section]] = {name: type(field.default) for name, field in Settings.model_fields.items()}
+_SECTIONS: dict[str, tuple[str, ...]] = {name: tuple(of.model_fields) for name, of in _OURS.items()}
 _SECTION_OF: dict[str, str] = {key: section for section, keys in _SECTIONS.items() for key in keys}
 _DIGITS = re.compile(r"[0-9]{1,40}")
 
@@ -563,7 +514,7 @@ def _locate(name: str) -> tuple[str, str]:
         return _SECTION_OF[key], key
     if key == "fresh":
         raise SettingsError(f"{name} is now step2_model: first in place of true, last in place of false")
-    others = parts.sections()
+    others = _sections_of_parts()
     places = [title for title, of in others.items() if key in of.model_fields and section in ("", title)]
     if len(places) == 1:
         return places[0], key
@@ -620,7 +571,7 @@ def _sections_in_use(tree: Mapping[str, Any]) -> dict[str, Section]:
 
 def _part_section(title: str, values: Any) -> Section:
     try:
-        section: Section = parts.sections()[title].model_validate(values)
+        section: Section = _sections_of_parts().get(title, UnknownSection).model_validate(values)
     except ValidationError as error:
         problems = [problem({**e, "loc": (title, *e["loc"])}) for e in error.errors()]
         raise SettingsError("\n".join(dict.fromkeys(problems))) from None

@@ -23,42 +23,43 @@ from torch import Tensor, nn
 from pens import rng
 from pens.calls import Workshop
 from pens.config import (
-    SELECTING,
-    TOLD_CLUSTERS,
-    UNCONNECTED,
-    Method,
+    MethodName,
+    RunSettings,
     Settings,
-    StoppingSettings,
-    check_methods,
-    default_methods,
-    epochs_of_step1,
-    parse_methods,
     parse_seeds,
 )
 from pens.curves import UpdateRecord
 from pens.data.samples import Array, Dataset
-from pens.data.scenarios import Federation, PeerData, check_own_data, pooled, pooled_sizes
+from pens.data.scenarios import Federation, PeerData, check_own_data
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, forget_peak_memory, peak_memory_bytes, resolve_device
-from pens.engine.optimizers import Recipe
 from pens.engine.rounding import model_bytes
 from pens.engine.training import Engine, new_engine
 from pens.errors import Interrupted, RunDirError, SettingsError
-from pens.learners import Learners, LearningRules
+from pens.learners import Learners
 from pens.ledger import Ledger
 from pens.links import Links
 from pens.merging.rule import chosen
 from pens.merging.trial import try_out
 from pens.messages import PeerId
+from pens.methods.method import Method, Participants
+from pens.methods.names import (
+    MethodLike,
+    check_methods,
+    find_method,
+    lost,
+    parse_methods,
+    participants,
+    references_of,
+)
+from pens.methods.spec import RunSpec
 from pens.metrics import Traffic, neighbour_agreement
 from pens.nets import NetFactory, net_factory
 from pens.partitions.partition import build_federation, partition_of
 from pens.peer import Peer
-from pens.policies import SelectionRule
-from pens.presets import resolve_settings
+from pens.presets import default_methods, resolve_settings
 from pens.processors import CpuShare
-from pens.protocol.plan import Plan, Search
 from pens.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
 from pens.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 from pens.running import Running
@@ -71,17 +72,17 @@ _PEERS_AT_ONCE = 2048  # fill a GPU: seeds beyond that would cost memory and sav
 class Observer:
     """Who watches an experiment. This one does not care: override what is of interest."""
 
-    def wants(self, method: Method, seeds: Sequence[int]) -> bool:
+    def wants(self, method: MethodName, seeds: Sequence[int]) -> bool:
         """Whether these runs, which are computed together, shall begin or go on; else they are left out."""
         return True
 
-    def started(self, method: Method, seed: int) -> None:
+    def started(self, method: MethodName, seed: int) -> None:
         """A run begins, or goes on."""
 
-    def progressed(self, method: Method, seed: int, fraction: float) -> None:
+    def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
         """A window of virtual time is over. May raise `Interrupted`: the run is saved, and stops."""
 
-    def warned(self, method: Method, seed: int, message: str) -> None:
+    def warned(self, method: MethodName, seed: int, message: str) -> None:
         """Something happened that the user should know."""
 
     def finished(self, result: RunResult) -> None:
@@ -91,7 +92,7 @@ class Observer:
 def run(
     settings: Settings | str | Path | Mapping[str, Any] = "digits",
     *,
-    methods: str | Iterable[str] | None = None,
+    methods: str | Method | type[Method] | Iterable[MethodLike] | None = None,
     seeds: int | Sequence[int] = 1,
     overrides: Mapping[str, Any] | None = None,
     model: Callable[[], nn.Module] | None = None,
@@ -104,19 +105,22 @@ def run(
     """Run methods × seeds of one setting and return what was found.
 
     settings:   a preset's name, a .toml file, a mapping of settings, or Settings
-    methods:    None: local, random, pens, and, where the data have clusters, oracle
+    methods:    names, or own ones: file.py:Name, module:Name, a class or an instance of pens.Method. None: local,
+                random, pens, and, where the data have clusters, oracle
     overrides:  settings to change, {"peers": 8, "n_sampled": 3}
     model:      makes the network, in place of the setting `net`: an nn.Module class, or a function without arguments
     data:       a Dataset to share out as the scenario says, or a whole Federation
     out:        a new or empty folder for the run directory; None keeps results in memory
     """
+    names = () if methods is None else parse_methods(methods)  # before the settings, which may have their sections
     resolved = resolve_settings(settings).replace(overrides or {})
     record = ExperimentRecord(
         settings=resolved,
-        methods=default_methods(_smallest_cluster(resolved, data)) if methods is None else parse_methods(methods),
+        methods=names or default_methods(_smallest_cluster(resolved, data)),
         seeds=parse_seeds(seeds),
         own_parts=tuple(name for name, part in (("model", model), ("data", data)) if part is not None),
         data_dir=str(Path(data_dir).resolve()) if data_dir else None,
+        references=references_of(names),
     )
     experiment = Experiment(record, device=device, model=model, data=data)
     experiment.prepare()
@@ -129,13 +133,18 @@ def run(
 def resume(
     folder: Path | str,
     *,
+    methods: Iterable[MethodLike] = (),
     model: Callable[[], nn.Module] | None = None,
     data: Dataset | Federation | None = None,
     data_dir: Path | str | None = None,
     device: str = "auto",
     observer: Observer | None = None,
 ) -> ExperimentResult:
-    """Continue an experiment that was stopped, to the same result as if it had not been."""
+    """Continue an experiment that was stopped, to the same result as if it had not been.
+
+    methods:  own ones that only Python has, and a record cannot say where they are
+    """
+    given = parse_methods(own) if (own := list(methods)) else ()
     directory = ExperimentDir(Path(folder))
     record = directory.read()
     if record.real_peers:
@@ -154,6 +163,11 @@ def resume(
             raise RunDirError(
                 f"{folder} was run with an own {name}: resume it from Python, pens.resume({str(folder)!r}, {name}=…)"
             )
+    for name, why in lost((name for name in record.methods if name not in given), record.references).items():
+        raise RunDirError(
+            f"{folder} was run with the method {name!r}, which is not there any more: {why}. "
+            f"From Python, it can be given: pens.resume({str(folder)!r}, methods=[…])"
+        )
     experiment = Experiment(
         record, device=device, model=model, data=data, data_dir=Path(data_dir) if data_dir else None
     )
@@ -195,10 +209,10 @@ class Experiment:
             check_own_data(self.data)
         smallest = _smallest_cluster(settings, self.data)
         if isinstance(self.data, Federation):
-            check_methods(settings, methods, len(self.data.peers), smallest)
+            check_methods(settings, methods, Participants(len(self.data.peers), smallest))
         else:
             partition_of(settings).check(settings)
-            check_methods(settings, methods, settings.scenario.peers, smallest)
+            check_methods(settings, methods, participants(settings))
             folder = self.data_dir or (Path(self.record.data_dir) if self.record.data_dir else None)
             self._dataset = self.data or load_dataset(settings.scenario.dataset, folder)
         self._engine = self._make_engine(self.federation(self.record.seeds[0]))
@@ -252,7 +266,7 @@ class Experiment:
         self._workshop, self._untrained = None, {}
 
     def _run_together(
-        self, method: Method, seeds: Sequence[int], missing: Mapping[int, RunDir | None], observer: Observer
+        self, method: MethodName, seeds: Sequence[int], missing: Mapping[int, RunDir | None], observer: Observer
     ) -> list[RunResult]:
         """One method with several of the seeds, as one stack."""
         forget_peak_memory(self._torch_device)
@@ -279,35 +293,39 @@ class Experiment:
         return results
 
     def _begin(
-        self, method: Method, seeds: Sequence[int], missing: Mapping[int, RunDir | None], observer: Observer
+        self, method: MethodName, seeds: Sequence[int], missing: Mapping[int, RunDir | None], observer: Observer
     ) -> list[Running]:
         workshop, first_slots = self._place(method, seeds)
         runs = []
         for seed, run_dir in missing.items():
             observer.started(method, seed)
-            federation, settings = self.federation(seed), self.record.settings
-            models = self._first_models(method, seed, len(federation.peers))
-            simulator = build_simulator(settings, method, seed, federation, workshop, models, first_slots[seed])
+            spec, federation = self._spec(method, seed), self.federation(seed)
+            models = self._first_models(spec, len(federation.peers))
+            simulator = build_simulator(spec, federation, workshop, models, first_slots[seed])
             runs.append(Running(method, seed, simulator, run_dir))
             runs[-1].resume()
         return runs
 
-    def _place(self, method: Method, seeds: Sequence[int]) -> tuple[Workshop, dict[int, int]]:
+    def _place(self, method: MethodName, seeds: Sequence[int]) -> tuple[Workshop, dict[int, int]]:
         """Where several seeds are computed, and the slot of each one's first peer. Samples are brought to the device
         once, for all methods; those of an own federation, which is the same for all seeds, only once at all."""
-        held = {id(f): holders(self.record.settings, method, f) for f in map(self.federation, seeds)}
+        spec = self._spec(method, seeds[0])
+        held = {id(f): spec.method.holders(f, spec.settings) for f in map(self.federation, seeds)}
         starts = dict(zip(held, np.cumsum([0, *map(len, held.values())]).tolist(), strict=False))
-        workshop = self._workshop if method != "central" else None
+        workshop = self._workshop if not spec.method.pools_data else None
         if workshop is None:
             data = [peer for peers in held.values() for peer in peers]
             workshop = new_workshop(self._engine, data, self._torch_device, len(seeds) // len(held))
-        if method != "central":
+        if not spec.method.pools_data:
             self._workshop = workshop
         return workshop, {seed: starts[id(self.federation(seed))] for seed in seeds}
 
-    def _first_models(self, method: Method, seed: int, peers: int) -> Tensor:
+    def _spec(self, method: MethodName, seed: int) -> RunSpec:
+        return RunSpec.of(find_method(method), self.record.settings, seed)
+
+    def _first_models(self, spec: RunSpec, peers: int) -> Tensor:
         """Made once for all methods."""
-        count = 1 if method == "central" else peers
+        seed, count = spec.seed, spec.method.num_learners(peers)
         if len(self.record.methods) == 1:
             return first_models(self._engine, self.record.settings, seed, count)
         if len(self._untrained.get(seed, ())) < count:
@@ -331,11 +349,11 @@ class Experiment:
         return replace(result, models=run.run_dir.models())
 
     def _measure(self, run: Running) -> RunResult:
-        simulator, federation = run.simulator, self.federation(run.seed)
+        simulator, federation, spec = run.simulator, self.federation(run.seed), self._spec(run.method, run.seed)
         learners, traffic, neighbours = simulator.learners, simulator.traffic, simulator.neighbours()
         tests = SampleStack(federation.tests, self._torch_device)
         rows = learners.tested_rows()
-        if run.method == "central":
+        if spec.method.pools_data:
             slots = list(range(len(federation.tests)))
             per_test = self._engine.evaluate(learners.models, rows * len(slots), tests, slots).accuracy
             accuracy = per_test[list(federation.tested_on)]
@@ -368,17 +386,12 @@ class Experiment:
             device=device_name(self._torch_device),
             peak_memory_bytes=peak_memory_bytes(self._torch_device),
             comparisons=_comparisons(learners.comparisons),
-            data_sizes=_data_sizes(self.record.settings, run.method, federation),
+            data_sizes=_data_sizes(spec, federation),
             step1_epochs=_step1_epochs(simulator),
         )
 
 
 # --- wiring -----------------------------------------------------------------------------------------------------------
-
-
-def holders(settings: Settings, method: Method, federation: Federation) -> Sequence[PeerData]:
-    """Whose data are trained on: each peer's own, or for `central` everybody's in one place."""
-    return [pooled(federation, settings.central.central_val_share)] if method == "central" else federation.peers
 
 
 def new_workshop(engine: Engine, data: Sequence[PeerData], device: torch.device, runs: int = 1) -> Workshop:
@@ -388,69 +401,31 @@ def new_workshop(engine: Engine, data: Sequence[PeerData], device: torch.device,
 
 
 def build_simulator(
-    settings: Settings,
-    method: Method,
-    seed: int,
+    spec: RunSpec,
     federation: Federation,
     workshop: Workshop,
     models: Tensor,
     first_slot: int = 0,
     trace: Trace | None = None,
 ) -> Simulator:
-    """One method with one seed, ready to run. `models` [peer, size]: untrained."""
-    settings = settings.for_method(method)
-    learners = Learners(workshop, first_slot, models, learning_rules(settings, method, seed))
+    """One run, ready to begin. `models` [peer, size]: untrained."""
+    learners = Learners(workshop, first_slot, models, spec.learning())
     sizes = [(len(data.train), len(data.val)) for data in federation.peers[: len(models)]]
-    plans = {size: build_plan(settings, method, *size, num_peers=len(models)) for size in set(sizes)}
-    members = federation.members()
-    peers = [
-        Peer(PeerId(p), seed, plans[size], _reachable(method, federation, members, PeerId(p)))
-        for p, size in enumerate(sizes)
-    ]
-    return Simulator(peers, learners, _schedule(settings, peers[0].plan), trace)
+    plans = {size: spec.plan(*size, num_peers=len(models)) for size in set(sizes)}
+    reach = reached(spec.method, federation)
+    peers = [Peer(PeerId(p), spec.seed, plans[size], reach(PeerId(p))) for p, size in enumerate(sizes)]
+    return Simulator(peers, learners, _schedule(spec.settings), trace)
 
 
-def learning_rules(settings: Settings, method: Method, seed: int) -> LearningRules:
-    """What all peers of a run have in common when they compute."""
-    return LearningRules(
-        recipe=_recipe(settings, method),
-        stopping=_stopping(settings, method),
-        own_in_merge=settings.gossip.own_in_merge,
-        seed=seed,
-        score_on=settings.pens.score_on,
-        score_by=settings.pens.score_by,
-        score_samples=settings.pens.score_samples,
-        max_batch=settings.engine.max_batch,
-        wire=settings.gossip.wire,
-        merging=chosen(settings),
-        step2_model=settings.pens.step2_model if method in SELECTING else "last",
-        optimizer_remembers=method in UNCONNECTED,
-    )
+def reached(method: Method, federation: Federation) -> Callable[[PeerId], Sequence[PeerId]]:
+    """Whom each peer may talk to. Views: 100,000 peers that may all talk to each other hold one range, not lists."""
+    everybody, members = range(len(federation.peers)), federation.members()
 
+    def of(me: PeerId) -> Sequence[PeerId]:
+        alike = Others(members[federation.clusters[me]], me) if federation.clusters is not None else ()
+        return method.reachable(me, Others(everybody, me), alike)
 
-def build_plan(settings: Settings, method: Method, train: int, val: int, num_peers: int) -> Plan:
-    """What a method tells a peer with so many samples to do: sections 4.1 (random), 4.2 (PENS), 5.3 (baselines)."""
-    gossip, pens, central = settings.gossip, settings.pens, method == "central"
-    search = None
-    if method in SELECTING:
-        epochs = epochs_of_step1(settings, train, val)
-        anew = pens.step2_model != "last"
-        rule = selection_rule(settings, num_peers)
-        search = Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, rule, anew)
-    return Plan(
-        pace="pull" if gossip.schedule == "rounds" else "push",
-        rounds=settings.central.central_rounds if central else gossip.rounds,
-        n_peers=gossip.n_peers,
-        epochs=settings.central.central_epochs if central else settings.training.epochs,
-        search=search,
-        accept_anyone=gossip.accept == "anyone",
-        interval=settings.timing.interval,
-        jitter=settings.timing.jitter,
-        give_up=settings.timing.give_up,
-        train_first=settings.training.train_first,
-        admit=method in SELECTING and pens.admit and gossip.schedule == "async",
-        admission_trials=pens.admission_trials,
-    )
+    return of
 
 
 def first_models(engine: Engine, settings: Settings, seed: int, count: int) -> Tensor:
@@ -465,49 +440,11 @@ def first_model(engine: Engine, settings: Settings, seed: int, peer: PeerId) -> 
     return engine.network.new_row(rng.key(seed, "init", *whose))
 
 
-def _reachable(
-    method: Method, federation: Federation, members: Mapping[int, Sequence[int]], me: PeerId
-) -> Sequence[PeerId]:
-    if method in UNCONNECTED:
-        return ()
-    if method in TOLD_CLUSTERS:
-        assert federation.clusters is not None  # `check_methods` refuses such methods without clusters
-        return Others(members[federation.clusters[me]], me)
-    return Others(range(len(federation.peers)), me)
-
-
-def _recipe(settings: Settings, method: Method) -> Recipe:
-    training = settings.training
-    batch_size = settings.central.central_batch_size if method == "central" else training.batch_size
-    return Recipe(training.optimizer, training.lr, training.momentum, training.weight_decay, batch_size)
-
-
-def _stopping(settings: Settings, method: Method) -> StoppingSettings:
-    if method != "central":
-        return settings.stopping
-    central = settings.central
-    return settings.stopping.model_copy(update={"window": central.central_window, "patience": central.central_patience})
-
-
-def _schedule(settings: Settings, plan: Plan) -> Schedule:
+def _schedule(settings: RunSettings) -> Schedule:
     timing = settings.timing
-    links = Links(timing.latency, timing.training_time, plan.epochs)
+    links = Links(timing.latency, timing.training_time, settings.training.epochs)
     metronome = settings.gossip.schedule == "rounds"
     return Schedule(metronome, links, in_turn=metronome and settings.gossip.pull_from == "latest")
-
-
-def selection_rule(settings: Settings, num_peers: int) -> SelectionRule:
-    """What makes a neighbour at the end of step 1."""
-    pens = settings.pens
-    return SelectionRule(
-        pens.m,
-        pens.n_sampled,
-        num_peers - 1,
-        settings.expected,
-        pens.neighbours_by,
-        pens.expected_offset,
-        pens.nobody_found,
-    )
 
 
 def _smallest_cluster(settings: Settings, data: Dataset | Federation | None) -> int | None:
@@ -578,12 +515,9 @@ def _comparisons(ledger: Ledger) -> Comparisons | None:
     return Comparisons(receiver, round_, sender, sampled, selected)
 
 
-def _data_sizes(settings: Settings, method: Method, federation: Federation) -> DataSizes:
-    if method == "central":
-        train, val = pooled_sizes(federation, settings.central.central_val_share)
-        return DataSizes(np.array([train]), np.array([val]))
-    peers = federation.peers
-    return DataSizes(np.array([len(p.train) for p in peers]), np.array([len(p.val) for p in peers]))
+def _data_sizes(spec: RunSpec, federation: Federation) -> DataSizes:
+    train, val = zip(*spec.method.data_sizes(federation, spec.settings), strict=True)
+    return DataSizes(np.array(train), np.array(val))
 
 
 def _step1_epochs(simulator: Simulator) -> tuple[int, ...] | None:

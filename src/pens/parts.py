@@ -11,6 +11,7 @@ is the section's name. Parts that belong together may share one.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -40,12 +41,17 @@ class Registry(Generic[P]):
         """Parts that were asked for, by what they were asked for as."""
         self._references: dict[str, str] = {}
         """Of parts that were given by reference: where each is, by its name."""
-        self._offers: dict[str, list[str]] | None = None
-        """Where parts of installed packages are, by name; None: not read yet."""
+        self._given: dict[str, None] = {}
+        """The names of parts that were given as objects."""
 
     def names(self) -> tuple[str, ...]:
         """Ours first, then those of installed packages, then those that were given by reference."""
-        return tuple(dict.fromkeys((*self._built_in, *sorted(self._installed()), *self._references)))
+        return tuple(dict.fromkeys((*self._built_in, *sorted(self._installed()), *self._references, *self._given)))
+
+    @property
+    def built_in(self) -> tuple[str, ...]:
+        """The names of ours."""
+        return tuple(self._built_in)
 
     def find(self, name: str, folder: Path | None = None) -> P:
         """The part of a name or reference. `folder`: where files are looked for; None: the working directory."""
@@ -54,6 +60,36 @@ class Registry(Generic[P]):
         if name not in self._found:
             self._found[name] = self._by_name(name)
         return self._found[name]
+
+    def every(self) -> list[P]:
+        """All parts that have a name, as far as they can be loaded: others' may be broken, which concerns nobody who
+        does not ask for them."""
+        found = []
+        for name in self.names():
+            try:
+                found.append(self.find(name))
+            except SettingsError:
+                continue
+        return found
+
+    def add(self, part: P | type[P]) -> P:
+        """A part that is given as an object or a class. It takes the place of one that was given so before."""
+        made = self._made(part, getattr(part, "__name__", type(part).__name__))
+        name = self._name_of(made, type(made).__name__)
+        known = self.find(name) if self._is_taken(name) else self._found.get(name)
+        if known is not None and (known is made or type(known) is part):
+            return known
+        if self._is_taken(name):
+            raise SettingsError(f"{self.what} {type(made).__name__} is called {name!r}, and so is another: rename it")
+        self._found[name], self._given[name] = made, None
+        if reference := _place_of(part):
+            self._references[name], self._found[reference] = reference, made
+        else:
+            self._references.pop(name, None)
+        return made
+
+    def _is_taken(self, name: str) -> bool:
+        return name in self._built_in or name in self._installed()
 
     def reference(self, name: str) -> str | None:
         """By which reference a part was given; None: it is found by its name."""
@@ -73,7 +109,10 @@ class Registry(Generic[P]):
             raise SettingsError(
                 f"{self.what} {name!r} is offered by {' and '.join(offers)}: uninstall one, or name it as module:name"
             )
-        return self._made(load_object(offers[0], self.what), name)
+        part = self._made(load_object(offers[0], self.what), name)
+        if (called := getattr(part, "name", name)) != name:
+            raise SettingsError(f"{self.what} {name!r} is offered by {offers[0]}, which calls it {called!r}")
+        return part
 
     def _by_reference(self, reference: str) -> P:
         if reference in self._found:
@@ -81,7 +120,7 @@ class Registry(Generic[P]):
         part = self._made(load_object(reference, self.what), reference)
         name = self._name_of(part, reference)
         known = self._references.get(name)
-        if name in self._built_in or name in self._installed() or known not in (None, reference):
+        if self._is_taken(name) or known not in (None, reference):
             raise SettingsError(
                 f"{self.what} {reference!r} is called {name!r}, and so is {known or 'another'}: give yours another name"
             )
@@ -98,27 +137,49 @@ class Registry(Generic[P]):
         if not isinstance(part, base):
             place, _, title = self._base.partition(":")
             raise SettingsError(f"{self.what} {name!r} is a {type(part).__name__}: it has to be a {place}.{title}")
+        section = getattr(part, "section", None)
+        if section is not None and not getattr(section, "title", ""):
+            raise SettingsError(f"{self.what} {name!r}: its section has no title, by which settings name it")
         made: P = part
         return made
 
     def _name_of(self, part: P, reference: str) -> str:
         name = getattr(part, "name", None)
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not is_name(name):
             raise SettingsError(
                 f"{self.what} {reference!r} has the name {name!r}: a name is made of small letters, digits, + and -"
             )
         return name
 
     def _installed(self) -> dict[str, list[str]]:
-        """Where parts of installed packages are, by name. Read once: that takes milliseconds."""
-        if self._offers is None:
-            self._offers = {}
-            for point in entry_points(group=self._group):
-                self._offers.setdefault(point.name, []).append(point.value)
-        return self._offers
+        """Where parts of installed packages are, by name."""
+        found: dict[str, list[str]] = {}
+        for name, value in _offered(entry_points, self._group):
+            found.setdefault(name, []).append(value)
+        return found
 
 
-METHODS: Registry[Any] = Registry("method", "pens.methods", "pens.methods.method:Method", {})
+@functools.cache
+def _offered(ask: Callable[..., Iterable[Any]], group: str) -> tuple[tuple[str, str], ...]:
+    """(name, reference) of what installed packages offer; looked up once per process."""
+    return tuple((point.name, point.value) for point in ask(group=group))
+
+
+METHODS: Registry[Any] = Registry(
+    "method",
+    "pens.methods",
+    "pens.methods.method:Method",
+    {
+        "pens": "pens.methods.pens:Pens",
+        "pens+": "pens.methods.pens_plus:PensPlus",
+        "random": "pens.methods.random:Random",
+        "random+": "pens.methods.random:RandomPlus",
+        "local": "pens.methods.local:Local",
+        "oracle": "pens.methods.oracle:Oracle",
+        "oracle+": "pens.methods.oracle:OraclePlus",
+        "central": "pens.methods.central:Central",
+    },
+)
 PARTITIONS: Registry[Any] = Registry(
     "partition",
     "pens.partitions",
@@ -142,12 +203,16 @@ MERGE_RULES: Registry[Any] = Registry(
 def sections(registries: Iterable[Registry[Any]] = (METHODS, PARTITIONS, TOPOLOGIES, MERGE_RULES)) -> dict[str, Any]:
     """The classes of the sections that parts have, by the sections' names."""
     found: dict[str, Any] = {}
-    for registry in registries:
-        for name in registry.names():
-            section = getattr(registry.find(name), "section", None)
-            if section is not None and found.setdefault(section.title, section) is not section:
-                raise SettingsError(f"two parts have a section [{section.title}]: rename that of {name!r}")
+    for part in (part for registry in registries for part in registry.every()):
+        section = getattr(part, "section", None)
+        if section is not None and found.setdefault(section.title, section) is not section:
+            raise SettingsError(f"two parts have a section [{section.title}]: rename that of {part.name!r}")
     return found
+
+
+def is_name(text: object) -> bool:
+    """Whether a part can be called so."""
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
 def is_reference(text: str) -> bool:
@@ -159,6 +224,18 @@ def absolute(reference: str, folder: Path | None = None) -> str:
     """A reference that means the same in every working directory."""
     place, _, name = reference.rpartition(":")
     return f"{((folder or Path()) / place).resolve()}:{name}" if place.endswith(".py") else reference
+
+
+def _place_of(part: Any) -> str | None:
+    """The reference by which another process finds an object or class: a name in a file that was imported. None for
+    what only this process has."""
+    of = part if isinstance(part, type) else type(part)
+    module = sys.modules.get(of.__module__)
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or of.__module__ == "__main__":
+        return None
+    names = [name for name, value in vars(module).items() if value is part]
+    return f"{Path(file).resolve()}:{names[0]}" if names else None
 
 
 def load_object(reference: str, what: str, folder: Path | None = None) -> Any:

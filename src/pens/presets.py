@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pens.config import Method, Settings, flat_keys, parse_settings
+from pens.config import MethodName, Settings, flat_keys, parse_settings
 from pens.errors import SettingsError
+from pens.methods.names import find_method
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,11 @@ AUTHORS_CODE: dict[str, Any] = {
 }
 """What the authors' published code does otherwise than the paper's presets of ours: `pens reproduce --as authors`. Only
 rules that a real peer could follow (docs/decisions/0025)."""
-AUTHORS_METHODS: tuple[Method, ...] = ("oracle", "pens", "random", "local")
+DEFAULT_METHODS: tuple[MethodName, ...] = ("local", "random", "pens", "oracle")
+"""Those that `pens run` compares unless told otherwise."""
+PAPERS_METHOD: MethodName = "pens"
+"""The method that the paper proposes, and that real peers follow unless told otherwise."""
+AUTHORS_METHODS: tuple[MethodName, ...] = ("oracle", "pens", "random", "local")
 """The methods in the authors' code: it has no `central`."""
 RULES_OF: dict[str, dict[str, Any]] = {"ours": {}, "authors": AUTHORS_CODE}
 """Whose rules the paper's experiments are run by, and what these change of the presets."""
@@ -142,3 +147,8 @@ def resolve_settings(settings: Settings | str | Path | Mapping[str, Any]) -> Set
         base = values.pop("preset", None)
         return (preset(str(base)).settings if base else Settings()).replace(values)
     return preset(str(settings)).settings
+
+
+def default_methods(smallest_cluster: int | None) -> tuple[MethodName, ...]:
+    """Those that are compared unless told otherwise; where clusters are not known (None), nobody can be told them."""
+    return tuple(m for m in DEFAULT_METHODS if smallest_cluster is not None or not find_method(m).told_clusters)

@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pens.config import SELECTING, Method, Settings
+from pens.config import MethodName, RunSettings, Settings
 from pens.data.samples import Array
+from pens.methods.names import method_of
+from pens.methods.spec import RunSpec
 from pens.metrics import Agreement, Interval, clusters_are_known, forward_passes, interval, worst_tenth
 
 
@@ -100,7 +102,7 @@ class DataSizes:
 class RunResult:
     """One method with one seed."""
 
-    method: Method
+    method: MethodName
     seed: int
     accuracy: Array
     """Test accuracy of each peer on its own distribution.  [peer]"""
@@ -173,7 +175,7 @@ class RunResult:
         return "" if self.clusters is None else self.cluster_names[self.clusters[peer]]
 
     def state_dict(self, peer: int) -> dict[str, torch.Tensor]:
-        """One peer's tested model, to load into a module. The central model is peer 0."""
+        """One peer's tested model, to load into a module. That of one learner for all is peer 0."""
         return {name: tensor[peer] for name, tensor in self.models.items()}
 
 
@@ -181,7 +183,7 @@ class RunResult:
 class Summary:
     """One row of the table: a method over all its seeds."""
 
-    method: Method
+    method: MethodName
     seeds: int
     accuracy: Interval
     worst_tenth: Interval
@@ -208,11 +210,11 @@ class ExperimentResult:
     runs: tuple[RunResult, ...]
     folder: Path | None = None
 
-    def of(self, method: Method) -> tuple[RunResult, ...]:
+    def of(self, method: MethodName) -> tuple[RunResult, ...]:
         """A method's runs, one per seed."""
         return tuple(run for run in self.runs if run.method == method)
 
-    def summary(self, method: Method) -> Summary:
+    def summary(self, method: MethodName) -> Summary:
         """A method over its seeds."""
         return summarise(self.of(method), self.settings)
 
@@ -227,7 +229,7 @@ def summarise(runs: tuple[RunResult, ...], settings: Settings | None = None) -> 
     if not runs:
         raise KeyError("no run of that method")
     found = [run.agreement for run in runs if run.agreement]
-    spent = [spending(run, settings) for run in runs]
+    spent = [spending(run, spec_of(run, settings) if settings else None) for run in runs]
     return Summary(
         method=runs[0].method,
         seeds=len(runs),
@@ -250,12 +252,17 @@ def mean_or_none(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known and len(known) == len(values) else None
 
 
+def spec_of(run: RunResult, settings: Settings) -> RunSpec:
+    """What decided a run of an experiment with these settings."""
+    return RunSpec.of(method_of(run.method), settings, run.seed)
+
+
 # --- what a run costs -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Spending:
-    """What a run cost per peer. The work of `central` is divided among the peers whose data it trains on."""
+    """What a run cost per peer. The work of one learner for all is divided among the peers whose data it trains on."""
 
     models_received: float
     bytes_received: float
@@ -271,10 +278,10 @@ class UpdateWork:
     validation: Array
 
 
-def spending(run: RunResult, settings: Settings | None) -> Spending:
-    """What a run cost per peer; without the experiment's settings no work."""
+def spending(run: RunResult, spec: RunSpec | None) -> Spending:
+    """What a run cost per peer; where it is not known what decided it, no work."""
     peers, traffic = run.num_peers, run.communication
-    work = work_of(run, settings) if settings else None
+    work = work_of(run, spec) if spec else None
     return Spending(
         float(traffic.received.sum()) / peers,
         traffic.bytes_received / peers,
@@ -282,43 +289,41 @@ def spending(run: RunResult, settings: Settings | None) -> Spending:
     )
 
 
-def work_of(run: RunResult, settings: Settings, sizes: DataSizes | None = None) -> tuple[float, float, float] | None:
+def work_of(run: RunResult, spec: RunSpec, sizes: DataSizes | None = None) -> tuple[float, float, float] | None:
     """Forward passes per peer for training, for validation and for scoring others' models (`metrics.forward_passes`);
     None where the record does not tell how many samples each peer holds, and `sizes` does not either."""
     sizes = sizes or run.data_sizes
     if sizes is None:
         return None
-    updates = work_of_updates(run, settings, sizes)
-    totals = updates.training.sum(), updates.validation.sum(), scoring_work(run, settings, sizes).sum()
+    updates = work_of_updates(run, spec, sizes)
+    totals = updates.training.sum(), updates.validation.sum(), scoring_work(run, spec.settings, sizes).sum()
     training, validation, scoring = (float(total) / run.num_peers for total in totals)
     return training, validation, scoring
 
 
-def work_of_updates(run: RunResult, settings: Settings, sizes: DataSizes) -> UpdateWork:
+def work_of_updates(run: RunResult, spec: RunSpec, sizes: DataSizes) -> UpdateWork:
     """Training and validation of each update."""
     peer = run.history.peer
-    trained = epochs_of_updates(run, settings) * sizes.train[peer]
+    trained = epochs_of_updates(run, spec) * sizes.train[peer]
     return UpdateWork(forward_passes(1, 0, 0) * trained, forward_passes(0, 1, 0) * sizes.val[peer])
 
 
-def epochs_of_updates(run: RunResult, settings: Settings) -> Array:
+def epochs_of_updates(run: RunResult, spec: RunSpec) -> Array:
     """Epochs of each update.  [update]"""
-    history = run.history
-    if run.method == "central":
-        return np.full(len(history.version), settings.central.central_epochs)
+    history, settings = run.history, spec.settings
     is_first_training = (history.version == 1) & settings.training.train_first
-    in_step1 = history.searching & ~is_first_training & (run.method in SELECTING)
+    in_step1 = history.searching & ~is_first_training & spec.method.selects
     step1 = np.array(run.step1_epochs)[history.peer] if run.step1_epochs else settings.step1_epochs
     return np.where(in_step1, step1, settings.training.epochs)
 
 
-def samples_per_score(settings: Settings, sizes: DataSizes) -> Array:
+def samples_per_score(settings: RunSettings, sizes: DataSizes) -> Array:
     """Samples on which each peer scores one model in step 1.  [peer]"""
     held = sizes.train if settings.pens.score_on == "train" else sizes.val
     return held if settings.pens.score_samples is None else np.minimum(held, settings.pens.score_samples)
 
 
-def scoring_work(run: RunResult, settings: Settings, sizes: DataSizes) -> Array:
+def scoring_work(run: RunResult, settings: RunSettings, sizes: DataSizes) -> Array:
     """Forward passes to score others' models: in step 1, and on validation data where strangers were judged after it.
     [peer]"""
     scored = run.communication.scored

@@ -20,7 +20,7 @@ import platform
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pens.config import METHODS, Method, Settings, parse_methods, stored_settings
+from pens.config import MethodName, Settings, stored_settings
 from pens.errors import PensError, RunDirError
 from pens.files import read_json, replace_file, write_json
+from pens.methods.names import recall
 from pens.metrics import Agreement
+from pens.parts import is_name
 from pens.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 from pens.version import VERSION
 
@@ -51,7 +53,7 @@ class ExperimentRecord:
     """What decides an experiment's results."""
 
     settings: Settings
-    methods: tuple[Method, ...]
+    methods: tuple[MethodName, ...]
     seeds: tuple[int, ...]
     own_parts: tuple[str, ...] = ()
     """Parts that came as Python objects and cannot be restored from disk: "model", "data"."""
@@ -60,6 +62,8 @@ class ExperimentRecord:
     real_peers: bool = False
     """Composed from the records of peers that were processes of their own: time is in seconds, and runs do not repeat
     to the last bit."""
+    references: Mapping[MethodName, str] = field(default_factory=dict)
+    """Where methods are that were given by reference, so that they are found again from another folder."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -71,21 +75,31 @@ class ExperimentRecord:
             "own_parts": list(self.own_parts),
             "data_dir": self.data_dir,
             "real_peers": self.real_peers,
+            **({"references": dict(self.references)} if self.references else {}),
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> ExperimentRecord:
         if data["format"] != FORMAT:
             raise RunDirError(f"its format is {data['format']}, not {FORMAT}")
+        recall(references := data.get("references", {}))  # before the settings, which may have sections of theirs
         return ExperimentRecord(
             stored_settings(data["settings"]),
-            parse_methods(data["methods"]),
+            tuple(map(_method_name, data["methods"])),
             tuple(data["seeds"]),
             tuple(data["own_parts"]),
             data["data_dir"],
             data.get("rules", 1),
             data.get("real_peers", False),
+            references,
         )
+
+
+def _method_name(name: Any) -> MethodName:
+    """It need not be known here: a finished run is read without its method."""
+    if not is_name(name):
+        raise RunDirError(f"method {name!r}: that is no name of a method")
+    return str(name)
 
 
 class ExperimentDir:
@@ -123,7 +137,8 @@ class ExperimentDir:
         old = self.read()
         methods = tuple(dict.fromkeys((*old.methods, *record.methods)))
         seeds = tuple(dict.fromkeys((*old.seeds, *record.seeds)))
-        write_json(self._record_file, replace(record, methods=methods, seeds=seeds).to_json())
+        references = {**old.references, **record.references}
+        write_json(self._record_file, replace(record, methods=methods, seeds=seeds, references=references).to_json())
 
     def read(self) -> ExperimentRecord:
         """What the folder's experiment is."""
@@ -137,7 +152,7 @@ class ExperimentDir:
                 f"{self._record_file}: not the record of a run of this version of pens: {error}"
             ) from None
 
-    def run(self, method: Method, seed: int) -> RunDir:
+    def run(self, method: MethodName, seed: int) -> RunDir:
         return RunDir(self.folder / f"{method}-seed{seed}")
 
     def results(self) -> list[RunResult]:
@@ -230,7 +245,7 @@ class RunDir:
         data = read_json(self.folder / "result.json", _anew(self.folder / "result.json"))
         try:
             return RunResult(
-                method=next(m for m in METHODS if m == data["method"]),
+                method=_method_name(data["method"]),
                 seed=data["seed"],
                 accuracy=np.array(data["accuracy"]),
                 clusters=_clusters(_either(data, "clusters", "kinds")),
@@ -254,7 +269,7 @@ class RunDir:
                 peer_names=tuple(data.get("peer_names", ())),
                 untested=tuple(data.get("untested", ())),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunDirError(
                 f"{self.folder}: not a run of this version of pens ({error!r}): "
                 "delete that folder and resume, and this run starts anew"

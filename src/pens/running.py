@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from pens.config import Method
+from pens.config import MethodName
 from pens.errors import RunDirError
 from pens.runlog import RunDir
 from pens.simulator import Simulator
@@ -15,7 +15,7 @@ from pens.simulator import Simulator
 class Running:
     """One method with one seed, between its beginning and its result."""
 
-    def __init__(self, method: Method, seed: int, simulator: Simulator, run_dir: RunDir | None) -> None:
+    def __init__(self, method: MethodName, seed: int, simulator: Simulator, run_dir: RunDir | None) -> None:
         self.method, self.seed, self.simulator, self.run_dir = method, seed, simulator, run_dir
         self.seconds = 0.0
         """Of computing, across interruptions; its share where several runs are computed together."""

@@ -20,7 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from pens.config import Method
+from pens.config import MethodName
 from pens.errors import Interrupted
 from pens.experiment import Observer
 from pens.report.tables import duration
@@ -43,18 +43,18 @@ class Watcher(Observer):
             console=console,
             disable=not console.is_terminal,
         )
-        self.tasks: dict[tuple[Method, int], TaskID] = {}
+        self.tasks: dict[tuple[MethodName, int], TaskID] = {}
         self.stop_asked = False
 
-    def started(self, method: Method, seed: int) -> None:
+    def started(self, method: MethodName, seed: int) -> None:
         self.tasks[method, seed] = self.progress.add_task(f"{method} seed {seed}", total=1.0)
 
-    def progressed(self, method: Method, seed: int, fraction: float) -> None:
+    def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
         self.progress.update(self.tasks[method, seed], completed=fraction)
         if self.stop_asked:
             raise Interrupted("stopped")
 
-    def warned(self, method: Method, seed: int, message: str) -> None:
+    def warned(self, method: MethodName, seed: int, message: str) -> None:
         self.console.print(f"[yellow]warning[/yellow] {method} seed {seed}: {message}", soft_wrap=True)
 
     def finished(self, result: RunResult) -> None:
@@ -91,7 +91,7 @@ class PlanWatcher(Watcher, PlanObserver):
     def entered(self, work: Work) -> None:
         self._work = work
 
-    def started(self, method: Method, seed: int) -> None:
+    def started(self, method: MethodName, seed: int) -> None:
         self.tasks[method, seed] = self.progress.add_task(f"{self._place()}: {method} seed {seed}", total=1.0, left="")
 
     def advanced(self, done: float, seconds_left: float | None) -> None:

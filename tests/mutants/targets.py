@@ -24,18 +24,12 @@ _WIRING = frozenset(
         "Experiment._measure",
         "Experiment._first_models",
         "Experiment._place",
-        "holders",
         "new_workshop",
         "build_simulator",
-        "learning_rules",
-        "build_plan",
+        "reached",
         "first_models",
         "first_model",
-        "_reachable",
-        "_recipe",
-        "_stopping",
         "_schedule",
-        "selection_rule",
         "_all_warnings",
         "_pairs",
         "_comparisons",
@@ -70,7 +64,7 @@ TARGETS: dict[str, Target] = {
     "experiment": Target(_tests("test_experiment", "test_by_hand", "test_simulator", "test_recorded_runs"), _WIRING),
     "config": Target(
         _tests("test_config", "test_by_hand"),
-        frozenset({"Settings.for_method", "Settings.step1_epochs", "Settings.expected", "check_methods"}),
+        frozenset({"SettingsTree.step1_epochs", "SettingsTree.expected"}),
     ),
     "data.scenarios": Target(_tests("data/test_scenarios", "partitions/test_partition", "test_by_hand")),
     "partitions.partition": Target(_tests("partitions/test_partition", "partitions/test_dirichlet")),
@@ -79,6 +73,12 @@ TARGETS: dict[str, Target] = {
     "partitions.labels": Target(_tests("partitions/test_labels")),
     "partitions.dirichlet": Target(_tests("partitions/test_dirichlet", "partitions/test_labels")),
     "partitions.shards": Target(_tests("partitions/test_shards", "partitions/test_labels")),
+    **{
+        f"methods.{name}": Target(
+            _tests("test_experiment", "test_by_hand", "methods/test_settings", "methods/test_traits")
+        )
+        for name in ("method", "random", "pens", "pens_plus", "local", "oracle", "central", "spec")
+    },
     "calls": Target(_tests("test_by_hand", "test_learners", "test_simulator", "test_recorded_runs")),
     "engine.stack": Target(_tests("engine/test_stack")),
     **{

@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pens.config import Method, Settings
+from pens.config import MethodName, Settings
 from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.engine.batches import SampleStack
 from pens.engine.training import Engine
-from pens.experiment import build_plan, first_models, learning_rules, new_workshop
+from pens.experiment import first_models, new_workshop
 from pens.learners import Learners
 from pens.links import Links
 from pens.messages import PeerId
+from pens.methods.names import alone
+from pens.methods.spec import RunSpec
 from pens.network.control import ControlRules
 from pens.network.learning import Bench, Learning
 from pens.network.membership import Membership, MembershipRules
@@ -28,6 +30,7 @@ from pens.network.reachable import Reachable
 from pens.network.state import PeerFolder
 from pens.network.transport import Address, MemberRecord
 from pens.peer import Peer
+from tests.methods.specs import spec_of
 from tests.simulations import CPU, engine_for
 
 PATIENT = MembershipRules(suspect_s=1e9, drop_s=2e9)
@@ -50,13 +53,17 @@ class Cluster:
     """Several nodes on one network in memory. Member 3 is peer number 3 of the federation."""
 
     settings: Settings
-    method: Method
+    method: MethodName
     federation: Federation
     seed: int = 0
     network: MemoryNetwork = field(default_factory=MemoryNetwork)
     membership: MembershipRules = PATIENT
     engines: Mapping[int, Engine] = field(default_factory=dict)
     """Of members that have another network than the rest."""
+
+    @property
+    def spec(self) -> RunSpec:
+        return spec_of(self.method, self.settings, self.seed)
 
     def bench(self) -> VirtualBench:
         timing, epochs = self.settings.timing, self.settings.training.epochs
@@ -77,10 +84,11 @@ class Cluster:
         membership = Membership(record(me), self.seed, self.membership, [Address(HOST, 1)])
         for other in range(known):
             membership.merge([record(other)], 0.0, speaker=record(other).name)
-        reachable = Reachable()
+        spec = self.spec
+        reachable = Reachable(lambda others: spec.method.reachable(PeerId(me), others, ()))
         data = self.federation.peers[me]
         sizes = len(data.train), len(data.val)
-        plan = build_plan(self.settings, self.method, *sizes, num_peers=len(self.federation.peers))
+        plan = spec.plan(*sizes, num_peers=len(self.federation.peers))
         peer = Peer(PeerId(me), self.seed, plan, reachable)
         learning = Learning(PeerId(me), self._learners(me), bench or self.bench(), "fp32", self._test(me))
         rules = rules or NodeRules()
@@ -92,7 +100,7 @@ class Cluster:
 
     def control(self, me: int) -> ControlRules:
         model = first_models(_engine(self.federation), self.settings, self.seed, me + 1)[me]
-        rules = learning_rules(self.settings, "local", self.seed)
+        rules = spec_of(alone().name, self.settings, self.seed).learning()
         training, rounds = self.settings.training, self.settings.gossip.rounds
         return ControlRules(model, rules, training.epochs, rounds, training.train_first)
 
@@ -100,7 +108,7 @@ class Cluster:
         engine = self.engines.get(me) or _engine(self.federation)
         data: PeerData = self.federation.peers[me]
         models = first_models(engine, self.settings, self.seed, me + 1)[me:]
-        rules = learning_rules(self.settings, self.method, self.seed)
+        rules = self.spec.learning()
         return Learners(new_workshop(engine, [data], CPU), 0, models, rules, [PeerId(me)])
 
     def _test(self, me: int) -> SampleStack:

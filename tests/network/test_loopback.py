@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pens.config import Settings, check_methods
+from pens.config import Settings
 from pens.errors import RunDirError, SettingsError
+from pens.methods.method import Participants
+from pens.methods.names import check_methods
 from pens.network.identity import Authority
 from pens.network.loopback import (
-    NETWORKED,
     Wish,
     choose_interval,
     fit_settings,
@@ -24,6 +25,7 @@ from pens.network.loopback import (
 )
 from pens.network.peer_config import read_peer_config
 from pens.presets import PRESETS
+from tests.methods.specs import NETWORKED
 
 names, methods = st.sampled_from(sorted(PRESETS)), st.sampled_from(NETWORKED)
 numbers = st.integers(2, 60).map(lambda half: 2 * half)
@@ -31,10 +33,9 @@ numbers = st.integers(2, 60).map(lambda half: 2 * half)
 
 @given(name=names, method=methods, peers=numbers)
 def test_what_a_preset_says_is_lowered_until_it_fits_and_never_raised(name: str, method: str, peers: int) -> None:
-    chosen = next(m for m in NETWORKED if m == method)
     base = PRESETS[name].settings
-    settings, words = fit_settings(base, {}, peers, chosen)
-    check_methods(settings, NETWORKED, peers, peers // 2)
+    settings, words = fit_settings(base, {}, peers, method)
+    check_methods(settings, NETWORKED, Participants(peers, peers // 2))
     pairs = {
         "n_peers": (base.gossip.n_peers, settings.gossip.n_peers),
         "n_sampled": (base.pens.n_sampled, settings.pens.n_sampled),
@@ -66,10 +67,9 @@ def test_a_setting_that_was_given_stays_or_is_refused() -> None:
 def test_the_interval_makes_the_peers_need_the_time_that_they_have(
     name: str, method: str, peers: int, seconds: float, cores: int
 ) -> None:
-    chosen = next(m for m in NETWORKED if m == method)
-    settings, _ = fit_settings(PRESETS[name].settings, {}, peers, chosen)
-    needed = choose_interval(settings, chosen, seconds, cores) * usual_waits(settings, chosen)
-    assert needed >= 0.9 * seconds or choose_interval(settings, chosen, seconds, cores) < 0.01
+    settings, _ = fit_settings(PRESETS[name].settings, {}, peers, method)
+    needed = choose_interval(settings, method, seconds, cores) * usual_waits(settings, method)
+    assert needed >= 0.9 * seconds or choose_interval(settings, method, seconds, cores) < 0.01
 
 
 @pytest.mark.parametrize("method", NETWORKED)

@@ -19,7 +19,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pens.config import Method, Settings
+from pens.config import MethodName, Settings
 from pens.data.scenarios import Federation
 from pens.errors import RunDirError
 from pens.messages import Action, Ask, Chose, PeerId, Send
@@ -71,8 +71,8 @@ async def run_until(nodes: list[Node], end: float) -> None:
 
 @settings(max_examples=20)
 @given(scenarios, st.sampled_from(["pens", "pens+", "random"]), st.integers(0, 99))
-def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: Method, seed: int) -> None:
-    settings_ = tiny(**values).for_method(method)
+def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: MethodName, seed: int) -> None:
+    settings_ = tiny(**values)
     federation = rotated_federation(tiny_dataset(), settings_.scenario, seed)
     simulated, real = Log(), Log()
     simulator = run(simulation(settings_, method, seed=seed, federation=federation, log=simulated))
@@ -98,7 +98,7 @@ def federation_of(settings_: Settings) -> Federation:
     return rotated_federation(tiny_dataset(), settings_.scenario, 0)
 
 
-def cluster(method: Method = "pens", **values: object) -> Cluster:
+def cluster(method: MethodName = "pens", **values: object) -> Cluster:
     settings_ = tiny(**{"patience": 99, **values})
     return Cluster(settings_, method, federation_of(settings_), 0, MemoryNetwork(0.05), MembershipRules())
 

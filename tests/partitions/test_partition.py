@@ -11,13 +11,16 @@ import pytest
 
 from pens.catalogue import as_toml, find
 from pens.cli import main
-from pens.config import Settings, check_methods, default_methods, flat_keys, parse_assignments, parse_settings
+from pens.config import Settings, flat_keys, parse_assignments, parse_settings
 from pens.data.samples import Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.errors import DataError, NotEnoughData, SettingsError
+from pens.methods.method import Participants
+from pens.methods.names import check_methods, participants
 from pens.partitions.dirichlet import DirichletSettings
 from pens.partitions.partition import Partition, build_federation, check_enough, data_words, partition_of
 from pens.parts import PARTITIONS
+from pens.presets import default_methods
 from pens.report.paper import departures, paper_accuracy
 from pens.report.reproduce import nearest_preset
 from pens.reproduce.keep import _unlike
@@ -93,9 +96,9 @@ def test_the_section_of_the_partition_is_on_record_and_others_only_where_they_sa
     assert Settings().replace({"shards_per_peer": 2}) == Settings()
     both = skewed.replace({"shards_per_peer": 3})
     assert both.model_dump()["shards"] == {"shards_per_peer": 3}
-    assert "shards" not in both.resolved.model_dump()
+    assert "shards" not in both.explicit.model_dump()
     assert identity(both) == identity(skewed) != identity(skewed.replace({"alpha": 0.5}))
-    assert both.replace({"partition": "shards"}).resolved.model_dump()["shards"] == {"shards_per_peer": 3}
+    assert both.replace({"partition": "shards"}).explicit.model_dump()["shards"] == {"shards_per_peer": 3}
     assert parse_settings(tomllib.loads(as_toml(Settings()))) == Settings()
     assert parse_settings(tomllib.loads(as_toml(both))) == both
 
@@ -127,7 +130,7 @@ def test_an_own_partition_is_named_in_toml_or_on_the_command_line(
     typed = Settings().replace(parse_assignments(["step=3", "partition=stride.py:Stride"]))
     assert typed == from_file == parse_settings(from_file.model_dump(mode="json"))
     _, changes = nearest_preset(typed.replace({"step": 4}))
-    assert (changes["partition"], changes["stride.step"]) == (f"{path}:Stride", 4)
+    assert (changes["partition"], changes["step"]) == (f"{path}:Stride", 4)
     with pytest.raises(SettingsError, match="there is no file"):
         Settings().replace({"partition": "missing.py:Stride"})
 
@@ -139,8 +142,8 @@ def test_methods_that_are_told_the_clusters_need_some() -> None:
     skewed = Settings().replace({"partition": "dirichlet"})
     for method in ("oracle", "oracle+"):
         with pytest.raises(SettingsError, match=rf"{method[:6]}.* the partition of these data has no clusters: omit"):
-            check_methods(skewed, [method], 20, partition_of(skewed).smallest_cluster(skewed))
-    check_methods(skewed, default_methods(None), 21, None)
+            check_methods(skewed, [method], participants(skewed))
+    check_methods(skewed, default_methods(None), Participants(21, None))
     assert default_methods(None) == ("local", "random", "pens")
     assert default_methods(10) == ("local", "random", "pens", "oracle")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pens.config import Method, Settings
+from pens.config import MethodName, Settings
 from pens.messages import PeerId
 from pens.metrics import neighbour_agreement
 from pens.policies import SelectionRule, Tally, choose_neighbours
@@ -21,7 +21,7 @@ MODEL_BYTES = 1000
 
 
 def made_run(
-    settings: Settings, method: Method, seed: int, accuracy: float, *, rounds: int = 4, clusters: Sequence[int] = ()
+    settings: Settings, method: MethodName, seed: int, accuracy: float, *, rounds: int = 4, clusters: Sequence[int] = ()
 ) -> RunResult:
     """A run whose peers have accuracies around `accuracy`, one version more each round, 3 models received a round."""
     generator = np.random.default_rng([seed, len(method)])
@@ -87,9 +87,9 @@ def made_run(
 def made_study(
     folder: Path,
     settings: Settings,
-    accuracies: Mapping[Method, Sequence[float]],
+    accuracies: Mapping[MethodName, Sequence[float]],
     *,
-    methods: Sequence[Method] = (),
+    methods: Sequence[MethodName] = (),
     seeds: int = 0,
     clusters: Sequence[int] = (),
     own_parts: tuple[str, ...] = (),

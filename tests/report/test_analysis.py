@@ -33,7 +33,7 @@ def with_accuracy(run: RunResult, accuracy: list[float]) -> RunResult:
 
 
 def runs_of(method: str, *means: float) -> list[RunResult]:
-    made = [made_run(SETTINGS, method, seed, mean) for seed, mean in enumerate(means)]  # type: ignore[arg-type]
+    made = [made_run(SETTINGS, method, seed, mean) for seed, mean in enumerate(means)]
     return [with_accuracy(run, [mean] * 6) for run, mean in zip(made, means, strict=True)]
 
 
@@ -184,7 +184,7 @@ def test_outcomes_name_a_peers_cluster_only_where_it_is_known(tmp_path: Path) ->
 
 def test_costs_count_models_bytes_and_forward_passes(tmp_path: Path) -> None:
     accuracies = {"local": [0.5], "random": [0.6], "pens": [0.7], "central": [0.8]}
-    study = made_study(tmp_path / "run", SETTINGS, accuracies)  # type: ignore[arg-type]
+    study = made_study(tmp_path / "run", SETTINGS, accuracies)
     local, random, pens, central = costs(study)
     # 4 rounds and the first training, 2 epochs of 9 samples at 3 passes each, 5 validation samples each
     assert (local.training, local.validation, local.scoring) == (5 * 2 * 9 * 3, 5 * 5, 0)
@@ -208,12 +208,12 @@ def test_work_counts_what_each_setting_makes_a_peer_do(tmp_path: Path) -> None:
     tiny_run(methods="pens,random,central", out=tmp_path / "run", overrides=changed)
     (study,) = read_studies([tmp_path / "run"])
     pens_, random, central = study.runs
-    assert work_of(random, study.settings) == (4 * 2 * 9 * 3, 4 * 5, 0)
+    assert work_of(random, study.spec(random)) == (4 * 2 * 9 * 3, 4 * 5, 0)
     # 3 rounds of step 1 with 2 samplings of 3 models, each scored on 3 validation samples; then 4 rounds
-    assert work_of(pens_, study.settings) == ((3 * 1 + 4 * 2) * 9 * 3, 7 * 5, 3 * 2 * 3 * 3)
+    assert work_of(pens_, study.spec(pens_)) == ((3 * 1 + 4 * 2) * 9 * 3, 7 * 5, 3 * 2 * 3 * 3)
     epochs, samples = len(central.history.version), 6 * 9
-    assert work_of(central, study.settings) == pytest.approx((epochs * samples * 3 / 6, epochs * 6 * 5 / 6, 0))
-    assert summary_of(study, "pens").work == spending(pens_, study.settings).work == 297 + 35 + 54
+    assert work_of(central, study.spec(central)) == pytest.approx((epochs * samples * 3 / 6, epochs * 6 * 5 / 6, 0))
+    assert summary_of(study, "pens").work == spending(pens_, study.spec(pens_)).work == 297 + 35 + 54
     assert spending(pens_, None).work is None
 
 

@@ -19,16 +19,17 @@ import pytest
 
 import pens
 from pens.cli import main
-from pens.config import METHODS, Method, Settings, parse_assignments
+from pens.config import MethodName, Settings, parse_assignments
 from pens.errors import PensError, ReportError, RunDirError
 from pens.metrics import interval
 from pens.presets import PRESETS
 from pens.report.page import write_report
 from pens.report.reproduce import command
-from pens.report.svg import DARK, LIGHT
+from pens.report.svg import palette
 from pens.results import DataSizes
 from pens.runlog import ExperimentDir, ExperimentRecord
 from tests.conftest import TINY
+from tests.methods.specs import ALL as METHODS
 from tests.report.made import made_run, made_study
 from tests.test_experiment import tiny_run
 
@@ -186,7 +187,7 @@ def test_the_same_runs_give_the_same_page_and_an_older_report_is_written_over(wh
 def test_the_paper_stands_beside_its_own_settings(tmp_path: Path) -> None:
     settings = PRESETS["cifar-10"].settings.replace({"rounds": 100, "step1_rounds": 4, "step1_samplings": 50})
     accuracies = {"pens": [0.57, 0.575, 0.58, 0.573], "random": [0.60, 0.601, 0.602, 0.603]}
-    made_study(tmp_path / "run", settings, accuracies)  # type: ignore[arg-type]
+    made_study(tmp_path / "run", settings, accuracies)
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
     told = "by Welch's test at 5 %: no difference is seen for pens; it differs for random (above by 5.5)."
@@ -306,25 +307,26 @@ def test_every_difference_is_drawn_where_it_is(tmp_path: Path) -> None:
 
 
 def test_pictures_have_a_ground_of_their_own_and_a_dark_form(whole: Path) -> None:
+    light, dark = palette(METHODS)
     for path in (whole / "report_files").glob("*.svg"):
         root = ElementTree.parse(path).getroot()
         ground = next(root.iter(f"{SVG}rect")).attrib
         assert [ground[key] for key in ("x", "y", "width", "height")] == root.attrib["viewBox"].split()
-        assert ground["fill"] == LIGHT["paper"]
+        assert ground["fill"] == light["paper"]
         style = next(root.iter(f"{SVG}style")).text or ""
         assert style.startswith("@media (prefers-color-scheme:dark)")
         used = {e.attrib[what] for e in root.iter() for what in ("fill", "stroke") if what in e.attrib} - {"none"}
-        names = {light: name for name, light in LIGHT.items()}
+        names = {value: name for name, value in light.items()}
         for colour in used:
-            assert DARK[names[colour]] == colour or f'="{colour}"]' in style
-    assert len(set(LIGHT.values())) == len(LIGHT)  # told apart by their value
+            assert dark[names[colour]] == colour or f'="{colour}"]' in style
+    assert len(set(light.values())) == len(light)  # told apart by their value
 
 
 def test_many_peers_of_unequal_kinds_make_a_small_page(tmp_path: Path) -> None:
     settings = SETTINGS.replace({"peers": 1200})
     clusters = [int(p >= 300) for p in range(1200)]
     accuracies = {"local": [0.3, 0.4], "random": [0.5, 0.5], "pens": [0.6, 0.6]}
-    made_study(tmp_path / "run", settings, accuracies, clusters=clusters)  # type: ignore[arg-type]
+    made_study(tmp_path / "run", settings, accuracies, clusters=clusters)
     write_report([tmp_path / "run"], tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size < 5_000_000
     text = read_page(tmp_path / "report.html").text
@@ -334,7 +336,7 @@ def test_many_peers_of_unequal_kinds_make_a_small_page(tmp_path: Path) -> None:
 
 
 def test_missing_runs_are_named(tmp_path: Path) -> None:
-    methods: tuple[Method, ...] = ("local", "random", "pens")
+    methods: tuple[MethodName, ...] = ("local", "random", "pens")
     made_study(tmp_path / "run", SETTINGS, {"local": [0.3, 0.4], "random": [0.5]}, methods=methods, seeds=2)
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
@@ -442,7 +444,7 @@ def test_foreign_and_damaged_folders_are_refused_in_words(whole: Path, tmp_path:
 def test_the_upper_bound_is_the_oracle_that_tests_the_same_model(tmp_path: Path) -> None:
     """Like with like: pens+ tests merged models, and so does oracle+."""
     accuracies = {"pens+": [0.62, 0.63, 0.64], "oracle": [0.5, 0.51, 0.52], "oracle+": [0.6, 0.61, 0.62]}
-    made_study(tmp_path / "run", SETTINGS, {**accuracies, "local": [0.3, 0.31, 0.32]})  # type: ignore[dict-item]
+    made_study(tmp_path / "run", SETTINGS, {**accuracies, "local": [0.3, 0.31, 0.32]})
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
     assert "oracle+, which is told the clusters" in text
@@ -452,12 +454,12 @@ def test_the_upper_bound_is_the_oracle_that_tests_the_same_model(tmp_path: Path)
 
 def test_a_method_that_tests_otherwise_is_said_to(whole: Path, tmp_path: Path) -> None:
     accuracies = {"pens+": [0.62, 0.63], "oracle": [0.58, 0.581], "random": [0.5, 0.51], "local": [0.3, 0.31]}
-    made_study(tmp_path / "run", SETTINGS, accuracies)  # type: ignore[arg-type]
+    made_study(tmp_path / "run", SETTINGS, accuracies)
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
     assert "pens+ tests the merged model, oracle and random the one that a peer fine-tuned from it" in text
     assert "pens+ has neighbours_by = groups, step2_model = best and validated = merged, whatever is said below" in text
-    made_study(tmp_path / "merged", SETTINGS.replace({"validated": "merged"}), accuracies)  # type: ignore[arg-type]
+    made_study(tmp_path / "merged", SETTINGS.replace({"validated": "merged"}), accuracies)
     write_report([tmp_path / "merged"], tmp_path / "report.html")
     assert "Not all of that comes from whom it talks to" not in read_page(tmp_path / "report.html").text
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pens.config import Method, Settings
+from pens.config import MethodName, Settings
 from pens.metrics import Interval, interval
 from pens.presets import PRESETS
 from pens.report.paper import compare_with_paper, departures, less_paper, paper_accuracy, paper_agreement
@@ -19,7 +19,7 @@ from pens.report.paper import compare_with_paper, departures, less_paper, paper_
 CIFAR = PRESETS["cifar-10"].settings
 FASHION = PRESETS["fashion-mnist"].settings
 
-CELLS: list[tuple[Settings, dict[str, Any], Method, str, float, float]] = [
+CELLS: list[tuple[Settings, dict[str, Any], MethodName, str, float, float]] = [
     (CIFAR, {}, "pens", "table 1, independent", 57.8, 0.4),
     (CIFAR, {"init": "common"}, "random", "table 1, common", 54.1, 0.8),
     (CIFAR, {"rotations": [0, 90, 180, 270]}, "local", "table 2", 33.4, 0.7),
@@ -33,7 +33,7 @@ CELLS: list[tuple[Settings, dict[str, Any], Method, str, float, float]] = [
 
 @pytest.mark.parametrize(("base", "changes", "method", "where", "mean", "half"), CELLS)
 def test_settings_find_their_cell(
-    base: Settings, changes: dict[str, Any], method: Method, where: str, mean: float, half: float
+    base: Settings, changes: dict[str, Any], method: MethodName, where: str, mean: float, half: float
 ) -> None:
     cell = paper_accuracy(base.replace(changes), method)
     assert cell

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from pens.config import Method, flat_values
+from pens.config import MethodName, flat_values
 from pens.errors import ReportError
 from pens.metrics import Interval
 from pens.reproduce.compare import Beside, Comparison, Finding, agreement_counts, compare
@@ -37,10 +37,10 @@ from tests.report.made import made_run
 from tests.reproduce.trial import SMALL, trial
 
 SVG = "{http://www.w3.org/2000/svg}"
-METHODS: dict[Method, float] = {"pens": 0.57, "random": 0.55, "oracle": 0.58}
+METHODS: dict[MethodName, float] = {"pens": 0.57, "random": 0.55, "oracle": 0.58}
 
 
-def made_store(folder: Path, name: str, accuracies: dict[Method, float], seeds: int = 2) -> RunStore:
+def made_store(folder: Path, name: str, accuracies: dict[MethodName, float], seeds: int = 2) -> RunStore:
     """Runs of all columns of a table or figure, made up; accuracies are around the given ones."""
     store = RunStore(folder)
     for column in EXHIBITS[name].columns:
@@ -308,7 +308,7 @@ def test_what_was_kept_of_other_seeds_and_methods_stays(tmp_path: Path) -> None:
 
 
 def test_kept_pictures_show_all_that_is_kept(tmp_path: Path) -> None:
-    chosen: tuple[tuple[Method, ...], ...] = (("random", "pens"), ("oracle",))
+    chosen: tuple[tuple[MethodName, ...], ...] = (("random", "pens"), ("oracle",))
     dots = []
     for goes, some in enumerate(chosen):
         store = made_store(tmp_path / str(goes), "figure1a", {m: METHODS[m] for m in some})
@@ -401,7 +401,7 @@ def test_a_file_keeps_its_own_number_of_a_seed(tmp_path: Path) -> None:
     store = made_store(tmp_path / "own", "table5", {"pens": 0.61}, seeds=2)
     own = compare(EXHIBITS["table5"], store, range(2), SMALL)
     assert keep(tmp_path / "kept", own).comparison == own  # no third seed was planned, and no accuracy asked for
-    independent, common = (flat_values(column.settings(SMALL).resolved) for column in EXHIBITS["table1"].columns)
+    independent, common = (flat_values(column.settings(SMALL).explicit) for column in EXHIBITS["table1"].columns)
     assert kept_seeds([own], independent, "pens", "precision") == {0, 1}
     assert not kept_seeds([own], common, "pens", "precision")
     assert not kept_seeds([own], independent, "pens", "accuracy")
@@ -409,7 +409,7 @@ def test_a_file_keeps_its_own_number_of_a_seed(tmp_path: Path) -> None:
 
 def test_settings_of_step_one_count_for_those_who_have_one(tmp_path: Path) -> None:
     kept = [made_comparison(tmp_path, "table2")[0]]
-    settings = flat_values(EXHIBITS["table2"].columns[0].settings({**SMALL, "m": 2}).resolved)
+    settings = flat_values(EXHIBITS["table2"].columns[0].settings({**SMALL, "m": 2}).explicit)
     assert kept_seeds(kept, settings, "random", "accuracy") == {0, 1}
     assert not kept_seeds(kept, settings, "pens", "accuracy")
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pens.config import METHODS, PLUS
 from pens.errors import SettingsError
 from pens.presets import AUTHORS_METHODS, rules_of
 from pens.report.paper import departures, paper_accuracy, paper_agreement
-from pens.reproduce.plan import EXHIBITS, PAPER_ORDER, exhibits
+from pens.reproduce.plan import EXHIBITS, PAPER_ORDER, PLUS, exhibits
+from tests.methods.specs import ALL
 
 HALF, QUARTER = (0, 180), (0, 90, 180, 270)
 SCENES: dict[str, list[tuple[str, str, tuple[int, ...], int, int, str]]] = {
@@ -80,7 +80,7 @@ def test_methods_are_those_the_paper_reports() -> None:
         assert EXHIBITS[name].methods == PAPER_ORDER
     assert EXHIBITS["table5"].methods == ("pens",)
     assert EXHIBITS["figure2"].methods == ("oracle", "pens", "random")
-    assert sorted((*PAPER_ORDER, *PLUS)) == sorted(METHODS)
+    assert sorted((*PAPER_ORDER, *PLUS)) == sorted(ALL)
 
 
 @pytest.mark.parametrize("name", ["table1", "table2", "table3", "table4"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pens.config import Method
+from pens.config import MethodName
 from pens.errors import DataNotFound, Interrupted, NotEnoughData, RunDirError, SettingsError
 from pens.reproduce.estimates import Estimates
 from pens.reproduce.plan import EXHIBITS, exhibits
@@ -25,7 +25,7 @@ class Diary(PlanObserver):
     """Writes down what happens, and may ask for a stop."""
 
     def __init__(self, stop_at: int = 10**9) -> None:
-        self.ran: list[tuple[str, Method, int]] = []
+        self.ran: list[tuple[str, MethodName, int]] = []
         self.left: list[float | None] = []
         self._looks, self._stop_at = 0, stop_at
         self._label = ""
@@ -33,7 +33,7 @@ class Diary(PlanObserver):
     def entered(self, work: Work) -> None:
         self._label = f"{work.exhibit} {work.label}"
 
-    def progressed(self, method: Method, seed: int, fraction: float) -> None:
+    def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
         self._looks += 1
         if self._looks == self._stop_at:
             raise Interrupted("stopped")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pens.config import Method
+from pens.config import MethodName
 from pens.reproduce.compare import Comparison
 from pens.reproduce.plan import exhibits
 from pens.reproduce.run import Reproduction, Request
@@ -35,7 +35,7 @@ def trial(
     out: Path,
     *names: str,
     seeds: int = 1,
-    methods: tuple[Method, ...] | None = None,
+    methods: tuple[MethodName, ...] | None = None,
     budget_s: float | None = None,
     kept: tuple[Comparison, ...] = (),
     **changed: Any,

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pens import parts
-from pens.config import Section, Settings
+from pens.config import Section, Settings, SettingsTree
 from pens.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Merging:
         return f"{self.rule.name} {self.options!r} {self.only!r}"
 
 
-def chosen(settings: Settings) -> Merging:
+def chosen(settings: SettingsTree) -> Merging:
     """What the settings say."""
     rule: MergeRule = parts.MERGE_RULES.find(settings.gossip.merge)
     options = settings.section(rule.section) if rule.section else None

@@ -19,10 +19,12 @@ from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, resolve_device
 from pens.engine.training import Engine, new_engine
 from pens.errors import SettingsError
-from pens.experiment import build_plan, first_model, learning_rules, new_workshop
+from pens.experiment import first_model, new_workshop
 from pens.learners import Learners
 from pens.merging.trial import try_out
 from pens.messages import PeerId
+from pens.methods.names import alone, find_method, references_of
+from pens.methods.spec import RunSpec
 from pens.nets import net_factory
 from pens.network.control import ControlRules
 from pens.network.learning import Bench, Learning
@@ -129,14 +131,15 @@ def build_node(
 ) -> Node:
     """A node, ready to run."""
     about = config.peer
-    settings = config.settings.for_method(about.method)
+    spec = _spec(config)
+    settings = spec.settings
     device = resolve_device(about.device)
     me = number(about.name)
-    learners = _learners(config, holding, device, me)
+    learners = _learners(config, spec, holding, device, me)
     test = SampleStack([holding.test], device) if holding.test else None
     sizes = len(holding.data.train), len(holding.data.val)
-    plan = build_plan(settings, about.method, *sizes, num_peers=settings.scenario.peers)
-    reachable = Reachable()
+    plan = spec.plan(*sizes, num_peers=settings.scenario.peers)
+    reachable = Reachable(lambda others: spec.method.reachable(me, others, ()))
     folder = PeerFolder(config.path(about.state))
     folder.create(_card(config, holding, plan, me, device))
     return Node(
@@ -165,12 +168,15 @@ def _membership(config: PeerConfig) -> Membership:
     return Membership(me, about.seed, rules, [parse_address(text) for text in about.bootstrap])
 
 
-def _learners(config: PeerConfig, holding: Holding, device: torch.device, me: PeerId) -> Learners:
-    settings, seed = config.settings.for_method(config.peer.method), config.peer.seed
+def _spec(config: PeerConfig) -> RunSpec:
+    return RunSpec.of(find_method(config.peer.method), config.settings, config.peer.seed)
+
+
+def _learners(config: PeerConfig, spec: RunSpec, holding: Holding, device: torch.device, me: PeerId) -> Learners:
     engine = _engine(config, holding, device)
-    rules = replace(learning_rules(settings, config.peer.method, seed), wire="fp32")  # others' models come rounded
+    rules = replace(spec.learning(), wire="fp32")  # others' models come rounded
     try_out(rules.merging, engine.network.stored, rules.own_in_merge)
-    model = first_model(engine, settings, seed, me)
+    model = first_model(engine, config.settings, spec.seed, me)
     return Learners(new_workshop(engine, [holding.data], device), 0, model[None], rules, [me])
 
 
@@ -178,7 +184,7 @@ def _control_rules(config: PeerConfig, learners: Learners, me: PeerId) -> Contro
     settings, seed = config.settings, config.peer.seed
     return ControlRules(
         first_model=first_model(learners.workshop.engine, settings, seed, me),
-        learning=learning_rules(settings, "local", seed),
+        learning=RunSpec.of(alone(), settings, seed).learning(),
         epochs=settings.training.epochs,
         rounds=settings.gossip.rounds,
         train_first=settings.training.train_first,
@@ -204,6 +210,7 @@ def _card(config: PeerConfig, holding: Holding, plan: Plan, me: PeerId, device: 
         "name": config.peer.name,
         "peer_id": me,
         "method": config.peer.method,
+        **({"references": references} if (references := references_of([config.peer.method])) else {}),
         "seed": config.peer.seed,
         "cluster": holding.cluster,
         "settings": config.settings.model_dump(mode="json"),

@@ -154,7 +154,13 @@ def up_command(
             autocompletion=completion.presets,
         ),
     ] = None,
-    method: Annotated[str | None, typer.Option(help="pens, pens+ or random.", show_default="pens")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="A method that real peers can follow (`pens methods` tells which), or an own one as file.py:Name.",
+            show_default="pens",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Decides who holds which data, and first models.", show_default="0")
     ] = None,
@@ -182,8 +188,10 @@ def up_command(
 ) -> None:
     """Run a federation of real peers on this machine, each a process with a certificate; then print a table."""
     from pens.config import parse_assignments
-    from pens.presets import resolve_settings
+    from pens.methods.names import networked_method
+    from pens.presets import PAPERS_METHOD, resolve_settings
 
+    chosen = networked_method(PAPERS_METHOD if method is None else method).name  # it may have settings of its own
     source, changes = "digits" if settings is None else settings, parse_assignments(assignments or [])
     resolve_settings(source).replace(changes)
     with needs_network_extra():
@@ -199,7 +207,7 @@ def up_command(
             settings=source,
             changes=changes,
             peers=8 if peers is None else peers,
-            method="pens" if method is None else method,
+            method=chosen,
             seed=seed or 0,
             minutes=minutes,
             interval=interval,

@@ -27,9 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pens.config import SELECTING, Method, Settings, check_methods
+from pens.config import MethodName, Settings
 from pens.errors import RunDirError, SettingsError
 from pens.merging.rule import check_real
+from pens.methods.names import check_methods, find_method, networked_method, participants, written
 from pens.network.identity import Authority
 from pens.network.peer_config import read_peer_config
 from pens.partitions.partition import partition_of
@@ -37,7 +38,6 @@ from pens.presets import PRESETS, resolve_settings
 from pens.processors import usable_cores
 from pens.protocol.behaviour import waits_for
 
-NETWORKED: tuple[Method, ...] = ("pens", "pens+", "random", "random+")
 USUAL_MINUTES = 3.0
 PORTS = range(20_000, 32_000)
 _COMPARED = 0.7  # of the others, at most, before a sampling is complete
@@ -68,7 +68,7 @@ class Federation:
 
     folder: Path
     settings: Settings
-    method: Method
+    method: MethodName
     seed: int
     members: tuple[Member, ...]
 
@@ -86,6 +86,7 @@ class Wish:
     changes: Mapping[str, Any]
     peers: int
     method: str
+    """A name, or where an own one is: module:name or file.py:name."""
     seed: int
     minutes: float | None = None
     """About how long it shall take; None: the usual time."""
@@ -95,9 +96,7 @@ class Wish:
 
 def make_federation(folder: Path, wish: Wish) -> tuple[Federation, str]:
     """A federation's files in a new or empty folder; and in words what was lowered for it."""
-    method = next((method for method in NETWORKED if method == wish.method), None)
-    if method is None:
-        raise SettingsError(f"--method {wish.method}: choose from {', '.join(NETWORKED)}")
+    method = networked_method(wish.method).name
     if wish.minutes is not None and (wish.interval is not None or not wish.minutes > 0):
         raise SettingsError(f"--minutes {wish.minutes:g}: give a number above 0, and not --interval beside it")
     base = resolve_settings(wish.settings)
@@ -117,7 +116,7 @@ def num_cores() -> int:
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method: Method) -> tuple[Settings, str]:
+def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method: MethodName) -> tuple[Settings, str]:
     """Settings for so many real peers, and in words what had to be lowered. What `changes` names stays as it is."""
     given = {name.rpartition(".")[2] for name in changes}
     for name in given & set(_GIVEN_ELSEWHERE):
@@ -129,7 +128,7 @@ def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method:
     before = {"n_peers": settings.gossip.n_peers, "m": settings.pens.m, "n_sampled": settings.pens.n_sampled}
     fitting = {name: value for name, value in _fitting(settings, before).items() if name not in given}
     settings = settings.replace(fitting)
-    check_methods(settings, [method], peers, partition_of(settings).smallest_cluster(settings))
+    check_methods(settings, [method], participants(settings))
     words = [f"{name} {before[name]} → {value}" for name, value in fitting.items() if value != before[name]]
     return settings, ", ".join(words)
 
@@ -147,18 +146,18 @@ def _per_cluster(settings: Settings) -> int:
     return settings.scenario.peers if smallest is None else smallest
 
 
-def usual_waits(settings: Settings, method: Method) -> float:
+def usual_waits(settings: Settings, method: MethodName) -> float:
     """WAIT(Δ)s until the last update, if each peer comes to hear those of its cluster."""
     others, senders = settings.scenario.peers - 1, settings.scenario.peers - 1
     step1 = 0.0
-    if method in SELECTING:
+    if find_method(method).selects:
         samplings = settings.pens.step1_rounds * settings.pens.step1_samplings
         step1 = samplings * waits_for(min(settings.pens.n_sampled, others), others)
         senders = max(1, _per_cluster(settings) - 1)
     return step1 + settings.gossip.rounds * waits_for(min(settings.gossip.n_peers, senders), senders)
 
 
-def choose_interval(settings: Settings, method: Method, seconds: float, cores: int) -> float:
+def choose_interval(settings: Settings, method: MethodName, seconds: float, cores: int) -> float:
     """Δ such that it takes about so many seconds; or longer, where the cores could not bear as many models."""
     least = _SECONDS_PER_MODEL * settings.scenario.peers / cores
     return round(max(least, seconds / usual_waits(settings, method)), 3)
@@ -168,7 +167,7 @@ def choose_interval(settings: Settings, method: Method, seconds: float, cores: i
 
 
 def write_federation(
-    folder: Path, settings: Settings, method: Method, seed: int, preset: tuple[str, Settings] | None
+    folder: Path, settings: Settings, method: MethodName, seed: int, preset: tuple[str, Settings] | None
 ) -> Federation:
     """Certificates and configurations, in a new or empty folder, all of them or nothing.
 
@@ -198,7 +197,7 @@ def _missing_folders(folder: Path) -> list[Path]:
 def _write_files(
     folder: Path,
     settings: Settings,
-    method: Method,
+    method: MethodName,
     seed: int,
     preset: tuple[str, Settings] | None,
     ports: Sequence[int],
@@ -217,7 +216,7 @@ def _write_files(
             "bootstrap": [f"127.0.0.1:{ports[0]}"],
             "certificates": f"../certs/peers/{member.name}",
             "state": ".",
-            "method": method,
+            "method": written(method),
             "seed": seed,
             "threads": 1,
             "wait_for": count - 1,
@@ -294,7 +293,7 @@ def _config_text(
 def _changes(settings: Settings, base: Settings) -> dict[str, dict[str, Any]]:
     ours, theirs = settings.model_dump(mode="json"), base.model_dump(mode="json")
     changed = {
-        name: {key: value for key, value in section.items() if name not in theirs or value != theirs[name][key]}
+        name: {key: value for key, value in section.items() if value != theirs.get(name, {}).get(key)}
         for name, section in ours.items()
     }
     return {name: values for name, values in changed.items() if values}

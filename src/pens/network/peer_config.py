@@ -32,11 +32,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from pens.config import SELECTING, Count, NotNegative, Positive, Section, Settings, flatten, problem
+from pens.config import Count, NotNegative, Positive, Section, Settings, flatten, problem
 from pens.errors import SettingsError, suggest
 from pens.merging.rule import check_real
+from pens.methods.method import ANY_NUMBER
+from pens.methods.names import check_methods, networked_method
 from pens.network.transport import Address
-from pens.presets import preset
+from pens.presets import PAPERS_METHOD, preset
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -51,7 +53,8 @@ class PeerSection(Section):
     bootstrap: tuple[str, ...] = ()
     certificates: Path = Path("certs")
     state: Path = Path("state")
-    method: Literal["pens", "pens+", "random", "random+"] = "pens"
+    method: str = PAPERS_METHOD
+    """Its name; or, in the file, where an own one is: module:name or file.py:name."""
     seed: Annotated[int, Field(ge=0)] = 0
     """The same for all peers of a federation; each draws from streams of its own name."""
     model: str | None = None
@@ -116,6 +119,8 @@ def read_peer_config(path: Path, bootstrap: tuple[str, ...] = (), state: Path | 
     """A file's contents, checked. `bootstrap`: members besides those in the file; `state`: instead of that in it."""
     tree = _read(path)
     peer, data = _section(tree, "peer", PeerSection), _section(tree, "data", DataSection)
+    method = networked_method(peer.method, path.parent)  # before the settings, which may have a section of its own
+    peer = peer.model_copy(update={"method": method.name})
     if bootstrap:
         peer = _validated("peer", PeerSection, {**peer.model_dump(), "bootstrap": (*peer.bootstrap, *bootstrap)})
     if state:
@@ -178,11 +183,7 @@ def _check(config: PeerConfig, path: Path) -> None:
         raise SettingsError(
             f"data.share = {data.share}, but the scenario has peers = {settings.scenario.peers}, numbered from 0"
         )
-    if config.peer.method in SELECTING and settings.pens.m >= settings.pens.n_sampled:
-        raise SettingsError(
-            f"m = {settings.pens.m}, n_sampled = {settings.pens.n_sampled}: every sampled model would be chosen: "
-            "lower m or raise n_sampled"
-        )
+    check_methods(settings, [config.peer.method], ANY_NUMBER)
     if settings.expected == "uniform":
         raise SettingsError("expected = 'uniform': a real peer does not know how many could be sampled: use 'received'")
     check_real(settings)

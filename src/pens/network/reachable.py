@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import overload
 
 from pens.messages import PeerId
@@ -12,14 +12,18 @@ from pens.messages import PeerId
 class Reachable(Sequence[PeerId]):
     """Those who are there, in ascending order: a view that its owner keeps up to date."""
 
-    def __init__(self) -> None:
+    def __init__(self, narrow: Callable[[Sequence[PeerId]], Sequence[PeerId]] | None = None) -> None:
+        """`narrow`: those of the others, in ascending order, to whom the method lets a peer talk; None: to all."""
+        self._narrow = narrow
         self.ids: tuple[PeerId, ...] = ()
         self._set: frozenset[PeerId] = frozenset()
 
     def become(self, ids: Sequence[PeerId]) -> None:
-        """From now on, these."""
+        """From now on, these, as far as the method lets a peer talk to them."""
         self.ids = tuple(sorted(ids))
-        self._set = frozenset(ids)
+        if self._narrow and self.ids:
+            self.ids = tuple(self._narrow(self.ids))
+        self._set = frozenset(self.ids)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -33,12 +33,15 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from pens.config import Method, Settings, parse_methods, stored_settings
+from pens.config import MethodName, Settings, stored_settings
 from pens.data.samples import Array
 from pens.errors import PensError, RunDirError
 from pens.messages import PeerId
+from pens.methods.names import recall
 from pens.metrics import neighbour_agreement
 from pens.partitions.partition import partition_of
+from pens.parts import is_name
+from pens.presets import PAPERS_METHOD
 from pens.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 from pens.runlog import ExperimentDir, ExperimentRecord
 
@@ -85,7 +88,10 @@ def _decisive(settings: Settings) -> dict[str, Any]:
 def _save(result: RunResult, peers: Sequence[PeerRecord], directory: ExperimentDir) -> None:
     settings = peers[0].settings.replace({"peers": max(2, len(peers))})
     own_parts = tuple(sorted({part for peer in peers for part in peer.own_parts}))
-    record = ExperimentRecord(settings, (result.method,), (result.seed,), own_parts, real_peers=True)
+    references = {name: place for peer in peers for name, place in peer.references.items()}
+    record = ExperimentRecord(
+        settings, (result.method,), (result.seed,), own_parts, real_peers=True, references=references
+    )
     if directory.exists():
         directory.add(record)
     else:
@@ -102,7 +108,7 @@ class PeerRecord:
 
     name: str
     settings: Settings
-    method: Method
+    method: MethodName
     seed: int
     cluster: str | None
     started: float
@@ -125,6 +131,8 @@ class PeerRecord:
     bytes_sent: int
     seconds: float
     peak_memory_bytes: int
+    references: Mapping[MethodName, str] = field(default_factory=dict)
+    """Where its method is, where that was given by reference."""
 
     @property
     def num_updates(self) -> int:
@@ -185,10 +193,12 @@ def _record(
 ) -> PeerRecord:
     accuracy, neighbours = result.get("accuracy"), result.get("neighbours")
     sizes = card.get("data_sizes") or {"train": 0, "val": 0}
+    recall(references := card.get("references", {}))  # before the settings, which may have sections of theirs
     return PeerRecord(
         name=str(card["name"]),
         settings=stored_settings(card["settings"]),
-        method=parse_methods([card.get("method", "pens")])[0],
+        method=_method_name(card),
+        references=references,
         seed=int(card["seed"]),
         cluster=_cluster_of(card),
         started=float(card.get("started", 0.0)),
@@ -209,6 +219,14 @@ def _record(
         seconds=float(result.get("seconds", history["time"][-1])),
         peak_memory_bytes=int(result.get("peak_memory_bytes", 0)),
     )
+
+
+def _method_name(card: Mapping[str, Any]) -> MethodName:
+    """It need not be known here. Cards of older versions do not tell: there was one."""
+    name = card.get("method", PAPERS_METHOD)
+    if not is_name(name):
+        raise ValueError(f"method {name!r}: that is no name of a method")
+    return str(name)
 
 
 def _cluster_of(card: Mapping[str, Any]) -> str | None:

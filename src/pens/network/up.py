@@ -26,8 +26,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from pens.config import SELECTING
 from pens.errors import Interrupted
+from pens.methods.names import find_method
 from pens.network.company import Company, Presence, Sighting
 from pens.network.loopback import Federation, num_cores, usual_waits
 from pens.report.tables import duration, narrow_table
@@ -158,7 +158,7 @@ def _neighbours(names: Sequence[str], others: int) -> str:
 
 def num_steps(federation: Federation) -> int:
     """Updates of a peer that does not stop early: the first training, step 1, step 2."""
-    searching = federation.settings.pens.step1_rounds if federation.method in SELECTING else 0
+    searching = federation.settings.pens.step1_rounds if find_method(federation.method).selects else 0
     return 1 + searching + federation.settings.gossip.rounds
 
 

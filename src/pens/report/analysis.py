@@ -9,8 +9,9 @@ from itertools import combinations
 
 import numpy as np
 
-from pens.config import METHODS, Method
+from pens.config import MethodName
 from pens.data.samples import Array
+from pens.methods.names import in_order
 from pens.metrics import FEWEST_SEEDS, Interval, interval
 from pens.report.paper import Cell, paper_accuracy
 from pens.report.study import Study
@@ -18,8 +19,6 @@ from pens.results import DataSizes, RunResult, Summary, summarise, work_of
 
 FEWEST_FOR_WILCOXON = 6
 """With n seeds the signed-rank test cannot give less than 2 / 2ⁿ: below six seeds never less than 0.05."""
-REAL_METHODS: tuple[Method, ...] = ("pens", "pens+", "random", "random+", "local")
-"""Those that need neither knowledge of the clusters nor all data in one place."""
 
 
 # --- differences between methods --------------------------------------------------------------------------------------
@@ -29,8 +28,8 @@ REAL_METHODS: tuple[Method, ...] = ("pens", "pens+", "random", "random+", "local
 class Difference:
     """The better of two methods minus the other, seed by seed."""
 
-    better: Method
-    other: Method
+    better: MethodName
+    other: MethodName
     seeds: tuple[int, ...]
     values: tuple[float, ...]
     """Difference of the mean accuracies.  [seed]"""
@@ -103,20 +102,20 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected.tolist()
 
 
-def summary_of(study: Study, method: Method) -> Summary:
+def summary_of(study: Study, method: MethodName) -> Summary:
     """A method as a row of a table, its work as far as it can be known."""
     parts = _work(study, study.of(method))
     work = None if None in parts else sum(part or 0.0 for part in parts)
     return replace(summarise(study.of(method)), work=work)
 
 
-def ranking(study: Study) -> list[Method]:
+def ranking(study: Study) -> list[MethodName]:
     """Methods by mean accuracy over seeds, best first."""
     means = {runs[0].method: np.mean([run.mean_accuracy for run in runs]) for runs in study.by_method()}
-    return sorted(means, key=lambda method: (-means[method], METHODS.index(method)))
+    return sorted(in_order(means), key=lambda method: -means[method])
 
 
-def paper_cells(study: Study) -> dict[Method, Cell]:
+def paper_cells(study: Study) -> dict[MethodName, Cell]:
     """The paper's accuracies for the methods of an experiment; none beside own data or an own network."""
     if study.record.own_parts:
         return {}
@@ -131,7 +130,7 @@ def paper_cells(study: Study) -> dict[Method, Cell]:
 class PeerOutcome:
     """One peer of one run."""
 
-    method: Method
+    method: MethodName
     seed: int
     peer: int
     name: str
@@ -139,14 +138,14 @@ class PeerOutcome:
     """Empty where clusters are not known."""
     accuracy: float
     gain: float | None
-    """Over training alone with the same seed; None where `local` was not run with it."""
+    """Over training alone with the same seed; None where nobody trained alone with it."""
 
 
 @dataclass(frozen=True)
 class Gains:
-    """What the peers of a method gained over training alone, over all seeds that `local` was run with."""
+    """What the peers of a method gained over training alone, over all seeds with which peers trained alone, too."""
 
-    method: Method
+    method: MethodName
     values: Array
     """[seed and peer]"""
     worst: PeerOutcome
@@ -161,9 +160,13 @@ class Gains:
         return self.lost / len(self.values)
 
 
+def _alone(study: Study) -> tuple[RunResult, ...]:
+    return study.of(study.alone) if study.alone else ()
+
+
 def outcomes(study: Study) -> list[PeerOutcome]:
     """Every peer of every run."""
-    alone = {run.seed: run.accuracy for run in study.of("local")}
+    alone = {run.seed: run.accuracy for run in _alone(study)}
     found = []
     for run in study.runs:
         gains = run.accuracy - alone[run.seed] if run.seed in alone else [None] * len(run.accuracy)
@@ -175,11 +178,11 @@ def outcomes(study: Study) -> list[PeerOutcome]:
 
 
 def gains(study: Study, found: Sequence[PeerOutcome]) -> list[Gains]:
-    """Per method other than `local`, where it can be paired with it."""
+    """Per method other than training alone, where it can be paired with that."""
     result = []
     for method in study.methods:
         mine = [(o.gain, o) for o in found if o.method == method and o.gain is not None]
-        if mine and method != "local":
+        if mine and method != study.alone:
             _, worst = min(mine, key=lambda one: one[0])
             result.append(Gains(method, np.array([gain for gain, _ in mine]), worst))
     return result
@@ -190,9 +193,9 @@ def gains(study: Study, found: Sequence[PeerOutcome]) -> list[Gains]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method costs per peer: means over peers and seeds. The work of `central` is divided among the peers."""
+    """What a method costs per peer: means over peers and seeds. Work on pooled data is divided among the peers."""
 
-    method: Method
+    method: MethodName
     sent: float
     received: float
     refused: float
@@ -208,7 +211,7 @@ class Cost:
     """Wall-clock time of a seed, all peers together."""
     accuracy: float
     gain: float | None
-    """Mean accuracy over that of `local`."""
+    """Mean accuracy over that of training alone."""
 
     @property
     def forwards(self) -> float | None:
@@ -226,7 +229,7 @@ def costs(study: Study) -> list[Cost]:
 
 
 def _cost(study: Study, runs: Sequence[RunResult]) -> Cost:
-    gain = None if runs[0].method == "local" else paired(runs, study.of("local"))
+    gain = None if runs[0].method == study.alone else paired(runs, _alone(study))
     peers = runs[0].num_peers
 
     def models(name: str) -> float:
@@ -249,7 +252,7 @@ def _cost(study: Study, runs: Sequence[RunResult]) -> Cost:
 
 def _work(study: Study, runs: Sequence[RunResult]) -> tuple[float | None, float | None, float | None]:
     """Forward passes per peer for training, validation and scoring."""
-    found = [work for run in runs if (work := work_of(run, study.settings, data_sizes(study, run)))]
+    found = [work for run in runs if (work := work_of(run, study.spec(run), data_sizes(study, run)))]
     if len(found) < len(runs):
         return None, None, None
     training, validation, scoring = np.mean(found, axis=0).tolist()
@@ -261,6 +264,6 @@ def data_sizes(study: Study, run: RunResult) -> DataSizes | None:
     if run.data_sizes or study.record.real_peers or "data" in study.record.own_parts:
         return run.data_sizes
     scenario, peers = study.settings.scenario, run.num_peers
-    shares = [[n * peers] if run.method == "central" else [n] * peers
+    shares = [[n * peers] if run.method in study.pooled else [n] * peers
               for n in (scenario.train_per_peer, scenario.val_per_peer)]  # fmt: skip
     return DataSizes(*(np.array(share) for share in shares))

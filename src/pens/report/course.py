@@ -9,9 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from pens.config import Method
+from pens.config import MethodName
 from pens.data.samples import Array
-from pens.experiment import selection_rule
 from pens.metrics import Agreement
 from pens.policies import SelectionRule, more_than_expected, upper_group
 from pens.report.analysis import data_sizes
@@ -28,7 +27,7 @@ POINTS = 120
 class Curve:
     """A method's validation accuracy: mean over peers and seeds, and the middle half of them.  [point] each"""
 
-    method: Method
+    method: MethodName
     at: Array
     """Rounds, virtual time, seconds of real peers, bytes received by a peer, or forward passes of a peer."""
     mean: Array
@@ -52,7 +51,7 @@ def curves(study: Study, axis: Axis, points: int = POINTS) -> list[Curve]:
     return found
 
 
-def value_at(study: Study, method: Method, axis: Axis, budget: float) -> float | None:
+def value_at(study: Study, method: MethodName, axis: Axis, budget: float) -> float | None:
     """A method's mean validation accuracy once each peer has spent so much; None where that is not on record."""
     traces = _traces(study, study.of(method), axis)
     return None if traces is None else float(_curve(method, traces, np.array([budget])).mean[0])
@@ -64,7 +63,7 @@ def _grid(end: float, points: int, whole: bool) -> Array:
     return np.linspace(0, end, points)
 
 
-def _curve(method: Method, traces: Sequence[tuple[Array, Array]], grid: Array) -> Curve:
+def _curve(method: MethodName, traces: Sequence[tuple[Array, Array]], grid: Array) -> Curve:
     """Peers on a common axis; a peer's last value holds, its first one stands before it, too."""
     values = np.stack(
         [what[np.clip(np.searchsorted(places, grid, side="right") - 1, 0, None)] for places, what in traces]
@@ -105,8 +104,9 @@ def positions(study: Study, run: RunResult, axis: Axis) -> Array | None:
     sizes, scored = data_sizes(study, run), _scored_by(run)
     if sizes is None or scored is None:
         return None
-    updates = work_of_updates(run, study.settings, sizes)
-    scoring = scored * samples_per_score(study.settings, sizes)[history.peer]
+    spec = study.spec(run)
+    updates = work_of_updates(run, spec, sizes)
+    scoring = scored * samples_per_score(spec.settings, sizes)[history.peer]
     order = np.lexsort((history.version, history.peer))
     work = (updates.training + updates.validation + scoring)[order]
     total = np.cumsum(work)
@@ -145,7 +145,9 @@ def selecting(study: Study, run: RunResult) -> Selecting | None:
     """One run's neighbours over the rounds of step 1; None where comparisons or clusters are not on record."""
     if run.comparisons is None or run.clusters is None:
         return None
-    rule = selection_rule(study.settings.for_method(run.method), run.num_peers)
+    rule = study.spec(run).selection(run.num_peers)
+    if rule is None:
+        return None
     found = agreement_by_round(run.comparisons, rule, run.clusters)
     rounds = np.arange(1, len(found) + 1)
     return Selecting(rounds, np.array([a.precision for a in found]), np.array([a.recall for a in found]))
@@ -199,7 +201,7 @@ def _chosen(receiver: Array, sampled: Array, selected: Array, rule: SelectionRul
 class MergeMap:
     """How often peers merged each other's models: figure 2, with peers taken together where there are many."""
 
-    method: Method
+    method: MethodName
     seed: int
     groups: tuple[tuple[int, ...], ...]
     """The peers of each row and column, section by section."""

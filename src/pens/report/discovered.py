@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pens.config import SELECTING
 from pens.data.samples import Array
+from pens.methods.names import method_of
 from pens.results import RunResult
 
 MOST_PEERS = 3000
@@ -39,7 +39,7 @@ class Discovered:
 def discover(runs: Sequence[RunResult]) -> Discovered | None:
     """The groups of one method's runs, all seeds together: by the neighbours that peers selected, or, where they have
     none yet, by whose models they merged in step 1. None where peers choose nobody, or are too many."""
-    if not runs or runs[0].method not in SELECTING or runs[0].num_peers > MOST_PEERS:
+    if not runs or not method_of(runs[0].method).selects or runs[0].num_peers > MOST_PEERS:
         return None
     choices = np.mean([_choices(run) for run in runs], axis=0)
     return grouped(choices) if choices.any() else None

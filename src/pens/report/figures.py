@@ -11,10 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from pens.config import SELECTING
 from pens.data.samples import Array
+from pens.methods.names import method_of, selecting
 from pens.report.discovered import Discovered, discover
-from pens.report.svg import COLOURS
 from pens.results import ExperimentResult, RunResult
 
 _CELLS = 1000  # of a heatmap, along each side
@@ -29,7 +28,8 @@ def write_heatmaps(result: ExperimentResult, path: Path) -> bool:
         return False
     figure = Figure(figsize=(3.6 * len(runs) + 0.9, 3.9), layout="constrained")
     axes = figure.subplots(1, len(runs), squeeze=False)[0]
-    found = [groups for method in SELECTING if (groups := discover(result.of(method)))]
+    names = selecting(run.method for run in result.runs)
+    found = [groups for name in names if (groups := discover(result.of(name)))]
     for axis, run in zip(axes, runs, strict=True):
         image = _draw_heatmap(axis, run, found[0] if found else None)
     axes[0].set_ylabel("receiving peer")
@@ -89,10 +89,11 @@ def write_curves(result: ExperimentResult, path: Path, clock: str = "virtual tim
     longest = 0.0
     for runs in _by_method(result):
         method = runs[0].method
+        colour, _ = method_of(method).colours
         times, values = _curves(runs)
         low, high = np.percentile(values, [25, 75], axis=0)
-        axis.fill_between(times, 100 * low, 100 * high, color=COLOURS[method], alpha=0.15, linewidth=0)
-        axis.plot(times, 100 * values.mean(0), color=COLOURS[method], label=method, linewidth=1.8)
+        axis.fill_between(times, 100 * low, 100 * high, color=colour, alpha=0.15, linewidth=0)
+        axis.plot(times, 100 * values.mean(0), color=colour, label=method, linewidth=1.8)
         longest = max(longest, times[-1])
     unit = "round" if result.settings.gossip.schedule == "rounds" else clock
     axis.set(xlabel=unit, ylabel="validation accuracy %", xlim=(0, longest))

@@ -7,11 +7,11 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from pens.config import TOLD_CLUSTERS, UNCONNECTED, Method, flat_values
+from pens.config import MethodName, flat_values
+from pens.methods.names import all_methods, in_order, method_of
 from pens.metrics import FEWEST_SEEDS
 from pens.partitions.partition import data_words
 from pens.report.analysis import (
-    REAL_METHODS,
     costs,
     data_sizes,
     difference,
@@ -54,7 +54,7 @@ def _peers_words(study: Study) -> str:
 
 def _samples_words(study: Study) -> str:
     """How many samples a peer trains on, as recorded; nothing where that is not on record."""
-    run = next((run for run in study.runs if run.method != "central"), None)
+    run = next((run for run in study.runs if run.method not in study.pooled), None)
     sizes = data_sizes(study, run) if run else None
     if sizes is None:
         return ""
@@ -65,19 +65,27 @@ def _samples_words(study: Study) -> str:
 def verdict(study: Study) -> str:
     """Who wins, by how much, and how sure that is."""
     order = ranking(study)
-    real = [method for method in order if method in REAL_METHODS] or order
+    real = [method for method in order if method_of(method).attainable] or order
     best = real[0]
     words = [_lead(study, best, real[1]) if len(real) > 1 else f"{best} reaches {accuracy_of(study, best)} %."]
-    oracles = sorted(TOLD_CLUSTERS, key=lambda oracle: _tests(study, oracle) != _tests(study, best))
-    upper_bound = next((oracle for oracle in oracles if oracle in order), None)
-    for reference, what in ((upper_bound, "which is told the clusters"), ("central", "one model on everybody's data")):
-        if reference and reference in order and reference != best:
-            words.append(_beside(study, best, reference, what))
+    words += [_beside(study, best, *reference) for reference in _references(study, best) if reference[0] != best]
     if advantage := _tested_otherwise(study, best):
         words.append(advantage)
-    if price := _price(study, best, "random" if "random" in real and best != "random" else real[-1]):
+    baseline = next((method for method in in_order(real) if method_of(method).is_baseline), best)
+    if price := _price(study, best, baseline if baseline != best else real[-1]):
         words.append(price)
     return " ".join(words)
+
+
+def _references(study: Study, best: MethodName) -> list[tuple[MethodName, str]]:
+    """What no real peer can reach, and in words why: one of those that are told the clusters, rather one that tests
+    the same model as the best, and those with all data in one place."""
+    told = [method for method in in_order(study.methods) if method_of(method).told_clusters]
+    told.sort(key=lambda method: _tests(study, method) != _tests(study, best))
+    return [
+        *((method, "which is told the clusters") for method in told[:1]),
+        *((method, "one model on everybody's data") for method in study.pooled),
+    ]
 
 
 def missing(study: Study) -> str:
@@ -93,7 +101,7 @@ def missing(study: Study) -> str:
     )
 
 
-def _lead(study: Study, best: Method, second: Method) -> str:
+def _lead(study: Study, best: MethodName, second: MethodName) -> str:
     found = difference(study.of(best), study.of(second))
     if found is None:
         return f"{best} ({accuracy_of(study, best)} %) and {second} ({accuracy_of(study, second)} %) share no seed."
@@ -116,7 +124,7 @@ def _lead(study: Study, best: Method, second: Method) -> str:
     )
 
 
-def _beside(study: Study, best: Method, reference: Method, what: str) -> str:
+def _beside(study: Study, best: MethodName, reference: MethodName, what: str) -> str:
     found = difference(study.of(best), study.of(reference))
     accuracy = f"{reference}, {what}, reaches {accuracy_of(study, reference)} %"
     if found is None:
@@ -127,25 +135,27 @@ def _beside(study: Study, best: Method, reference: Method, what: str) -> str:
     return f"{accuracy}, {gap} {'less' if found.better == best else 'more'}."
 
 
-def _tested_otherwise(study: Study, best: Method) -> str:
+def _tested_otherwise(study: Study, best: MethodName) -> str:
     """A caution where the best method tests merged models and others, which would gain by that, too, do not."""
     if _tests(study, best) != "merged":
         return ""
-    others = [method for method in study.methods if method not in UNCONNECTED and _tests(study, method) != "merged"]
+    others = [name for name in study.methods if method_of(name).merges and _tests(study, name) != "merged"]
     if not others:
         return ""
+    plus = [method.name for method in all_methods() if method.plus_of and not method.selects]
     return (
         f"Not all of that comes from whom it talks to: {best} tests the merged model, {listed(others)} the one that a "
-        "peer fine-tuned from it. They would gain by that, too: compare with random+ and oracle+."
+        "peer fine-tuned from it. They would gain by that, too: compare with "
+        f"{listed(plus)}."
     )
 
 
-def _tests(study: Study, method: Method) -> str:
+def _tests(study: Study, method: MethodName) -> str:
     """Whether a method tests merged or fine-tuned models."""
-    return study.settings.for_method(method).stopping.validated
+    return study.spec_of(method).settings.stopping.validated
 
 
-def _price(study: Study, best: Method, other: Method) -> str:
+def _price(study: Study, best: MethodName, other: MethodName) -> str:
     """How much more or less the best method spends than another; empty where it is the same or cannot be said."""
     found = {cost.method: cost for cost in costs(study)}
     one, two = found[best], found[other]
@@ -216,7 +226,7 @@ def _scene(study: Study) -> str:
 def _apart(studies: Sequence[Study]) -> list[str]:
     """Settings in which experiments differ; none where those are many."""
     values = [flat_values(study.settings) for study in studies]
-    known = {key: None for each in values for key in each}  # some have sections of parts that others do not have
+    known = dict.fromkeys(key for each in values for key in each)
     keys = [key for key in known if any(other.get(key) != values[0].get(key) for other in values)]
     return keys if len(keys) <= 4 else []
 
@@ -230,12 +240,12 @@ def _setting_words(study: Study, apart: Sequence[str]) -> str:
     return f"{_scene(study)}, {study.settings.gossip.schedule}, {seeds}{own}"
 
 
-def _cost_words(study: Study, method: Method) -> str:
+def _cost_words(study: Study, method: MethodName) -> str:
     """904; 201"""
     row = summary_of(study, method)
     return f"{row.models_received:,.0f}; {thousands(row.work)}"
 
 
-def accuracy_of(study: Study, method: Method) -> str:
+def accuracy_of(study: Study, method: MethodName) -> str:
     """88.0 ± 3.2, in per cent."""
     return summarise(study.of(method)).accuracy.percent()

@@ -26,7 +26,7 @@ from pens.report.sections.neighbours import neighbours_section
 from pens.report.sections.peers import peers_section
 from pens.report.sections.settings import settings_section
 from pens.report.study import Study, read_studies
-from pens.report.svg import DARK, LIGHT, standalone
+from pens.report.svg import palette, standalone
 from pens.version import VERSION
 
 _GENERATOR = "pens report"
@@ -68,11 +68,13 @@ def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
     folder = out.with_name(f"{out.stem}_files")
     views = _views(studies, folder.name)
     compared = overview(studies) if len(studies) > 1 else None
+    methods = tuple(dict.fromkeys(method for study in studies for method in study.methods))
+    light, dark = palette(methods)
     files: dict[Path, str] = {}
     for view in views:
         for chart in view.charts:
             stem = folder / f"{view.id}-{chart.name}"
-            files[stem.with_name(f"{stem.name}.svg")] = standalone(chart.svg)
+            files[stem.with_name(f"{stem.name}.svg")] = standalone(chart.svg, methods)
             files[stem.with_name(f"{stem.name}.csv")] = as_csv(chart.columns, chart.rows)
     if compared:
         files[folder / "overview.csv"] = as_csv(compared.columns, compared.rows)
@@ -85,8 +87,8 @@ def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
         studies=views,
         overview=compared,
         overview_file=quote(f"{folder.name}/overview.csv"),
-        light=LIGHT,
-        dark=DARK,
+        light=light,
+        dark=dark,
         version=VERSION,
     )
     try:

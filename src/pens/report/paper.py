@@ -23,19 +23,11 @@ from typing import Any, Literal
 
 from scipy.special import stdtrit
 
-from pens.config import (
-    METHODS,
-    SELECTING,
-    CentralSettings,
-    EngineSettings,
-    Method,
-    PensSettings,
-    Settings,
-    TimingSettings,
-    flat_values,
-)
+from pens.config import EngineSettings, MethodName, Settings, TimingSettings, flat_values
+from pens.methods.names import in_order, selecting, settings_without_effect
 from pens.metrics import FEWEST_SEEDS, Interval
-from pens.presets import PRESETS
+from pens.parts import METHODS
+from pens.presets import PAPERS_METHOD, PRESETS
 
 PAPER_SEEDS = 4
 """Section 5.4: 4 experiments for each algorithm."""
@@ -86,7 +78,7 @@ def tables() -> Mapping[str, Any]:
     return numbers
 
 
-def paper_accuracy(settings: Settings, method: Method) -> Cell | None:
+def paper_accuracy(settings: Settings, method: MethodName) -> Cell | None:
     """The paper's accuracy for these settings, if it reports one; tables before figures."""
     scene, sampling = _Scene.of(settings), (settings.pens.n_sampled, settings.pens.m)
     for known, for_sampling, name, cell in _accuracies():
@@ -95,10 +87,11 @@ def paper_accuracy(settings: Settings, method: Method) -> Cell | None:
     return None
 
 
-def paper_agreement(settings: Settings) -> tuple[Cell, Cell] | None:
-    """Precision and recall of table 5, if these settings are one of its rows."""
+def paper_agreement(settings: Settings, method: MethodName = PAPERS_METHOD) -> tuple[Cell, Cell] | None:
+    """Precision and recall of table 5, if these settings are one of its rows, and the method is that of the table."""
     scene = _Scene.of(settings)
-    for size, precision, recall in tables()["table5_precision_recall"]["rows_train_size_precision_recall"]:
+    rows = {PAPERS_METHOD: tables()["table5_precision_recall"]["rows_train_size_precision_recall"]}
+    for size, precision, recall in rows.get(method, ()):
         if scene == _Scene("cifar-10", _HALF_TURN, 100, size):
             return Cell("table 5", _interval(precision)), Cell("table 5", _interval(recall))
     return None
@@ -179,22 +172,23 @@ _PAPER_GIVES = ("val_per_peer", "n_peers", "rounds", "n_sampled", "m")
 _STEP1 = ("step1_rounds", "step1_samplings")
 
 
-def departures(settings: Settings, methods: Iterable[Method] = METHODS) -> tuple[str, ...]:
-    """Every setting that decides the results of these methods and is not the one with which pens repeats the paper's
-    cell, in words. Empty where there is no such cell, unless that is because of the partition."""
+def departures(settings: Settings, methods: Iterable[MethodName] | None = None) -> tuple[str, ...]:
+    """Every setting that decides the results of these methods (None: of all of ours) and is not the one with which pens
+    repeats the paper's cell, in words. Empty where there is no such cell, unless that is because of the partition."""
+    methods = METHODS.built_in if methods is None else tuple(methods)
     if (partition := settings.scenario.partition) != PAPER_PARTITION:
         return (f"partition = {partition} (paper: {PAPER_PARTITION})",)
     if (preset := paper_preset(settings)) is None:
         return ()
     ours, theirs = flat_values(settings), flat_values(preset)
-    ours_resolved, theirs_resolved = flat_values(settings.resolved), flat_values(preset.resolved)
+    ours_resolved, theirs_resolved = flat_values(settings.explicit), flat_values(preset.explicit)
     words = []
-    for key in (key for key in theirs if key not in _without_effect(settings, frozenset(methods))):
+    for key in (key for key in theirs if key not in _without_effect(settings, methods)):
         if ours[key] != theirs[key] and ours_resolved[key] != theirs_resolved[key]:
             whose = "paper" if key in _PAPER_GIVES else "preset"
             words.append(f"{key} = {ours[key]} ({whose}: {theirs[key]})")
     samplings, papers = (s.pens.step1_rounds * s.pens.step1_samplings for s in (settings, preset))
-    if samplings != papers and any(method in SELECTING for method in methods):
+    if samplings != papers and selecting(methods):
         words.append(f"samplings of step 1 = {samplings} (paper: {papers})")
     return tuple(words)
 
@@ -212,7 +206,7 @@ def paper_preset(settings: Settings) -> Settings | None:
     return PRESETS[settings.scenario.dataset].settings.replace(varied)
 
 
-def _without_effect(settings: Settings, methods: frozenset[Method]) -> set[str]:
+def _without_effect(settings: Settings, methods: Iterable[MethodName]) -> set[str]:
     """Settings that cannot make results of these methods other than the preset's, or that are compared in other words:
     how numbers are computed, virtual time where rounds are synchronous, and what only other methods have."""
     keys = {*EngineSettings.model_fields, *_STEP1}
@@ -222,17 +216,13 @@ def _without_effect(settings: Settings, methods: frozenset[Method]) -> set[str]:
         keys |= {*TimingSettings.model_fields, "accept", "admit", "admission_trials"}
     else:
         keys.add("pull_from")
-    if "central" not in methods:
-        keys |= CentralSettings.model_fields.keys()
-    if not methods & {*SELECTING}:
-        keys |= PensSettings.model_fields.keys()
-    return keys
+    return keys | settings_without_effect(methods)
 
 
 # --- its numbers ------------------------------------------------------------------------------------------------------
 
 
-def _accuracies() -> Iterator[tuple[_Scene, tuple[int, int] | None, Method, Cell]]:
+def _accuracies() -> Iterator[tuple[_Scene, tuple[int, int] | None, MethodName, Cell]]:
     """Scene, n_sampled and m where they matter, method, number."""
     numbers = tables()
     for init in ("independent", "common"):
@@ -245,7 +235,7 @@ def _accuracies() -> Iterator[tuple[_Scene, tuple[int, int] | None, Method, Cell
         yield from _column(_Scene("fashion-mnist", _HALF_TURN, 100, size), f"table 3, {size} samples", column)
     for n_sampled, m, *value in numbers["table4_sampled_and_top_m"]["rows_n_sampled_m_accuracy"]:
         cell = Cell(f"table 4, n_sampled = {n_sampled}, m = {m}", _interval(value))
-        yield _Scene("cifar-10", _HALF_TURN, 100, 150), (n_sampled, m), "pens", cell
+        yield _Scene("cifar-10", _HALF_TURN, 100, 150), (n_sampled, m), PAPERS_METHOD, cell
     for samples in (200, 300, 400, 500):  # 100 of them are for validation
         column = numbers["figure1a_train_size"][str(samples)]
         yield from _column(_Scene("cifar-10", _HALF_TURN, 100, samples - 100, "common"), "figure 1a", column)
@@ -256,8 +246,8 @@ def _accuracies() -> Iterator[tuple[_Scene, tuple[int, int] | None, Method, Cell
 
 def _column(
     scene: _Scene, where: str, column: Mapping[str, Any]
-) -> Iterator[tuple[_Scene, tuple[int, int] | None, Method, Cell]]:
-    for method in (m for m in METHODS if m in column):
+) -> Iterator[tuple[_Scene, tuple[int, int] | None, MethodName, Cell]]:
+    for method in in_order(column):
         yield scene, None, method, Cell(where, _interval(column[method]))
 
 

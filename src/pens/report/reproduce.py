@@ -7,8 +7,9 @@ import json
 import shlex
 from typing import Any
 
-from pens.config import Settings, check_methods
+from pens.config import Settings, flat_values
 from pens.errors import SettingsError
+from pens.methods.names import check_methods, participants
 from pens.partitions.partition import partition_of
 from pens.presets import PRESETS
 from pens.runlog import ExperimentRecord
@@ -22,7 +23,7 @@ def command(record: ExperimentRecord) -> str:
     base, changed = nearest_preset(record.settings)
     if record.own_parts or record.seeds != tuple(range(len(record.seeds))):
         return _python_call(record, base, changed)
-    words = ["pens", "run", base, "--methods", ",".join(record.methods), "--seeds", str(len(record.seeds))]
+    words = ["pens", "run", base, "--methods", ",".join(_named(record)), "--seeds", str(len(record.seeds))]
     if record.data_dir:
         words += ["--data-dir", record.data_dir]
     if changed:
@@ -37,10 +38,9 @@ def can_be_simulated(record: ExperimentRecord) -> bool:
         return True
     if record.own_parts:
         return False
-    settings, partition = record.settings, partition_of(record.settings)
     try:
-        partition.check(settings)
-        check_methods(settings, record.methods, settings.scenario.peers, partition.smallest_cluster(settings))
+        partition_of(record.settings).check(record.settings)
+        check_methods(record.settings, record.methods, participants(record.settings))
     except SettingsError:
         return False
     return True
@@ -54,14 +54,13 @@ def nearest_preset(settings: Settings) -> tuple[str, dict[str, Any]]:
 
 
 def _changes(before: Settings, after: Settings) -> dict[str, Any]:
-    """Settings of a part's section stand with its name, since another part may have some that are called the same."""
-    old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
-    return {
-        key if part in old else f"{part}.{key}": value
-        for part in new
-        for key, value in new[part].items()
-        if part not in old or old[part][key] != value
-    }
+    old, new = flat_values(before), flat_values(after)
+    return {key: value for key, value in new.items() if key not in old or old[key] != value}
+
+
+def _named(record: ExperimentRecord) -> list[str]:
+    """The methods as `--methods` takes them."""
+    return [record.references.get(name, name) for name in record.methods]
 
 
 def _toml(value: Any) -> str:
@@ -72,7 +71,7 @@ def _toml(value: Any) -> str:
 
 def _python_call(record: ExperimentRecord, base: str, changed: dict[str, Any]) -> str:
     own = {"model": "YourNet", "data": "your_data"}
-    arguments = [repr(base), f"methods={list(record.methods)!r}", f"seeds={list(record.seeds)!r}"]
+    arguments = [repr(base), f"methods={_named(record)!r}", f"seeds={list(record.seeds)!r}"]
     arguments += [f"overrides={changed!r}"] if changed else []
     arguments += [f"{part}={own.get(part, '…')}" for part in record.own_parts]
     arguments += [f"data_dir={record.data_dir!r}"] if record.data_dir else []

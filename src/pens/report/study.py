@@ -9,9 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pens.config import Method, Settings
+from pens.config import MethodName, Settings
 from pens.errors import RunDirError
-from pens.results import RunResult
+from pens.methods.method import Absent
+from pens.methods.names import in_order, method_of, selecting
+from pens.methods.spec import RunSpec
+from pens.results import RunResult, spec_of
 from pens.runlog import ExperimentDir, ExperimentRecord
 
 
@@ -30,12 +33,12 @@ class Study:
         return self.record.settings
 
     @property
-    def methods(self) -> tuple[Method, ...]:
+    def methods(self) -> tuple[MethodName, ...]:
         """Those with at least one complete run."""
         return tuple(dict.fromkeys(run.method for run in self.runs))
 
     @property
-    def missing(self) -> tuple[tuple[Method, int], ...]:
+    def missing(self) -> tuple[tuple[MethodName, int], ...]:
         """Runs that are not complete."""
         done = {(run.method, run.seed) for run in self.runs}
         planned = [(method, seed) for method in self.record.methods for seed in self.record.seeds]
@@ -58,9 +61,32 @@ class Study:
     def has_own_data(self) -> bool:
         return "data" in self.record.own_parts
 
-    def of(self, method: Method) -> tuple[RunResult, ...]:
+    def of(self, method: MethodName) -> tuple[RunResult, ...]:
         """A method's complete runs, one per seed."""
         return tuple(run for run in self.runs if run.method == method)
+
+    def spec(self, run: RunResult) -> RunSpec:
+        """What decided one of the runs."""
+        return spec_of(run, self.settings)
+
+    def spec_of(self, method: MethodName) -> RunSpec:
+        """What decided a method's runs, but for their seeds."""
+        return RunSpec.of(method_of(method), self.settings, 0)
+
+    @property
+    def pooled(self) -> tuple[MethodName, ...]:
+        """The methods whose data are in one place: their one learner's work and rounds are no peer's."""
+        return tuple(name for name in self.methods if method_of(name).pools_data)
+
+    @property
+    def alone(self) -> MethodName | None:
+        """The method with which each peer trained alone, where there is one."""
+        return next((name for name in in_order(self.methods) if method_of(name).trains_alone), None)
+
+    @property
+    def selecting(self) -> list[MethodName]:
+        """The methods whose peers select their neighbours."""
+        return selecting(self.methods)
 
     def by_method(self) -> list[tuple[RunResult, ...]]:
         return [self.of(method) for method in self.methods]
@@ -96,14 +122,15 @@ def _run_directories(folder: Path) -> list[Path]:
 
 def _check(folder: Path, run: RunResult, num_peers: int) -> None:
     """Refuse a run whose parts do not belong together: somebody exchanged files or changed numbers."""
-    learners = 1 if run.method == "central" else num_peers
+    method, learners = method_of(run.method), len(run.communication.received)
+    possible = {1, num_peers} if isinstance(method, Absent) else {method.num_learners(num_peers)}
     peers = (run.history.peer, run.pairs.receiver, run.pairs.sender)
     clusters = run.clusters
     fits = (
         run.num_peers == num_peers
         and (clusters is None or len(clusters) == num_peers)
         and all(0 <= cluster < len(run.cluster_names) for cluster in clusters or ())
-        and len(run.communication.received) == learners
+        and learners in possible
         and len(np.unique(run.history.peer)) == learners
         and all(column.min(initial=0) >= 0 and column.max(initial=0) < num_peers for column in peers)
         and bool(np.isfinite(run.accuracy).all())

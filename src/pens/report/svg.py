@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from xml.sax.saxutils import escape, quoteattr
 
-from pens.config import METHODS, Method
+from pens.config import MethodName
+from pens.methods.names import method_of
 
 WIDTH = 340
 LIGHT = {
@@ -24,14 +26,6 @@ LIGHT = {
     "grid": "#dfe3e8",
     "paper": "#ffffff",
     "rule": "#fff",
-    "local": "#6f6f6f",
-    "random": "#c05000",
-    "random-plus": "#8f6a00",
-    "pens": "#0067b0",
-    "pens-plus": "#6b3fa0",
-    "oracle": "#00805c",
-    "oracle-plus": "#3d7a1f",
-    "central": "#a0447f",
 }
 DARK = {
     "ink": "#e8eaed",
@@ -39,51 +33,57 @@ DARK = {
     "grid": "#343b44",
     "paper": "#14171b",
     "rule": "#fff",
-    "local": "#a9a9a9",
-    "random": "#ee8a3c",
-    "random-plus": "#e0c341",
-    "pens": "#56b4e9",
-    "pens-plus": "#b89af0",
-    "oracle": "#2fc495",
-    "oracle-plus": "#9ccc5f",
-    "central": "#de8fbe",
 }
-"""Okabe and Ito's colours for all kinds of eyes, darkened or lightened until text in them is legible."""
-COLOURS: dict[Method, str] = {method: LIGHT[method.replace("+", "-plus")] for method in METHODS}
+"""Of all that is no method's. Methods have Okabe and Ito's colours for all kinds of eyes, darkened or lightened until
+text in them is legible."""
+
+
+def palette(methods: Iterable[MethodName]) -> tuple[dict[str, str], dict[str, str]]:
+    """All colours of a picture of these methods, by the names of `colour`: on a light page, and on a dark one."""
+    own = {_variable(name): method_of(name).colours for name in methods}
+    own = {name: colours for name, colours in own.items() if name not in LIGHT}
+    light, dark = ({name: colours[place] for name, colours in own.items()} for place in (0, 1))
+    return {**LIGHT, **light}, {**DARK, **dark}
 
 
 def colour(name: str) -> str:
-    """A colour of the palette, as the page knows it."""
-    return f"var(--{name.replace('+', '-plus')})"
+    """A colour of the palette, or a method's, as the page knows it."""
+    return f"var(--{_variable(name)})"
+
+
+def _variable(name: str) -> str:
+    return name.replace("+", "-plus")
 
 
 MARGIN = 14
 """Around a picture in a file of its own, within its background."""
 
 
-def standalone(svg: str) -> str:
-    """A panel as a file of its own."""
+def standalone(svg: str, methods: Iterable[MethodName]) -> str:
+    """A panel as a file of its own. `methods`: those whose colours may be in it."""
+    used = {*re.findall(r"var\(--([\w-]+)\)", svg), "paper"}
+    light, dark = ({name: value for name, value in each.items() if name in used} for each in palette(methods))
     left, top, width, height = map(float, _VIEW_BOX.search(svg)[1].split())  # type: ignore[index]
     box = " ".join(map(_n, (left - MARGIN, top - MARGIN, width + 2 * MARGIN, height + 2 * MARGIN)))
     begin = svg.index("</title>") + len("</title>")
     ground = (
-        f'\n<style>{_dark_style()}</style>\n<rect x="{_n(left - MARGIN)}" y="{_n(top - MARGIN)}" '
+        f'\n<style>{_dark_style(light, dark)}</style>\n<rect x="{_n(left - MARGIN)}" y="{_n(top - MARGIN)}" '
         f'width="{_n(width + 2 * MARGIN)}" height="{_n(height + 2 * MARGIN)}" fill="{colour("paper")}"/>'
     )
     whole = _VIEW_BOX.sub(f'viewBox="{box}"', svg[:begin], count=1) + ground + svg[begin:]
-    return re.sub(r"var\(--([\w-]+)\)", lambda found: LIGHT[found[1]], whole) + "\n"
+    return re.sub(r"var\(--([\w-]+)\)", lambda found: light[found[1]], whole) + "\n"
 
 
 _VIEW_BOX = re.compile(r'viewBox="([^"]*)"')
 
 
-def _dark_style() -> str:
-    """Each light colour, told by its attribute, for the dark one. No two names share a light colour."""
+def _dark_style(light: Mapping[str, str], dark: Mapping[str, str]) -> str:
+    """Each light colour, told by its attribute, for the dark one. No two of our names share a light colour."""
     rules = [
-        f'[{what}="{light}"]{{{what}:{DARK[name]}}}'
-        for name, light in LIGHT.items()
+        f'[{what}="{value}"]{{{what}:{dark[name]}}}'
+        for name, value in light.items()
         for what in ("fill", "stroke")
-        if DARK[name] != light
+        if dark[name] != value
     ]
     return f"@media (prefers-color-scheme:dark){{{''.join(rules)}}}"
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pens.bench import BenchResult
-from pens.config import SELECTING
+from pens.methods.names import selecting
 from pens.metrics import FEWEST_SEEDS, Interval
 from pens.report.discovered import discover
 from pens.results import ExperimentResult, RunResult, Summary
@@ -116,7 +116,7 @@ def group_lines(result: ExperimentResult) -> list[str]:
     if result.runs[0].clusters_known:
         return []
     lines = []
-    for method in (method for method in SELECTING if result.of(method)):
+    for method in selecting(run.method for run in result.runs):
         runs = result.of(method)
         if (found := discover(runs)) is None:
             continue

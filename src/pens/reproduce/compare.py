@@ -10,14 +10,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pens.config import Method, Settings, flat_values
+from pens.config import MethodName, Settings, flat_values
 from pens.metrics import Interval, interval
 from pens.presets import AUTHORS_METHODS, RULES_OF
 from pens.report.course import merged_within
 from pens.report.paper import Verdict, compare_with_paper
 from pens.reproduce.plan import Cell, Column, Exhibit, Quantity
 from pens.reproduce.store import RunStore
-from pens.results import RunResult, Spending, mean_or_none, spending
+from pens.results import RunResult, Spending, mean_or_none, spec_of, spending
 from pens.runlog import RULES
 
 AND = " and "
@@ -28,7 +28,7 @@ AND = " and "
 class Finding:
     """One cell: ours, seed by seed, and the paper's."""
 
-    method: Method
+    method: MethodName
     quantity: Quantity
     paper: Interval | None
     seeds: tuple[int, ...]
@@ -169,17 +169,17 @@ def _versions(runs: Sequence[RunResult]) -> dict[str, str]:
     return {name: AND.join(versions) for name, versions in found.items()}
 
 
-def complete_runs(store: RunStore, settings: Settings, method: Method, seeds: Sequence[int]) -> list[RunResult]:
+def complete_runs(store: RunStore, settings: Settings, method: MethodName, seeds: Sequence[int]) -> list[RunResult]:
     """A method's runs that are there, one per seed."""
     return [run.read() for seed in seeds if (run := store.complete(settings, method, seed))]
 
 
 def _column(
-    column: Column, settings: Settings, runs: Mapping[Method, Sequence[RunResult]], changed: Mapping[str, Any]
+    column: Column, settings: Settings, runs: Mapping[MethodName, Sequence[RunResult]], changed: Mapping[str, Any]
 ) -> ColumnFindings:
     shown = [cell for cell in column.cells if is_wanted(cell, changed) or runs[cell.method]]
     findings = tuple(_finding(cell, runs[cell.method], settings) for cell in shown)
-    return ColumnFindings(column.label, column.x, flat_values(settings.resolved), findings)
+    return ColumnFindings(column.label, column.x, flat_values(settings.explicit), findings)
 
 
 def _finding(cell: Cell, runs: Sequence[RunResult], settings: Settings) -> Finding:
@@ -191,7 +191,7 @@ def _finding(cell: Cell, runs: Sequence[RunResult], settings: Settings) -> Findi
         tuple(run.seed for run, _ in found),
         tuple(value for _, value in found),
         sum(run.seconds for run in runs),
-        tuple(spending(run, settings) for run, _ in found),
+        tuple(spending(run, spec_of(run, settings)) for run, _ in found),
     )
 
 

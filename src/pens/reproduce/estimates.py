@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from statistics import fmean
 
-from pens.config import Method, Settings
+from pens.config import MethodName, Settings
 from pens.errors import SettingsError
 from pens.reproduce.compare import Comparison
 from pens.reproduce.store import RunStore, identity
@@ -19,10 +19,10 @@ class Estimates:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._same: dict[tuple[str, Method], list[float]] = defaultdict(list)
-        self._alike: dict[tuple[str, Method], list[float]] = defaultdict(list)
+        self._same: dict[tuple[str, MethodName], list[float]] = defaultdict(list)
+        self._alike: dict[tuple[str, MethodName], list[float]] = defaultdict(list)
 
-    def learn(self, settings: Settings, method: Method, seconds: float, device: str) -> None:
+    def learn(self, settings: Settings, method: MethodName, seconds: float, device: str) -> None:
         """One complete run. Those of other devices tell nothing."""
         if device == self._device:
             self._same[identity(settings), method].append(seconds)
@@ -47,7 +47,7 @@ class Estimates:
                     seconds = finding.seconds / len(finding.values)
                     self.learn(settings, finding.method, seconds, comparison.devices[0])
 
-    def seconds(self, settings: Settings, method: Method) -> float | None:
+    def seconds(self, settings: Settings, method: MethodName) -> float | None:
         """Of one seed, as its share of those computed together."""
         if same := self._same.get((identity(settings), method)):
             return fmean(same)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pens import parts
-from pens.config import SELECTING, CentralSettings, EngineSettings, Method, PensSettings, Settings, flat_values
+from pens.config import EngineSettings, MethodName, Settings, flat_name, flat_values
 from pens.errors import ReportError
+from pens.methods.names import settings_without_effect
 from pens.metrics import Interval
 from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding, is_wanted
 from pens.reproduce.plan import EXHIBITS, Quantity
@@ -104,7 +105,7 @@ def outdated(kept: Comparison) -> list[str]:
     found = []
     planned = {column.label: column for column in EXHIBITS[kept.name].columns}
     for column in (column for column in kept.columns if column.label in planned):
-        today = flat_values(planned[column.label].settings(kept.changed).resolved)
+        today = flat_values(planned[column.label].settings(kept.changed).explicit)
         for f in (f for f in column.findings if f.values):
             unlike = [
                 f"{key} = {column.settings.get(key, _DEFAULTS.get(key))}, today {today.get(key)}"
@@ -115,7 +116,9 @@ def outdated(kept: Comparison) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def kept_seeds(kept: Sequence[Comparison], settings: Mapping[str, Any], method: Method, quantity: Quantity) -> set[int]:
+def kept_seeds(
+    kept: Sequence[Comparison], settings: Mapping[str, Any], method: MethodName, quantity: Quantity
+) -> set[int]:
     """The seeds of which there is a number for these settings, whichever table it is of."""
     return {seed for each in kept for f in _alike(each, settings, method, quantity) for seed in f.seeds}
 
@@ -153,7 +156,7 @@ def _left_out(before: Comparison, now: Comparison) -> list[str]:
     ]
 
 
-def _alike(kept: Comparison, settings: Mapping[str, Any], method: Method, quantity: Quantity) -> Iterator[Finding]:
+def _alike(kept: Comparison, settings: Mapping[str, Any], method: MethodName, quantity: Quantity) -> Iterator[Finding]:
     """What there is of a method with these settings."""
     for column in kept.columns:
         if not _unlike(method, column.settings, settings):
@@ -191,27 +194,23 @@ def _of_all_machines(new: Comparison, used: Sequence[Comparison]) -> Comparison:
     )
 
 
-def _cell(finding: Finding) -> tuple[Method, Quantity]:
+def _cell(finding: Finding) -> tuple[MethodName, Quantity]:
     return finding.method, finding.quantity
 
 
-def _unlike(method: Method, kept: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
+def _unlike(method: MethodName, kept: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
     """Settings that count for a method and differ. One that a file does not have was not there to be changed, and one
     that is no more cannot be."""
     defaults = {**_defaults_of_parts(), **_DEFAULTS}
     unlike = {key for key, value in defaults.items() if kept.get(key, value) != new.get(key, value)}
     unlike -= EngineSettings.model_fields.keys() - {"precision"}  # as for runs: docs/decisions/0016
-    if method != "central":
-        unlike -= CentralSettings.model_fields.keys()
-    if method not in SELECTING:
-        unlike -= PensSettings.model_fields.keys()
-    return unlike
+    return unlike - settings_without_effect([method])
 
 
 def _defaults_of_parts() -> dict[str, Any]:
     """Of all settings of the sections that parts have."""
-    sections = [section().model_dump(mode="json") for section in parts.sections().values()]
-    return {key: value for section in sections for key, value in section.items()}
+    sections = {title: section().model_dump(mode="json") for title, section in parts.sections().items()}
+    return {flat_name(title, key): value for title, values in sections.items() for key, value in values.items()}
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from pens.config import Method
+from pens.config import MethodName
 from pens.metrics import Interval
+from pens.parts import METHODS
 from pens.report.charts.merges import merge_chart
 from pens.report.course import merge_map
 from pens.report.panel import (
@@ -46,7 +47,7 @@ def write_pictures(comparison: Comparison, store: RunStore, folder: Path, beside
 
 
 def _drawn(charts: Iterable[Chart]) -> dict[str, str]:
-    return {f"{chart.name}.svg": standalone(chart.svg) for chart in charts}
+    return {f"{chart.name}.svg": standalone(chart.svg, METHODS.built_in) for chart in charts}
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> list[Path]:
@@ -196,7 +197,7 @@ def curve_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
 Points = list[tuple[float, Interval]]
 
 
-def _curves(comparison: Comparison, beside: Beside | None) -> Iterator[tuple[Method, Source, Points]]:
+def _curves(comparison: Comparison, beside: Beside | None) -> Iterator[tuple[MethodName, Source, Points]]:
     """(method, whose, points), the paper's first: ours are drawn over them."""
     methods = dict.fromkeys(finding.method for _, finding in comparison.findings)
     sources: tuple[Source, ...] = ("paper", "beside", "ours") if beside else ("paper", "ours")
@@ -216,7 +217,7 @@ _DASHES: dict[Source, str] = {"paper": "4 4", "beside": "1 3", "ours": ""}
 
 
 def _draw(
-    canvas: Canvas, x: Scale, y: Scale, method: Method, source: Source, points: Points, places: Sequence[float]
+    canvas: Canvas, x: Scale, y: Scale, method: MethodName, source: Source, points: Points, places: Sequence[float]
 ) -> None:
     """No line leads over a place in between that was not run."""
     known, wide = dict(points), 2.0 if source == "ours" else 1.2

@@ -12,23 +12,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pens.config import PLUS, Method, Settings
+from pens.config import MethodName, Settings
 from pens.errors import SettingsError
+from pens.methods.names import method_of
 from pens.metrics import Interval
-from pens.presets import preset
+from pens.parts import METHODS
+from pens.presets import PAPERS_METHOD, preset
 from pens.report.paper import tables
 
 Quantity = Literal["accuracy", "precision", "recall", "own cluster"]
 """`own cluster`: the share of merged models that came from a peer of the receiver's cluster."""
 
-PAPER_ORDER: tuple[Method, ...] = ("central", "oracle", "pens", "random", "local")
+PAPER_ORDER: tuple[MethodName, ...] = ("central", "oracle", "pens", "random", "local")
+PLUS: dict[MethodName, MethodName] = {
+    name: method.plus_of for name in METHODS.built_in if (method := method_of(name)).plus_of
+}
+"""Methods of ours that test merged models, and that of the paper which each is made of."""
 
 
 @dataclass(frozen=True)
 class Cell:
     """One number: of a method, and the paper's where it gives one."""
 
-    method: Method
+    method: MethodName
     quantity: Quantity
     paper: Interval | None
     ours: bool = False
@@ -47,12 +53,12 @@ class Column:
     """Its place along the axis of a figure."""
 
     @property
-    def methods(self) -> tuple[Method, ...]:
+    def methods(self) -> tuple[MethodName, ...]:
         """The paper's."""
         return tuple(dict.fromkeys(cell.method for cell in self.cells if not cell.ours))
 
     @property
-    def all_methods(self) -> tuple[Method, ...]:
+    def all_methods(self) -> tuple[MethodName, ...]:
         return tuple(dict.fromkeys(cell.method for cell in self.cells))
 
     def settings(self, changed: Mapping[str, Any] | None = None) -> Settings:
@@ -73,7 +79,7 @@ class Exhibit:
     """A picture of single runs needs no more."""
 
     @property
-    def methods(self) -> tuple[Method, ...]:
+    def methods(self) -> tuple[MethodName, ...]:
         return tuple(dict.fromkeys(m for column in self.columns for m in column.methods))
 
     def seeds(self, asked: Sequence[int]) -> tuple[int, ...]:
@@ -99,7 +105,7 @@ def _accuracies(numbers: Mapping[str, Any]) -> tuple[Cell, ...]:
     """The paper's methods, each after the one of ours that tests merged models."""
     cells: list[Cell] = []
     for method in PAPER_ORDER:
-        cells += [Cell(plus, "accuracy", None, ours=True) for plus in PLUS if plus == f"{method}+"]
+        cells += [Cell(plus, "accuracy", None, ours=True) for plus, of in PLUS.items() if of == method]
         cells.append(Cell(method, "accuracy", _interval(numbers[method])))
     return tuple(cells)
 
@@ -144,7 +150,7 @@ def _table4() -> Exhibit:
             f"n_sampled {n_sampled}, m {m}",
             "cifar-10",
             {"train_per_peer": 150, "n_sampled": n_sampled, "m": m},
-            (Cell("pens", "accuracy", _interval(value)),),
+            (Cell(PAPERS_METHOD, "accuracy", _interval(value)),),
         )
         for n_sampled, m, *value in rows
     ]
@@ -159,7 +165,10 @@ def _table5() -> Exhibit:
             f"{size} samples",
             "cifar-10",
             {"train_per_peer": size},
-            (Cell("pens", "precision", _interval(precision)), Cell("pens", "recall", _interval(recall))),
+            (
+                Cell(PAPERS_METHOD, "precision", _interval(precision)),
+                Cell(PAPERS_METHOD, "recall", _interval(recall)),
+            ),
         )
         for size, precision, recall in rows
     ]

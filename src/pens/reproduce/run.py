@@ -10,12 +10,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pens.config import METHODS, Method, Settings, check_methods, flat_values
+from pens.config import MethodName, Settings, flat_values
 from pens.data.samples import Dataset
 from pens.data.sources import load_dataset
 from pens.engine.devices import device_name, resolve_device
 from pens.errors import Interrupted, SettingsError
 from pens.experiment import Experiment, Observer
+from pens.methods.names import check_methods, in_order, participants
 from pens.partitions.partition import partition_of
 from pens.reproduce.compare import Comparison, compare
 from pens.reproduce.estimates import Estimates
@@ -25,7 +26,7 @@ from pens.reproduce.store import RunStore, identity
 from pens.results import RunResult
 from pens.runlog import ExperimentRecord
 
-RunKey = tuple[str, Method, int]
+RunKey = tuple[str, MethodName, int]
 """Setting, method, seed."""
 
 
@@ -35,7 +36,7 @@ class Request:
 
     exhibits: tuple[Exhibit, ...]
     seeds: tuple[int, ...]
-    methods: tuple[Method, ...] | None = None
+    methods: tuple[MethodName, ...] | None = None
     """None: those that the paper reports."""
     changed: Mapping[str, Any] = field(default_factory=dict)
     """Settings that are not the paper's, for trials."""
@@ -45,7 +46,7 @@ class Request:
     kept: tuple[Comparison, ...] = ()
     """What need not be run, because its numbers are kept."""
 
-    def methods_of(self, column: Column) -> tuple[Method, ...]:
+    def methods_of(self, column: Column) -> tuple[MethodName, ...]:
         return column.methods if self.methods is None else tuple(m for m in column.all_methods if m in self.methods)
 
 
@@ -56,19 +57,19 @@ class Work:
     exhibit: str
     label: str
     settings: Settings
-    missing: tuple[tuple[Method, int], ...]
+    missing: tuple[tuple[MethodName, int], ...]
 
     @property
-    def methods(self) -> tuple[Method, ...]:
+    def methods(self) -> tuple[MethodName, ...]:
         """Those in question first: the baselines that no real peer could have can wait."""
-        return tuple(method for method in METHODS if any(method == m for m, _ in self.missing))
+        return tuple(in_order(method for method, _ in self.missing))
 
     @property
     def seeds(self) -> tuple[int, ...]:
         return tuple(sorted({seed for _, seed in self.missing}))
 
     @property
-    def stacks(self) -> list[tuple[tuple[Method, ...], tuple[int, ...]]]:
+    def stacks(self) -> list[tuple[tuple[MethodName, ...], tuple[int, ...]]]:
         """What can be run as one: methods that lack the same seeds, and those seeds."""
         lacking = {method: tuple(sorted(seed for m, seed in self.missing if m == method)) for method in self.methods}
         return [(tuple(m for m in lacking if lacking[m] == seeds), seeds) for seeds in dict.fromkeys(lacking.values())]
@@ -113,9 +114,8 @@ class Reproduction:
         self.estimates.learn_all(self.store)
         self.estimates.learn_kept(asked.kept)
         for work in self.works():
-            settings, partition = work.settings, partition_of(work.settings)
-            partition.check(settings)
-            check_methods(settings, work.methods, settings.scenario.peers, partition.smallest_cluster(settings))
+            partition_of(work.settings).check(work.settings)
+            check_methods(work.settings, work.methods, participants(work.settings))
 
     def load_data(self) -> None:
         """All data sets that the missing runs need, and whether they have enough samples."""
@@ -125,16 +125,16 @@ class Reproduction:
                 self._datasets[scenario.dataset] = load_dataset(scenario.dataset, self.request.data_dir)
             partition_of(work.settings).check(work.settings, self._datasets[scenario.dataset])
 
-    def wanted(self, exhibit: Exhibit, column: Column) -> list[tuple[Method, int]]:
+    def wanted(self, exhibit: Exhibit, column: Column) -> list[tuple[MethodName, int]]:
         """Method and seed of all runs that a column needs."""
         return [(m, seed) for m in self.request.methods_of(column) for seed in exhibit.seeds(self.request.seeds)]
 
-    def is_there(self, column: Column, method: Method, seed: int) -> bool:
+    def is_there(self, column: Column, method: MethodName, seed: int) -> bool:
         """Whether a run is complete, or all that a column wants of it is kept."""
         settings, kept = column.settings(self.request.changed), self.request.kept
         if self.store.complete(settings, method, seed):
             return True
-        wanted, flat = [cell.quantity for cell in column.cells if cell.method == method], flat_values(settings.resolved)
+        wanted, flat = [cell.quantity for cell in column.cells if cell.method == method], flat_values(settings.explicit)
         return all(seed in kept_seeds(kept, flat, method, quantity) for quantity in wanted)
 
     def works(self) -> list[Work]:
@@ -219,19 +219,19 @@ class _Conductor(Observer):
         """Whether any single run of it fits."""
         return any(self._fits([key]) for key in work.keys)
 
-    def wants(self, method: Method, seeds: Sequence[int]) -> bool:
+    def wants(self, method: MethodName, seeds: Sequence[int]) -> bool:
         return self._fits([self._key(method, seed) for seed in seeds])
 
-    def started(self, method: Method, seed: int) -> None:
+    def started(self, method: MethodName, seed: int) -> None:
         self._observer.started(method, seed)
 
-    def progressed(self, method: Method, seed: int, fraction: float) -> None:
+    def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
         self._observer.progressed(method, seed, fraction)
         self._advance(method, seed, fraction)
         if self._left() <= 0:
             raise _BudgetSpent("the budget is spent")
 
-    def warned(self, method: Method, seed: int, message: str) -> None:
+    def warned(self, method: MethodName, seed: int, message: str) -> None:
         self._observer.warned(method, seed, message)
 
     def finished(self, result: RunResult) -> None:
@@ -244,7 +244,7 @@ class _Conductor(Observer):
         self._advance(result.method, result.seed, 1.0)
         self._observer.finished(result)
 
-    def _key(self, method: Method, seed: int) -> RunKey:
+    def _key(self, method: MethodName, seed: int) -> RunKey:
         return self._setting, method, seed
 
     def _left(self) -> float:
@@ -255,7 +255,7 @@ class _Conductor(Observer):
         left, expected = self._left(), sum(self._seconds[key] or 0.0 for key in keys)
         return left > 0 and expected <= left
 
-    def _advance(self, method: Method, seed: int, fraction: float) -> None:
+    def _advance(self, method: MethodName, seed: int, fraction: float) -> None:
         self._fractions[self._key(method, seed)] = fraction
         self._observer.advanced(sum(self._fractions.values()), self._seconds_left())
 

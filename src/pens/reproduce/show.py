@@ -11,14 +11,14 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from pens.config import PLUS, EngineSettings, Method
+from pens.config import EngineSettings, MethodName
 from pens.metrics import Interval
 from pens.report.paper import PAPER_SEEDS, RULE, Verdict
 from pens.report.section import count, thousands
 from pens.report.tables import duration
 from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, agreement_counts, whose_rules
 from pens.reproduce.keep import outdated
-from pens.reproduce.plan import PAPER_ORDER, Column, Exhibit
+from pens.reproduce.plan import PAPER_ORDER, PLUS, Column, Exhibit
 from pens.reproduce.run import Reproduction, Work
 
 
@@ -266,7 +266,7 @@ def _complete(plan: Reproduction, exhibit: Exhibit, column: Column, method: str)
     return f"{_count_complete(plan, column, wanted)}/{len(wanted)}" if wanted else ""
 
 
-def _count_complete(plan: Reproduction, column: Column, runs: Sequence[tuple[Method, int]]) -> int:
+def _count_complete(plan: Reproduction, column: Column, runs: Sequence[tuple[MethodName, int]]) -> int:
     return sum(plan.is_there(column, method, seed) for method, seed in runs)
 
 

@@ -13,7 +13,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from pens.config import Method, Settings
+from pens.config import MethodName, Settings
 from pens.errors import RunDirError
 from pens.partitions.partition import partition_of
 from pens.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
@@ -45,7 +45,7 @@ class RunStore:
         """Where a setting's runs are, if it has any."""
         return self._places.get(identity(settings))
 
-    def complete(self, settings: Settings, method: Method, seed: int) -> RunDir | None:
+    def complete(self, settings: Settings, method: MethodName, seed: int) -> RunDir | None:
         """A run that needs no more computing."""
         place = self.find(settings)
         run = place.run(method, seed) if place else None
@@ -80,7 +80,7 @@ class RunStore:
 
 def identity(settings: Settings) -> str:
     """Equal for settings with equal results: all but how they are computed, of which only precision matters."""
-    parts: dict[str, Any] = settings.resolved.model_dump(mode="json", exclude={"engine"})
+    parts: dict[str, Any] = settings.explicit.model_dump(mode="json", exclude={"engine"})
     return json.dumps([parts, settings.engine.precision], sort_keys=True)
 
 

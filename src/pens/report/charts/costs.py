@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.config import Method
+from pens.config import MethodName
 from pens.report.analysis import Cost
 from pens.report.panel import Chart, draw_columns
 from pens.report.svg import Canvas, scale_over
@@ -32,7 +32,7 @@ def work_chart(costs: Sequence[Cost]) -> Chart:
     return Chart("work", caption, svg, columns, rows)
 
 
-def _bars(title: str, axis: str, parts: dict[Method, list[float]], shades: Sequence[float]) -> str:
+def _bars(title: str, axis: str, parts: dict[MethodName, list[float]], shades: Sequence[float]) -> str:
     """One bar per method, its parts in these strengths of the method's colour."""
     row, left, right = 34.0, 62.0, 282.0
     height = row * len(parts) + 46

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.config import Method
+from pens.config import MethodName
 from pens.report.course import Axis, Curve
 from pens.report.panel import Chart, Row, draw_axes, points_at
 from pens.report.svg import Canvas, Scale, scale_over, spread
@@ -27,7 +27,7 @@ AXIS_COLUMNS: dict[Axis, str] = {
 AXIS_UNITS: dict[Axis, float] = {"rounds": 1, "time": 1, "seconds": 1, "bytes": 1e6, "forwards": 1e3}
 
 
-def curves_chart(curves: Sequence[Curve], still: dict[Method, float], axis: Axis) -> Chart:
+def curves_chart(curves: Sequence[Curve], still: dict[MethodName, float], axis: Axis) -> Chart:
     """Validation accuracy along an axis. `still`: the final value of methods that do not move along it."""
     height, bottom, right = 256.0, 212.0, 280.0
     unit = AXIS_UNITS[axis]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pens.config import Method
+from pens.config import MethodName
 from pens.data.samples import Array
 from pens.report.analysis import PeerOutcome
 from pens.report.panel import Chart, draw_columns
@@ -25,23 +25,24 @@ def peers_chart(outcomes: Sequence[PeerOutcome], tested: bool = True) -> Chart:
     return Chart("peers", caption, svg, columns, rows)
 
 
-def gains_chart(outcomes: Sequence[PeerOutcome]) -> Chart:
-    """What each peer gained over training alone, per method."""
-    paired = [o for o in outcomes if o.gain is not None and o.method != "local"]
+def gains_chart(outcomes: Sequence[PeerOutcome], alone: MethodName | None) -> Chart:
+    """What each peer gained over training alone, per method. `alone`: the method with which it did."""
+    paired = [o for o in outcomes if o.gain is not None and o.method != alone]
     rows = tuple((o.method, o.seed, o.peer, o.name, o.cluster, o.accuracy, o.gain) for o in paired)
     by_method = _grouped(paired, lambda o: o.gain or 0.0)
     svg = _histograms("What each peer gained over training alone", "points over training alone", by_method, zero=True)
-    caption = "Each row: how many peers gained how many points over local with the same seed; left of zero they lost."
+    caption = "Each row: how many peers gained how many points over "
+    caption += f"{alone} with the same seed; left of zero they lost."
     columns = ("method", "seed", "peer", "name", "cluster", "accuracy", "gain_over_local")
     return Chart("gains", caption, svg, columns, rows)
 
 
-def _grouped(outcomes: Sequence[PeerOutcome], value: Callable[[PeerOutcome], float]) -> dict[Method, Array]:
+def _grouped(outcomes: Sequence[PeerOutcome], value: Callable[[PeerOutcome], float]) -> dict[MethodName, Array]:
     methods = dict.fromkeys(o.method for o in outcomes)
     return {method: 100 * np.array([value(o) for o in outcomes if o.method == method]) for method in methods}
 
 
-def _histograms(title: str, axis: str, by_method: dict[Method, Array], zero: bool) -> str:
+def _histograms(title: str, axis: str, by_method: dict[MethodName, Array], zero: bool) -> str:
     """One row of bars per method, with its mean and its worst peer. `zero`: the scale has a line there."""
     row, left, right = 52.0, 62.0, WIDTH - 10.0
     height = row * len(by_method) + 44

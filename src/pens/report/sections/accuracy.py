@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.config import Method
+from pens.config import MethodName
 from pens.metrics import FEWEST_SEEDS
 from pens.report.analysis import paper_cells, summary_of
 from pens.report.charts.accuracy import accuracy_chart
@@ -72,7 +72,7 @@ def _verdict(row: Summary, cell: Cell) -> Verdict:
     return compare_with_paper(row.accuracy, row.seeds, cell.value)
 
 
-def _paper_answer(table: Sequence[Summary], cells: dict[Method, Cell]) -> str:
+def _paper_answer(table: Sequence[Summary], cells: dict[MethodName, Cell]) -> str:
     judged = [(row, cells[row.method], _verdict(row, cells[row.method])) for row in table if row.method in cells]
     if not judged:
         return ""
@@ -97,7 +97,7 @@ def _order_words(judged: Sequence[tuple[Summary, Cell, Verdict]]) -> str:
     return f" Unlike in the paper, {listed(turned)}." if turned else " The methods stand in the paper's order."
 
 
-def _paper_notes(study: Study, cells: dict[Method, Cell]) -> list[str]:
+def _paper_notes(study: Study, cells: dict[MethodName, Cell]) -> list[str]:
     if not cells:
         why = "own data or an own network" if study.record.own_parts else "other data, peers, samples or initialisation"
         if not study.record.own_parts and study.settings.scenario.partition != PAPER_PARTITION:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pens.config import MethodName
+from pens.methods.names import alone
 from pens.report.analysis import Cost, costs
 from pens.report.charts.costs import bytes_chart, work_chart
 from pens.report.charts.curves import curves_chart
@@ -23,18 +25,18 @@ def costs_section(study: Study) -> Section:
     ]
     budgets, words = _equal_terms(study, found)
     notes += words
-    if "central" in study.methods:
-        notes.append("The work of central is divided among the peers; it collects data instead of models.")
+    for method in study.pooled:
+        notes.append(f"The work of {method} is divided among the peers; it collects data instead of models.")
     equal = {_budget(axis, amount): _values_at(study, found, axis, amount) for axis, amount in budgets.items()}
     rows = [
-        *_cost_rows(found),
+        *_cost_rows(found, study.alone or alone().name),
         *((f"validation accuracy % at {at}", *map(_percent, values)) for at, values in equal.items()),
     ]
     shown = [bytes_chart(found)] if any(c.received for c in found) else []
     shown += [work_chart(found)] if any(c.forwards is not None for c in found) else []
-    over_work = [curve for curve in curves(study, "forwards") if curve.method != "central"]
+    over_work = [curve for curve in curves(study, "forwards") if curve.method not in study.pooled]
     shown += [curves_chart(over_work, {}, "forwards")] if over_work else []
-    drawn = {"central", *(curve.method for curve in over_work)}
+    drawn = {*study.pooled, *(curve.method for curve in over_work)}
     if unknown := [c.method for c in found if c.method not in drawn]:
         notes.append(f"Over work {listed(unknown)} cannot be shown: {OLDER}.")
     if not any(c.received for c in found):
@@ -55,7 +57,9 @@ def _equal_terms(study: Study, found: Sequence[Cost]) -> tuple[dict[Axis, float]
     talking = [c for c in found if c.received and value_at(study, c.method, "bytes", 0) is not None]
     if len(talking) > 1:
         budgets["bytes"] = min(c.bytes_received for c in talking)
-    working = [c for c in found if c.method != "central" and value_at(study, c.method, "forwards", 0) is not None]
+    working = [
+        c for c in found if c.method not in study.pooled and value_at(study, c.method, "forwards", 0) is not None
+    ]
     if len(working) > 1:
         budgets["forwards"] = min(c.forwards or 0.0 for c in working)
     if not budgets:
@@ -68,7 +72,7 @@ def _equal_terms(study: Study, found: Sequence[Cost]) -> tuple[dict[Axis, float]
 
 def _values_at(study: Study, found: Sequence[Cost], axis: Axis, budget: float) -> list[float | None]:
     """Validation accuracy of each method; None for those that do not spend it, or whose work is not a peer's."""
-    spend = [c.method != "central" and (axis != "bytes" or c.received > 0) for c in found]
+    spend = [c.method not in study.pooled and (axis != "bytes" or c.received > 0) for c in found]
     return [value_at(study, c.method, axis, budget) if does else None for c, does in zip(found, spend, strict=True)]
 
 
@@ -84,8 +88,8 @@ def _budget(axis: Axis, amount: float) -> str:
     return f"equal {size(amount)}" if axis == "bytes" else f"equal work ({amount / 1e3:,.1f} thousand passes)"
 
 
-def _cost_rows(found: Sequence[Cost]) -> list[tuple[str, ...]]:
-    """What it costs line by line, methods side by side."""
+def _cost_rows(found: Sequence[Cost], reference: MethodName) -> list[tuple[str, ...]]:
+    """What it costs line by line, methods side by side. `reference`: the method with which peers train alone."""
     scoring = [c.scoring / c.forwards if c.forwards and c.scoring is not None else None for c in found]
     return [
         ("models sent", *(f"{c.sent:,.0f}" for c in found)),
@@ -98,7 +102,7 @@ def _cost_rows(found: Sequence[Cost]) -> list[tuple[str, ...]]:
         ("… % for scoring", *(_percent(share, digits=0) for share in scoring)),
         ("seconds for one seed", *(f"{c.seconds:,.1f}" for c in found)),
         ("accuracy, points per GB", *(_percent(c.per_gb(c.accuracy), digits=0) for c in found)),
-        ("… gained over local", *(_percent(c.per_gb(c.gain), digits=0) for c in found)),
+        (f"… gained over {reference}", *(_percent(c.per_gb(c.gain), digits=0) for c in found)),
     ]
 
 

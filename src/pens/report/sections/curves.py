@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pens.config import SELECTING
+from pens.methods.names import in_order, method_of
 from pens.report.charts.curves import curves_chart
 from pens.report.course import Axis, curves, first_trainings
 from pens.report.section import OLDER, Section, count, listed
@@ -26,7 +26,7 @@ def curves_section(study: Study) -> Section:
     ]
     if in_rounds:
         notes.append("Rounds are synchronous: virtual time counts the rounds, so it has no picture of its own.")
-    if selecting := [method for method in study.methods if method in SELECTING]:
+    if selecting := [method for method in study.methods if method in study.selecting]:
         pens = study.settings.pens
         notes.append(
             f"The first {count(pens.step1_rounds, 'round')} of {listed(selecting)} are step 1, in each of which a peer "
@@ -35,10 +35,10 @@ def curves_section(study: Study) -> Section:
     clock: Axis = "seconds" if study.record.real_peers else "time"
     if not in_rounds and (over_time := curves(study, clock)):
         shown.append(curves_chart(over_time, {}, clock))
-    if "central" in study.methods:
+    for method in study.pooled:
         notes.append(
-            f"A round of central is {count(study.settings.central.central_epochs, 'epoch')} over everybody's data; it "
-            "cannot be compared with the others'."
+            f"A round of {method} is {count(study.spec_of(method).settings.training.epochs, 'epoch')} over everybody's "
+            "data; it cannot be compared with the others'."
         )
     moving = curves(study, "bytes")
     talking = [runs[0].method for runs in study.by_method() if any(r.communication.received.any() for r in runs)]
@@ -59,10 +59,11 @@ def curves_section(study: Study) -> Section:
 
 def _curves_answer(study: Study) -> str:
     """Who is as good as random ends, and when; or as the weakest, where nobody gossips at random."""
-    found = {c.method: c for c in curves(study, "rounds", points=_EXACT) if c.method != "central"}
+    found = {c.method: c for c in curves(study, "rounds", points=_EXACT) if c.method not in study.pooled}
     if not found:
         return "There are no rounds to look at: nobody trained more than once."
-    mark = found.get("random") or min(found.values(), key=lambda c: float(c.mean[-1]))
+    baseline = next((method for method in in_order(found) if method_of(method).is_baseline), None)
+    mark = found[baseline] if baseline else min(found.values(), key=lambda c: float(c.mean[-1]))
     target = float(mark.mean[-1])
     if len(found) == 1:
         return f"{mark.method} ends at {100 * target:.1f} % validation accuracy after {mark.at[-1]:.0f} rounds."
@@ -80,7 +81,7 @@ def _stopping_words(study: Study) -> str:
     """How long peers went on, on average."""
     lasted = {}
     for runs in study.by_method():
-        if runs[0].method != "central":
+        if runs[0].method not in study.pooled:
             lasted[runs[0].method] = np.mean(
                 [len(run.history.version) / run.num_peers - first_trainings(study) for run in runs]
             )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from pens.config import SELECTING, Method
+from pens.config import MethodName
 from pens.report.charts.merges import merge_chart
 from pens.report.course import MergeMap, merge_map
 from pens.report.discovered import MOST_PEERS, Discovered, discover
@@ -47,11 +47,11 @@ def merges_section(study: Study) -> Section:
     )
 
 
-def _discovered(study: Study) -> tuple[Method | None, Discovered | None]:
+def _discovered(study: Study) -> tuple[MethodName | None, Discovered | None]:
     """The method whose peers' choices part them best, and the groups; nothing where clusters are known."""
     if study.clusters_known:
         return None, None
-    found = [(method, groups) for method in SELECTING if (groups := discover(study.of(method)))]
+    found = [(method, groups) for method in study.selecting if (groups := discover(study.of(method)))]
     return max(found, key=lambda each: each[1].within_all) if found else (None, None)
 
 
@@ -65,9 +65,9 @@ def _answer(study: Study, maps: list[MergeMap]) -> str:
     )
 
 
-def _discovered_answer(study: Study, chooser: Method | None, groups: Discovered | None) -> str:
+def _discovered_answer(study: Study, chooser: MethodName | None, groups: Discovered | None) -> str:
     unknown = "Nobody said which peers belong together."
-    if groups is None and study.num_peers > MOST_PEERS and any(method in SELECTING for method in study.methods):
+    if groups is None and study.num_peers > MOST_PEERS and study.selecting:
         return f"{unknown} {study.num_peers} peers are too many to look for groups in their choices."
     if groups is None:
         return (
@@ -99,7 +99,7 @@ def _group_table(study: Study, groups: Discovered) -> Table:
     return Table(columns, tuple(rows), wordy=("who",))
 
 
-def _order_words(study: Study, chooser: Method | None) -> str:
+def _order_words(study: Study, chooser: MethodName | None) -> str:
     if study.clusters_known:
         return "Peers are sorted by cluster, so light squares on the diagonal are peers that found their own."
     if chooser is None:

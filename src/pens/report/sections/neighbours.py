@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pens.config import SELECTING, Method
-from pens.experiment import selection_rule
+from pens.config import MethodName
+from pens.methods.spec import RunSpec
 from pens.metrics import Interval
 from pens.report.charts.neighbours import neighbours_chart
 from pens.report.course import Selecting, selecting
@@ -23,7 +23,7 @@ from pens.results import summarise
 class _Chosen:
     """How well a method's peers chose."""
 
-    method: Method
+    method: MethodName
     seeds: int
     precision: Interval
     recall: Interval
@@ -41,7 +41,7 @@ class _Chosen:
 def neighbours_section(study: Study) -> Section:
     """Precision and recall over the rounds of step 1, for each method that selects."""
     question = "Does PENS find the right neighbours, and when?"
-    if not any(study.of(method) for method in SELECTING):
+    if not study.selecting:
         return Section("neighbours", question, "pens was not run here, and no other method chooses neighbours.")
     if not study.clusters_known:
         return Section(
@@ -50,7 +50,7 @@ def neighbours_section(study: Study) -> Section:
             "The clusters of these peers are not known, so nobody can say which neighbours are right: there is no "
             "precision and no recall. Which peers chose each other stands above.",
         )
-    found = [chosen for method in SELECTING if (chosen := _chosen(study, method))]
+    found = [chosen for method in study.selecting if (chosen := _chosen(study, method))]
     if not found:
         return Section("neighbours", question, "No peer chose a neighbour, so there is nothing to judge.")
     drawn = [each for each in found if each.course]
@@ -60,13 +60,13 @@ def neighbours_section(study: Study) -> Section:
     return Section("neighbours", question, " ".join(map(_ended, found)), tuple(charts), notes=notes)
 
 
-def _chosen(study: Study, method: Method) -> _Chosen | None:
+def _chosen(study: Study, method: MethodName) -> _Chosen | None:
     runs = study.of(method)
     summary = summarise(runs) if runs else None
     if summary is None or summary.precision is None or summary.recall is None:
         return None
     course = [each for run in runs if (each := selecting(study, run))]
-    paper = paper_agreement(study.settings) if method == "pens" and not study.record.own_parts else None
+    paper = paper_agreement(study.settings, method) if not study.record.own_parts else None
     whole = tuple(course) if len(course) == len(runs) else ()
     return _Chosen(method, len(runs), summary.precision, summary.recall, whole, paper)
 
@@ -97,10 +97,11 @@ def _notes(study: Study, found: Sequence[_Chosen]) -> list[str]:
         "cluster that was chosen. Mean over peers. A picture applies the rule of the end of step 1 to the counts so "
         "far."
     ]
-    if steps := _steps(study):
+    if found_steps := _steps(study):
+        method, steps = found_steps
         notes.append(
-            "The rule of pens counts in whole numbers: recall falls where the number of selections that chance would "
-            f"bring passes one, after {listed([str(round_) for round_ in steps])} rounds."
+            f"The rule of {method} counts in whole numbers: recall falls where the number of selections that chance "
+            f"would bring passes one, after {listed([str(round_) for round_ in steps])} rounds."
         )
     for each in found:
         if each.paper:
@@ -115,18 +116,20 @@ def _notes(study: Study, found: Sequence[_Chosen]) -> list[str]:
     return notes
 
 
-def _steps(study: Study) -> list[int]:
-    """Rounds after which a neighbour of pens must have been selected once more; none where that differs between
-    peers, or is nearly every round."""
-    if not any(run.comparisons for run in study.of("pens")):
+def _steps(study: Study) -> tuple[MethodName, list[int]] | None:
+    """The method that counts in whole numbers, and the rounds after which a neighbour must have been selected once
+    more; None where that differs between peers, or is nearly every round."""
+    for method in study.selecting:
+        steps = _whole_steps(study.spec_of(method), study.num_peers)
+        if any(run.comparisons for run in study.of(method)) and steps:
+            return method, steps
+    return None
+
+
+def _whole_steps(spec: RunSpec, num_peers: int) -> list[int]:
+    rule, pens = spec.selection(num_peers), spec.settings.pens
+    if rule is None or rule.by != "expected" or rule.expected != "uniform":
         return []
-    settings = study.settings.for_method("pens")
-    rule = selection_rule(settings, study.num_peers)
-    if rule.by != "expected" or rule.expected != "uniform":
-        return []
-    needed = [
-        rule.m * round_ * settings.pens.step1_samplings // rule.num_others
-        for round_ in range(settings.pens.step1_rounds + 1)
-    ]
+    needed = [rule.m * round_ * pens.step1_samplings // rule.num_others for round_ in range(pens.step1_rounds + 1)]
     steps = [round_ for round_ in range(1, len(needed)) if needed[round_] > needed[round_ - 1]]
-    return steps if 2 * len(steps) <= settings.pens.step1_rounds else []
+    return steps if 2 * len(steps) <= pens.step1_rounds else []

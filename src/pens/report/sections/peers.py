@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pens.methods.names import alone
 from pens.report.analysis import Gains, gains, outcomes
 from pens.report.charts.peers import gains_chart, peers_chart
 from pens.report.section import Section, Table, listed, low_to_high
@@ -18,7 +19,9 @@ def peers_section(study: Study) -> Section:
     shown = [peers_chart(found, tested=not study.num_untested)]
     question = "Does every peer gain?"
     if not gained:
-        why = "local was not run with the same seeds" if study.methods != ("local",) else "only local was run"
+        reference = study.alone or alone().name
+        only = study.methods == (reference,)
+        why = f"only {reference} was run" if only else f"{reference} was not run with the same seeds"
         spread = "; ".join(
             f"{m} from {low_to_high([o.accuracy for o in found if o.method == m])} %" for m in study.methods
         )
@@ -37,10 +40,10 @@ def peers_section(study: Study) -> Section:
         for g in gained
     )
     notes = (
-        "A gain is a peer's accuracy minus its own with local and the same seed, in points. "
+        f"A gain is a peer's accuracy minus its own with {study.alone} and the same seed, in points. "
         "Who gains least need not be the least accurate.",
     )
-    shown.append(gains_chart(found))
+    shown.append(gains_chart(found, study.alone))
     answer = f"Against training alone, {_gain_words(gained)}."
     return Section("peers", question, answer, tuple(shown), Table(columns, rows, wordy=("its peer",)), notes)
 

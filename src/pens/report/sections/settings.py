@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pens.config import flat_name
 from pens.report.glossary import own_settings
 from pens.report.reproduce import can_be_simulated, command, nearest_preset
 from pens.report.section import Section, count, listed, setting_text
@@ -21,13 +22,7 @@ def settings_section(study: Study) -> Section:
     base, changed = nearest_preset(study.settings)
     tree = study.settings.model_dump(mode="json")
     shown = tuple(
-        (
-            name,
-            tuple(
-                (key, setting_text(value), key in changed or f"{name}.{key}" in changed)
-                for key, value in values.items()
-            ),
-        )
+        (name, tuple((key, setting_text(value), flat_name(name, key) in changed) for key, value in values.items()))
         for name, values in tree.items()
     )
     warned = [(run, message) for run in study.runs for message in run.warnings]

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a method is: everything that the rest of pens asks when it runs, checks, stores or reports one.
+
+A method of your own is a subclass with a name, which overrides what it does otherwise. As it stands, `Method` is
+gossip with random others (Algorithm 1 of the paper):
+
+    class Next(Method):
+        name = "next"
+        about = "gossip with the next peer by number"
+
+        def resolve(self, settings):
+            return settings.replace({"n_peers": 1, "accept": "anyone"})
+
+        def reachable(self, me, others, alike):
+            return [next((peer for peer in others if peer > me), others[0])]
+
+`pens run digits --methods my_file.py:Next` runs it. Settings arrive as `RunSettings`: what `resolve` made of the
+experiment's. Nothing here needs tensors, so that `pens methods` and a mistyped setting are answered at once: import
+what computes inside the functions that need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pens.config import RunSettings, Section, Settings
+from pens.messages import PeerId
+from pens.policies import SelectionRule
+from pens.protocol.plan import Plan
+
+if TYPE_CHECKING:
+    from pens.data.scenarios import Federation, PeerData
+    from pens.learners import LearningRules
+
+NEUTRAL = ("#6b5d52", "#b8aaa0")
+"""The colours of a method that names none: on a light page, and on a dark one."""
+
+
+@dataclass(frozen=True)
+class Participants:
+    """What is known of the peers before a run."""
+
+    num_peers: int
+    smallest_cluster: int | None
+    """How many peers the smallest cluster has; None where nobody knows the clusters."""
+
+    @property
+    def num_others(self) -> int:
+        """Whom each peer can hear."""
+        return self.num_peers - 1
+
+
+ANY_NUMBER = Participants(1 << 31, None)
+"""Where nobody knows how many peers there will be: in a network, they come and go."""
+
+
+class Method:
+    """One method. All that it says is the same for all peers of a run."""
+
+    name: str = ""
+    """By which it is chosen, stored and shown: small letters, digits, + and -."""
+    about: str = ""
+    """What it is, in one line, for `pens methods` and a report's glossary."""
+    colours: tuple[str, str] = NEUTRAL
+    """In reports: on a light page, and on a dark one. As #rrggbb."""
+    section: type[Section] | None = None
+    """The section of the settings that only this method has, or several that share it."""
+
+    selects: bool = False
+    """Whether peers select their neighbours in a first step, by comparing models."""
+    merges: bool = True
+    """Whether peers merge models of others."""
+    pools_data: bool = False
+    """Whether the data of all peers are in one place, where one learner trains on them. Its model is tested on the
+    test data of each cluster."""
+    told_clusters: bool = False
+    """Whether peers are told the true clusters: an upper bound, which no real peer can reach."""
+    networked: bool = False
+    """Whether real peers can follow it over a network (`pens peer`, `pens up`)."""
+    keeps_moments: bool = False
+    """Whether an optimizer goes on from update to update; else it begins anew after each merge."""
+    plus_of: str | None = None
+    """The method of which this one is a variant that validates and tests merged models."""
+    is_baseline: bool = False
+    """Whether reports compare learning curves and costs of other methods with this one's."""
+
+    @property
+    def attainable(self) -> bool:
+        """Whether peers need nothing that they do not have: neither the true clusters nor each other's data."""
+        return not self.told_clusters and not self.pools_data
+
+    @property
+    def trains_alone(self) -> bool:
+        """Whether each peer trains without others: what others gain is told in comparison."""
+        return not self.merges and not self.pools_data
+
+    def resolve(self, settings: Settings) -> Settings:
+        """What the method makes of an experiment's settings. It is asked once for each run."""
+        return settings
+
+    def check(self, settings: RunSettings, who: Participants) -> None:
+        """Refuse settings that cannot work, before anything is written or computed: raise `SettingsError`."""
+
+    def holders(self, federation: Federation, settings: RunSettings) -> Sequence[PeerData]:
+        """Whose data are trained on: one for each learner."""
+        return federation.peers
+
+    def data_sizes(self, federation: Federation, settings: RunSettings) -> list[tuple[int, int]]:
+        """Training and validation samples of each learner."""
+        return [(len(data.train), len(data.val)) for data in self.holders(federation, settings)]
+
+    def num_learners(self, num_peers: int) -> int:
+        """How many models are trained."""
+        return 1 if self.pools_data else num_peers
+
+    def reachable(self, me: PeerId, others: Sequence[PeerId], alike: Sequence[PeerId]) -> Sequence[PeerId]:
+        """Whom a peer may talk to, in ascending order. `others`: all whom it could reach; `alike`: those of them that
+        are of its own cluster, none where nobody knows the clusters.
+
+        In the schedule `async` models are pushed, and a peer accepts only those of peers that it can reach itself. A
+        method where one peer reaches another that does not reach it sets accept = anyone in `resolve`."""
+        return others
+
+    def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:
+        """What a peer that holds so many training and validation samples is told to do (paper, section 4.1), where
+        there are so many peers."""
+        gossip, timing = settings.gossip, settings.timing
+        return Plan(
+            pace="pull" if gossip.schedule == "rounds" else "push",
+            rounds=gossip.rounds,
+            n_peers=gossip.n_peers,
+            epochs=settings.training.epochs,
+            search=None,
+            accept_anyone=gossip.accept == "anyone",
+            interval=timing.interval,
+            jitter=timing.jitter,
+            give_up=timing.give_up,
+            train_first=settings.training.train_first,
+        )
+
+    def learning(self, settings: RunSettings, seed: int) -> LearningRules:
+        """What all peers of a run have in common when they compute."""
+        from pens.engine.optimizers import Recipe
+        from pens.learners import LearningRules
+        from pens.merging.rule import chosen
+
+        training, pens = settings.training, settings.pens
+        return LearningRules(
+            recipe=Recipe(
+                training.optimizer, training.lr, training.momentum, training.weight_decay, training.batch_size
+            ),
+            stopping=settings.stopping,
+            own_in_merge=settings.gossip.own_in_merge,
+            seed=seed,
+            score_on=pens.score_on,
+            score_by=pens.score_by,
+            score_samples=pens.score_samples,
+            max_batch=settings.engine.max_batch,
+            wire=settings.gossip.wire,
+            merging=chosen(settings),
+            step2_model=pens.step2_model if self.selects else "last",
+            optimizer_remembers=self.keeps_moments,
+        )
+
+    def selection(self, settings: RunSettings, num_peers: int) -> SelectionRule | None:
+        """What makes a neighbour at the end of step 1; None where there is no such step."""
+        return None
+
+
+class Absent(Method):
+    """Stands for the method of a finished run that is not installed here: its name, and nothing else is known."""
+
+    about = "a method that is not installed here, so that only its name is known"
+
+    def __init__(self, name: str) -> None:
+        self.name = name

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods by name: the one place that turns what a user writes, or a record holds, into methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pens.config import Settings, flat_name
+from pens.errors import SettingsError
+from pens.methods.method import Absent, Method, Participants
+from pens.methods.spec import RunSpec
+from pens.partitions.partition import partition_of
+from pens.parts import METHODS as _ALL
+from pens.parts import Registry
+
+METHODS: Registry[Method] = _ALL
+
+MethodLike = str | Method | type[Method]
+"""A name or reference, an instance, or a class."""
+
+
+def find_method(name: str, folder: Path | None = None) -> Method:
+    """A method by its name, or by a reference to a file in `folder`."""
+    return METHODS.find(name, folder)
+
+
+def method_of(name: str) -> Method:
+    """The method of a run that is over; `Absent` where it is not installed here."""
+    try:
+        return METHODS.find(name)
+    except SettingsError:
+        return Absent(name)
+
+
+def parse_methods(methods: str | Method | type[Method] | Iterable[MethodLike]) -> tuple[str, ...]:
+    """`"pens,random"` → ("pens", "random"), each known and named once. Methods themselves are given likewise."""
+    given: list[MethodLike] = []
+    if isinstance(methods, str):
+        given = [name.strip() for name in methods.split(",") if name.strip()]
+    elif isinstance(methods, Method | type):
+        given = [methods]
+    elif isinstance(methods, Iterable):
+        given = list(methods)
+    if not given:
+        raise SettingsError(f"no method given: choose from {', '.join(METHODS.names())}")
+    names = tuple(_name_of(each) for each in given)
+    if len(set(names)) < len(names):
+        raise SettingsError(f"methods {', '.join(names)}: one of them stands twice, list each once")
+    return names
+
+
+def _name_of(method: MethodLike) -> str:
+    found = METHODS.find(method.strip()) if isinstance(method, str) else METHODS.add(method)
+    return found.name
+
+
+def networked_method(name: str, folder: Path | None = None) -> Method:
+    """Likewise, one that real peers can follow."""
+    method = METHODS.find(name, folder)
+    if not method.networked:
+        known = ", ".join(each.name for each in all_methods() if each.networked)
+        raise SettingsError(f"method {method.name}: real peers cannot follow it, choose from {known}")
+    return method
+
+
+def all_methods() -> list[Method]:
+    """Those that can be chosen by name, as far as they can be loaded."""
+    return METHODS.every()
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names in the order in which methods are listed everywhere; those that are not installed come last."""
+    place = {name: number for number, name in enumerate(METHODS.names())}
+    return sorted(dict.fromkeys(names), key=lambda name: (place.get(name, len(place)), name))
+
+
+def selecting(names: Iterable[str]) -> list[str]:
+    """Those of these methods whose peers select their neighbours."""
+    return [name for name in in_order(names) if method_of(name).selects]
+
+
+def alone() -> Method:
+    """The method with which each peer trains alone: what others gain is told in comparison."""
+    return next(method for method in all_methods() if method.trains_alone)
+
+
+def settings_without_effect(names: Iterable[str]) -> set[str]:
+    """The flat names of those settings that belong to other methods than these."""
+    own = {method_of(name).section for name in names}
+    others = {method.section for method in all_methods() if method.section} - own
+    return {flat_name(section.title, key) for section in others if section for key in section.model_fields}
+
+
+def check_methods(settings: Settings, names: Iterable[str], who: Participants) -> None:
+    """Refuse what cannot work for these methods, before any work starts."""
+    for name in names:
+        spec = RunSpec.of(find_method(name), settings, 0)
+        _check_tested(spec)
+        spec.method.check(spec.settings, who)
+
+
+def participants(settings: Settings) -> Participants:
+    """Who takes part in the scenario of these settings."""
+    return Participants(settings.scenario.peers, partition_of(settings).smallest_cluster(settings))
+
+
+def _check_tested(spec: RunSpec) -> None:
+    stopping = spec.settings.stopping
+    if stopping.validated == "merged" and stopping.tested == "last":
+        who = spec.method.name if spec.method.plus_of else "validated = merged"
+        raise SettingsError(f"tested = last, but {who} tests the best merged model: set tested = best")
+
+
+# --- where own methods came from --------------------------------------------------------------------------------------
+
+
+def references_of(names: Iterable[str]) -> dict[str, str]:
+    """Where the methods are that were given by reference, by name; for a record."""
+    found = {name: METHODS.reference(name) for name in names}
+    return {name: reference for name, reference in found.items() if reference}
+
+
+def written(name: str) -> str:
+    """How a method is named where another process has to find it: by its reference where it has one."""
+    return METHODS.reference(name) or name
+
+
+def recall(references: Mapping[str, str]) -> None:
+    """Find the methods that a record names. What is not there any more is left out: `method_of` stands in for it."""
+    for reference in references.values():
+        try:
+            METHODS.find(reference)
+        except SettingsError:
+            continue
+
+
+def lost(names: Iterable[str], references: Mapping[str, str]) -> dict[str, str]:
+    """Methods that a record names and that are not there any more, each with what is wrong."""
+    found = {}
+    for name in names:
+        try:
+            METHODS.find(references.get(name, name))
+        except SettingsError as error:
+            found[name] = str(error)
+    return found

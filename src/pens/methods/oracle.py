@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`oracle`: gossip within the true clusters (paper, section 5.3), and `oracle+`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pens.config import RunSettings, Settings
+from pens.errors import SettingsError
+from pens.messages import PeerId
+from pens.methods.method import Method, Participants
+
+
+class Oracle(Method):
+    """Every peer gossips with those of its cluster."""
+
+    name = "oracle"
+    about = "gossip within the peer's own cluster: an upper bound, because it needs to know the true clusters"
+    colours = ("#00805c", "#2fc495")
+    told_clusters = True
+
+    def check(self, settings: RunSettings, who: Participants) -> None:
+        if who.smallest_cluster is None:
+            raise SettingsError(
+                f"{self.name} is told the true clusters, but the partition of these data has no clusters: omit "
+                f"{self.name}, or use a partition that has some, such as rotation or groups"
+            )
+        if who.smallest_cluster < 2:
+            raise SettingsError(
+                f"{self.name} with {who.num_peers} peers leaves some alone in their cluster: "
+                f"add peers or omit {self.name}"
+            )
+
+    def reachable(self, me: PeerId, others: Sequence[PeerId], alike: Sequence[PeerId]) -> Sequence[PeerId]:
+        return alike
+
+
+class OraclePlus(Oracle):
+    """The same with merged models (docs/decisions/0019)."""
+
+    name = "oracle+"
+    about = "oracle that validates and tests merged models"
+    colours = ("#3d7a1f", "#9ccc5f")
+    plus_of = "oracle"
+
+    def resolve(self, settings: Settings) -> Settings:
+        return settings.replace({"validated": "merged"})

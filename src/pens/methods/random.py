@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`random`: gossip with random others (paper, Algorithm 1), and `random+`."""
+
+from __future__ import annotations
+
+from pens.config import RunSettings, Settings
+from pens.errors import SettingsError
+from pens.methods.method import Method, Participants
+
+
+class Random(Method):
+    """Every peer gossips with everybody."""
+
+    name = "random"
+    about = "gossip with random others"
+    colours = ("#c05000", "#ee8a3c")
+    networked = True
+    is_baseline = True
+
+    def check(self, settings: RunSettings, who: Participants) -> None:
+        if settings.gossip.n_peers > who.num_others:
+            raise SettingsError(
+                f"n_peers = {settings.gossip.n_peers}, but each peer can hear at most {who.num_others} others: "
+                "lower it or add peers"
+            )
+
+
+class RandomPlus(Random):
+    """The same with merged models (docs/decisions/0019)."""
+
+    name = "random+"
+    about = "random that validates and tests merged models"
+    colours = ("#8f6a00", "#e0c341")
+    plus_of = "random"
+    is_baseline = False
+
+    def resolve(self, settings: Settings) -> Settings:
+        return settings.replace({"validated": "merged"})

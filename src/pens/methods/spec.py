@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What decides one run. The only place where a method is applied to an experiment's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pens.config import RunSettings, Settings
+from pens.errors import SettingsError
+from pens.methods.method import Method
+from pens.policies import SelectionRule
+from pens.protocol.plan import Plan
+
+if TYPE_CHECKING:
+    from pens.learners import LearningRules
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A method, what it made of the settings, and a seed. `RunSpec.of` makes it."""
+
+    method: Method
+    settings: RunSettings
+    seed: int
+
+    @staticmethod
+    def of(method: Method, settings: Settings, seed: int) -> RunSpec:
+        """One run of an experiment with these settings."""
+        return RunSpec(method, _resolved(method, settings), seed)
+
+    def plan(self, train: int, val: int, num_peers: int) -> Plan:
+        """What a peer that holds so many training and validation samples is told to do, where there are so many."""
+        return self.method.plan(self.settings, train, val, num_peers)
+
+    def learning(self) -> LearningRules:
+        """What all peers of the run have in common when they compute."""
+        return self.method.learning(self.settings, self.seed)
+
+    def selection(self, num_peers: int) -> SelectionRule | None:
+        """What makes a neighbour at the end of step 1."""
+        return self.method.selection(self.settings, num_peers)
+
+
+def _resolved(method: Method, settings: Settings) -> RunSettings:
+    if not isinstance(settings, Settings):
+        raise TypeError(f"{type(settings).__name__} in place of Settings: a method is applied once")
+    made = method.resolve(settings)
+    if not isinstance(made, Settings):
+        raise SettingsError(
+            f"method {method.name!r}: its resolve returned a {type(made).__name__}: return pens.Settings, "
+            "as settings.replace does"
+        )
+    return RunSettings.model_construct(**dict(made))
