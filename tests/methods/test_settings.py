@@ -52,7 +52,7 @@ def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> No
         check_methods(Settings().replace({"n_sampled": 1, "m": 1}), ["pens"], Participants(2, 1))
     with pytest.raises(
         SettingsError,
-        match="oracle is told .* has no clusters: omit oracle",
+        match=r"oracle is told .* has no clusters: omit oracle",
     ):
         check_methods(Settings(), ["oracle"], Participants(20, None))
 
