@@ -95,6 +95,7 @@ LAYERS = [
     "methods.local",
     "methods.oracle",
     "methods.central",
+    "methods.dac",
     "methods.spec",
     "methods.names",
     "results",

@@ -410,6 +410,9 @@ def test_questions_of_one_name_are_answered_in_order() -> None:
     for query in (Losses((own,)), Counts(), Losses((own, own))):
         them.record_question(PeerId(1), ModelRef(PeerId(1), 1), Ask("x", query), 1.0)
     compute(them)
+    them.record_question(PeerId(1), ModelRef(PeerId(1), 1), Ask("other", Losses((own, own, own))), 1.0)
+    compute(them)
+    assert len(them.answer(PeerId(1), "other")) == 3  # whatever was asked before it under another name
     first, counts, last = (them.answer(PeerId(1), "x") for _ in range(3))
     assert len(first) == 1
     assert counts is them.tallies[PeerId(1)]

@@ -19,7 +19,7 @@ from pens.results import RunResult
 from tests.conftest import TINY
 from tests.fakes import FakeEngine, fake_federation
 
-METHODS = ("pens", "pens+", "random", "random+", "local", "oracle", "oracle+", "central")
+METHODS = ("pens", "pens+", "random", "random+", "local", "oracle", "oracle+", "central", "dac")
 FOLDER = Path(__file__).parent / "recorded"
 SETTINGS: dict[str, object] = {
     **TINY, "peers": 10, "rounds": 7, "n_peers": 3, "n_sampled": 5, "m": 2, "step1_rounds": 3, "step1_samplings": 3,

@@ -53,7 +53,7 @@ from tests.fakes import FakeEngine, fake_simulation, fake_simulations
 from tests.methods.specs import ALL, SELECTING, TOLD_CLUSTERS
 from tests.simulations import Log, decisions, final_models, run, simulation, simulations
 
-GOSSIP: tuple[MethodName, ...] = ("pens", "pens+", "random", "random+", "oracle", "oracle+")
+GOSSIP: tuple[MethodName, ...] = ("pens", "pens+", "random", "random+", "oracle", "oracle+", "dac")
 
 scenarios = st.fixed_dictionaries(
     {

@@ -178,6 +178,7 @@ METHODS: Registry[Any] = Registry(
         "oracle": "pens.methods.oracle:Oracle",
         "oracle+": "pens.methods.oracle:OraclePlus",
         "central": "pens.methods.central:Central",
+        "dac": "pens.methods.dac:Dac",
     },
 )
 PARTITIONS: Registry[Any] = Registry(

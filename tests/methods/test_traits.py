@@ -12,15 +12,15 @@ from pens.methods.names import alone, find_method, in_order, selecting, settings
 from pens.parts import METHODS
 from pens.report.svg import LIGHT
 
-GOSSIP = {"pens", "pens+", "random", "random+", "oracle", "oracle+"}
+GOSSIP = {"pens", "pens+", "random", "random+", "oracle", "oracle+", "dac"}
 TRAITS: dict[str, tuple[Callable[[Method], object], set[str]]] = {
     "selects": (lambda m: m.selects, {"pens", "pens+"}),
     "merges": (lambda m: m.merges, GOSSIP),
     "pools_data": (lambda m: m.pools_data, {"central"}),
     "told_clusters": (lambda m: m.told_clusters, {"oracle", "oracle+"}),
-    "networked": (lambda m: m.networked, {"pens", "pens+", "random", "random+"}),
+    "networked": (lambda m: m.networked, {"pens", "pens+", "random", "random+", "dac"}),
     "keeps_moments": (lambda m: m.keeps_moments, {"local", "central"}),
-    "attainable": (lambda m: m.attainable, {"pens", "pens+", "random", "random+", "local"}),
+    "attainable": (lambda m: m.attainable, {"pens", "pens+", "random", "random+", "local", "dac"}),
     "trains_alone": (lambda m: m.trains_alone, {"local"}),
     "is_baseline": (lambda m: m.is_baseline, {"random"}),
     "plus_of": (lambda m: m.plus_of == m.name.removesuffix("+") != m.name, {"pens+", "random+", "oracle+"}),

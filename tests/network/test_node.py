@@ -70,7 +70,7 @@ async def run_until(nodes: list[Node], end: float) -> None:
 
 
 @settings(max_examples=20)
-@given(scenarios, st.sampled_from(["pens", "pens+", "random"]), st.integers(0, 99))
+@given(scenarios, st.sampled_from(["pens", "pens+", "random", "dac"]), st.integers(0, 99))
 def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: MethodName, seed: int) -> None:
     settings_ = tiny(**values)
     federation = rotated_federation(tiny_dataset(), settings_.scenario, seed)

@@ -51,5 +51,7 @@ class Plan:
     """Whether peers say something beside their models (`Behaviour.note`)."""
     train_first: bool = True
     """Whether a peer trains before its first exchange."""
+    own: Any = None
+    """What a method tells behaviours of its own: plain data that never changes, such as its section of the settings."""
     behaviours: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     """Of phases in which a peer behaves otherwise than usual (`BEHAVIOURS`), and of those that the usual plan lacks."""
