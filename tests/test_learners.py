@@ -338,8 +338,8 @@ def test_what_is_validated_may_be_the_merged_model() -> None:
 
 
 def test_an_update_with_a_bad_loss_is_undone() -> None:
-    """The second trainings of peers 1 and 2 fail: their models stay, nothing counts as merged, and they are validated as
-    they are. Peer 1's has a loss of 0 and an accuracy of 1, that of peer 2 a loss of 1."""
+    """The second trainings of peers 1 and 2 fail: their models stay, nothing counts as merged, and they are validated
+    as they are. Peer 1's has a loss of 0 and an accuracy of 1, that of peer 2 a loss of 1."""
     them = learners()
     engine_of(them).fails = {(1, 1), (2, 1)}
     e0, e1, e2 = first_trainings(them)
