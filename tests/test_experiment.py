@@ -229,6 +229,13 @@ def test_a_crash_between_checkpoints_loses_only_what_came_after(tmp_path: Path) 
     same_result(tiny_run(**arguments).runs[0], resumed.runs[0])
 
 
+def test_a_relative_folder_may_have_a_colon_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are not taken for files behind a URI."""
+    monkeypatch.chdir(tmp_path)
+    found = pens.run(TINY, methods="random", model=TinyNet, data=tiny_dataset(), out="mine.py:Mine")
+    same_result(ExperimentDir(Path("mine.py:Mine")).results()[0], found.runs[0])
+
+
 def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
     tiny_run(out=tmp_path / "run", methods="local")
     with pytest.raises(RunDirError, match=r"already holds a run: choose another --out, or continue .*--resume"):

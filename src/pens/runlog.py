@@ -360,12 +360,12 @@ def _data_sizes(data: Mapping[str, Any] | None) -> DataSizes | None:
 
 def _write_table(path: Path, columns: History | Pairs | Comparisons) -> None:
     table = pa.table({name: pa.array(values) for name, values in vars(columns).items() if values is not None})
-    replace_file(path, lambda p: pq.write_table(table, p, compression="zstd"))
+    replace_file(path, lambda p: pq.write_table(table, p.absolute(), compression="zstd"))  # relative, a:b is a URI
 
 
 def _read_table(path: Path) -> dict[str, Any]:
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(path.absolute())
     except (OSError, pa.ArrowException) as error:
         raise RunDirError(f"{path}: cannot be read: {error}{_anew(path)}") from None
     return {name: table[name].to_numpy() for name in table.column_names}

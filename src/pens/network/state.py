@@ -130,7 +130,7 @@ class PeerFolder:
 
     def _write_table(self, name: str, columns: Mapping[str, Array]) -> None:
         table = pa.table({column: pa.array(values) for column, values in columns.items()})
-        replace_file(self.folder / name, lambda p: pq.write_table(table, p), durable=False)
+        replace_file(self.folder / name, lambda p: pq.write_table(table, p.absolute()), durable=False)
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = self.folder / name

@@ -43,10 +43,13 @@ class Situation:
         top_m: int | None = None,
         epochs: int | None = None,
         anew: bool = False,
+        weights: tuple[float, ...] | None = None,
+        segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = (),
     ) -> Update:
-        """Merge and train: the peer is busy until that is done."""
+        """Merge and train: the peer is busy until that is done. `Update` explains the arguments."""
         self.busy = True
-        return Update(models, top_m, self.plan.epochs if epochs is None else epochs, may_stop, anew)
+        epochs = self.plan.epochs if epochs is None else epochs
+        return Update(models, top_m, epochs, may_stop, anew, weights, segment_weights)
 
     @property
     def num_saved(self) -> int:

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Law 10: examples/plugin is an installed package of parts, and needs no change to pens."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import pens
+from pens.config import Settings
+from pens.errors import NotEnoughData, SettingsError
+from pens.merging.rule import Merge, Rows
+from pens.messages import ModelRef, Note, PeerId, Pulled, Request, Start, Updated, Wake
+from pens.network.memory import MemoryNetwork
+from pens.network.node import NodeRules
+from pens.partitions.partition import build_federation
+from pens.partitions.rotation import rotated_federation
+from pens.parts import MERGE_RULES, METHODS, PARTITIONS, _offered
+from pens.peer import Peer
+from pens.topology import Others
+from tests.conftest import TINY, TinyNet, tiny_dataset
+from tests.methods.specs import spec_of
+from tests.network.nodes import Cluster
+from tests.network.test_node import own, run_until
+from tests.network.virtual import run_virtually
+from tests.partitions.labelled import check_law, dataset, labels
+from tests.simulations import Log, run, simulation
+
+PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
+PROJECT = tomllib.loads((PLUGIN / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+COMMANDS = """
+import sys
+from pens.cli import main
+for words in (line.split() for line in sys.argv[1:]):
+    try:
+        main(words)
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder as pip leaves it: the package, and beside it what it offers."""
+    folder = tmp_path / "site"
+    about = folder / f"{PROJECT['name'].replace('-', '_')}-{PROJECT['version']}.dist-info"
+    about.mkdir(parents=True)
+    (folder / "pens_example_parts").symlink_to(PLUGIN / "src" / "pens_example_parts")
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {PROJECT['name']}\nVersion: {PROJECT['version']}\n")
+    groups = PROJECT["entry-points"].items()
+    lines = [f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in of.items()) for group, of in groups]
+    (about / "entry_points.txt").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture
+def _installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package in this process, for one test."""
+    monkeypatch.syspath_prepend(site)
+    for registry in (METHODS, PARTITIONS, MERGE_RULES):
+        monkeypatch.setattr(registry, "_found", {})
+    _offered.cache_clear()
+    yield
+    _offered.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("pens_example_parts")]:
+        del sys.modules[name]
+
+
+def test_all_three_parts_are_listed_explained_run_and_reported(site: Path, tmp_path: Path) -> None:
+    commands = [
+        "methods",
+        "settings label-ranges",
+        "settings weiszfeld_steps",
+        "run digits --methods least-heard --out run --set partition=label-ranges labels_each=4 merge=geometric-median "
+        "weiszfeld_steps=3 peers=6 rounds=2 n_peers=3 train_per_peer=20 val_per_peer=10",
+        "report run --out page.html",
+    ]
+    path = os.pathsep.join([str(site), str(Path(pens.__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, *commands],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for words in ("│ least-heard │", "How many labels each peer holds", "How many steps of Weiszfeld"):
+        assert words in done.stdout
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for words in ("gossip with the peers that were not heard", "#00707a", "ranges of 4 labels", "geometric-median"):
+        assert words in page
+
+
+@pytest.mark.usefixtures("_installed")
+def test_each_part_is_found_by_its_name() -> None:
+    for registry, name in ((METHODS, "least-heard"), (PARTITIONS, "label-ranges"), (MERGE_RULES, "geometric-median")):
+        assert name in registry.names()
+        assert registry.find(name).name == name
+
+
+# --- least-heard ------------------------------------------------------------------------------------------------------
+
+
+def heard(owners: tuple[PeerId, ...]) -> Pulled:
+    notes: tuple[Note, ...] = (None,) * len(owners)
+    return Pulled(tuple(ModelRef(owner, 1) for owner in owners), notes)
+
+
+@pytest.mark.usefixtures("_installed")
+def test_three_rounds_of_two_reach_all_six_others() -> None:
+    """And the fourth round asks those of the first one again."""
+    settings = Settings().replace({**TINY, "peers": 7})
+    it = Peer(PeerId(0), 1, spec_of("least-heard", settings).plan(9, 5, num_peers=7), Others(range(7), PeerId(0)))
+    it.handle(Start())
+    it.handle(Updated())
+    asked = []
+    for _ in range(4):
+        (request,) = it.handle(Wake())
+        assert isinstance(request, Request)
+        asked.append(request.sources)
+        again = Peer(PeerId(0), 1, it.plan, it.reachable)
+        it.handle(heard(request.sources))
+        again.restore(it.state())
+        assert again.state() == it.state()
+        it.handle(Updated())
+    assert sorted(peer for sources in asked[:3] for peer in sources) == [1, 2, 3, 4, 5, 6]
+    assert asked[3] == asked[0]
+
+
+@pytest.mark.usefixtures("_installed")
+def test_too_few_others_are_refused() -> None:
+    with pytest.raises(SettingsError, match="n_peers = 6, but each peer can hear at most 5 others"):
+        pens.run({**TINY, "n_peers": 6}, methods="least-heard", model=TinyNet, data=tiny_dataset())
+
+
+@pytest.mark.usefixtures("_installed")
+def test_real_peers_follow_it() -> None:
+    settings = Settings().replace({**TINY, "schedule": "async", "merge": "geometric-median"})
+    federation = rotated_federation(tiny_dataset(), settings.scenario, 3)
+    simulated, real = Log(), Log()
+    simulator = run(simulation(settings, "least-heard", seed=3, federation=federation, log=simulated))
+    cluster = Cluster(settings, "least-heard", federation, 3, MemoryNetwork(settings.timing.latency, posts=True))
+    nodes = [cluster.node(p, known=6, trace=real, rules=NodeRules(wait_for=5)) for p in range(6)]
+    run_virtually(run_until(nodes, simulator.now + 1e-6))
+    for p in range(6):
+        assert own(simulated, p, simulator.now) == own(real, p, simulator.now)
+        assert simulator.learners.merges[PeerId(p)]
+
+
+# --- label-ranges -----------------------------------------------------------------------------------------------------
+
+
+def sharing(**values: object) -> Settings:
+    small = {"partition": "label-ranges", "peers": 4, "train_per_peer": 9, "val_per_peer": 3, "labels_each": 2}
+    return Settings().replace({**small, **values})
+
+
+@pytest.mark.usefixtures("_installed")
+def test_four_peers_share_four_labels_in_ranges_of_two() -> None:
+    """Peer k holds labels k and k + 1, the last one 3 and 0: six samples of each."""
+    of = dataset([12, 12, 12, 12], [8, 8, 8, 8])
+    federation = build_federation(of, sharing(), seed=1)
+    check_law(federation, of, 9, 3)
+    held = [labels(peer.train, 4) + labels(peer.val, 4) for peer in federation.peers]
+    assert np.array_equal(held, [[6, 6, 0, 0], [0, 6, 6, 0], [0, 0, 6, 6], [6, 0, 0, 6]])
+
+
+@pytest.mark.usefixtures("_installed")
+def test_what_the_labels_do_not_allow_is_refused() -> None:
+    of = dataset([12, 11, 12, 13], [8, 8, 8, 8])
+    with pytest.raises(NotEnoughData, match="up to 12 samples of label 1, but numbered has 11"):
+        build_federation(of, sharing(), seed=1)
+    with pytest.raises(SettingsError, match="labels_each = 5, but numbered has 4 labels"):
+        build_federation(of, sharing(labels_each=5), seed=1)
+
+
+# --- geometric-median -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_installed")
+def test_the_geometric_median_is_where_distances_have_the_smallest_sum() -> None:
+    """Of three numbers it is the middle one: 0, 1, 100 → 1. Of a square's corners it is the centre. One step from the
+    mean 3 of 0, 1, 8 has weights in proportion to 1/3, 1/2 and 1/5: (1/2 + 8/5) / (31/30) = 63/31."""
+    rule = MERGE_RULES.find("geometric-median")
+
+    def merged(models: list[list[float]], steps: int) -> list[float]:
+        numbers = torch.tensor([models])
+        about = [Merge(0, tuple(range(len(models))), own_in_merge=True)]
+        found: list[float] = rule.merge(Rows(numbers[:, 0], numbers, about), rule.section(weiszfeld_steps=steps))[0]
+        return [float(number) for number in found]
+
+    assert merged([[0.0], [1.0], [100.0]], 60) == pytest.approx([1.0], abs=1e-3)
+    assert merged([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0]], 3) == pytest.approx([1.0, 1.0])
+    assert merged([[0.0], [1.0], [8.0]], 1) == pytest.approx([63 / 31])
