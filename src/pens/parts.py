@@ -192,7 +192,12 @@ PARTITIONS: Registry[Any] = Registry(
         "shards": "pens.partitions.shards:Shards",
     },
 )
-TOPOLOGIES: Registry[Any] = Registry("topology", "pens.topologies", "pens.topologies.topology:Topology", {})
+TOPOLOGIES: Registry[Any] = Registry(
+    "topology",
+    "pens.topologies",
+    "pens.topologies.topology:Topology",
+    {name: f"pens.topologies.{name}:{name.title()}" for name in ("complete", "ring", "regular", "edges")},
+)
 MERGE_RULES: Registry[Any] = Registry(
     "merge rule",
     "pens.merge_rules",
