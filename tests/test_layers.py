@@ -101,6 +101,8 @@ LAYERS = [
     "methods.oracle",
     "methods.central",
     "methods.dac",
+    "methods.dpsgd",
+    "methods.el",
     "methods.spec",
     "methods.names",
     "results",

@@ -179,6 +179,8 @@ METHODS: Registry[Any] = Registry(
         "oracle+": "pens.methods.oracle:OraclePlus",
         "central": "pens.methods.central:Central",
         "dac": "pens.methods.dac:Dac",
+        "dpsgd": "pens.methods.dpsgd:Dpsgd",
+        "el": "pens.methods.el:El",
     },
 )
 PARTITIONS: Registry[Any] = Registry(
