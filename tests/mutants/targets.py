@@ -66,6 +66,7 @@ TARGETS: dict[str, Target] = {
         _tests("test_config", "test_by_hand"),
         frozenset({"SettingsTree.step1_epochs", "SettingsTree.expected"}),
     ),
+    "methods.dac": Target(_tests("methods/test_dac", "test_recorded_runs")),
     "data.scenarios": Target(_tests("data/test_scenarios", "partitions/test_partition", "test_by_hand")),
     "partitions.partition": Target(_tests("partitions/test_partition", "partitions/test_dirichlet")),
     "partitions.rotation": Target(_tests("data/test_scenarios", "partitions/test_partition", "test_config")),

@@ -95,6 +95,7 @@ def settings_without_effect(names: Iterable[str]) -> set[str]:
 
 def check_methods(settings: Settings, names: Iterable[str], who: Participants) -> None:
     """Refuse what cannot work for these methods, before any work starts."""
+    _check_order(settings)
     for name in names:
         spec = RunSpec.of(find_method(name), settings, 0)
         _check_tested(spec)
@@ -107,6 +108,14 @@ def participants(settings: Settings, seeds: Iterable[int] = (0,)) -> Participant
     peers = settings.scenario.peers
     fewest = fewest_neighbours(settings, peers, seeds)
     return Participants(peers, partition_of(settings).smallest_cluster(settings), fewest)
+
+
+def _check_order(settings: Settings) -> None:
+    if settings.gossip.pull_from == "latest" and settings.gossip.schedule == "async":
+        raise SettingsError(
+            "pull_from = latest, but schedule = async: there nobody pulls, models are pushed: set schedule = rounds or "
+            "pull_from = snapshot"
+        )
 
 
 def _check_tested(spec: RunSpec) -> None:
