@@ -65,7 +65,7 @@ from pens.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 from pens.running import Running
 from pens.simulator import Schedule, Simulator, Trace, advance_together
 from pens.topologies.complete import Everybody
-from pens.topologies.topology import Graph, build_graph, fewest_neighbours
+from pens.topologies.topology import Graph, build_graph, fewest_neighbours, topology_of
 from pens.topology import Others
 
 _PEERS_AT_ONCE = 2048  # fill a GPU: seeds beyond that would cost memory and save no time
@@ -370,7 +370,7 @@ class Experiment:
             accuracy=accuracy,
             clusters=federation.clusters,
             cluster_names=federation.cluster_names,
-            agreement=neighbour_agreement(neighbours, federation.clusters, _sparse_graph(spec, federation)),
+            agreement=neighbour_agreement(neighbours, federation.clusters, _reach_in_sparse_graph(spec, simulator)),
             neighbours={int(p): tuple(int(n) for n in ns) for p, ns in sorted(neighbours.items())},
             communication=Communication(
                 sent=np.array(traffic.sent),
@@ -446,10 +446,9 @@ def _reached_in(graph: Graph, method: Method, clusters: Sequence[int] | None, me
     return tuple(other for other in others if other in allowed)
 
 
-def _sparse_graph(spec: RunSpec, federation: Federation) -> Graph | None:
-    """Whom each peer can reach by the topology; None where that is all others."""
-    graph = build_graph(spec.settings, len(federation.peers), spec.seed)
-    return None if isinstance(graph, Everybody) else graph
+def _reach_in_sparse_graph(spec: RunSpec, simulator: Simulator) -> Graph | None:
+    """Whom each peer can reach; None where the topology lets it reach all others."""
+    return None if topology_of(spec.settings).is_complete else [peer.reachable for peer in simulator.peers]
 
 
 def first_models(engine: Engine, settings: Settings, seed: int, count: int) -> Tensor:

@@ -11,7 +11,7 @@ from pens.methods.method import Method, Participants
 from pens.methods.names import check_methods, parse_methods
 from pens.methods.spec import RunSpec
 from pens.partitions.partition import partition_of
-from tests.methods.specs import ALL, made_of, spec_of
+from tests.methods.specs import ALL, IN_STEP, made_of, spec_of
 
 
 def test_methods_are_known_and_named_once() -> None:
