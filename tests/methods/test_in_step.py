@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pens.config import Settings
 from pens.errors import SettingsError
-from pens.messages import ModelRef, PeerId, Received, Send, Start, Update, Updated, Wake, WakeAfter
+from pens.messages import Drop, ModelRef, PeerId, Received, Send, Start, Update, Updated, Wake, WakeAfter
 from pens.methods.dpsgd import metropolis_weights
 from pens.methods.method import Participants
 from pens.methods.names import check_methods
@@ -100,7 +100,10 @@ def test_a_peer_of_el_sends_waits_and_merges_all_that_came() -> None:
     assert isinstance(wait, WakeAfter)
     assert wait.delay == pytest.approx(0.15)
     came = [ModelRef(PeerId(3), 1), ModelRef(PeerId(1), 1), ModelRef(PeerId(4), 1)]
-    assert [it.handle(Received(model)) for model in came] == [[], [], []]
+    older = ModelRef(PeerId(1), 0)
+    assert it.handle(Received(older)) == it.handle(Received(came[0])) == []
+    assert it.handle(Received(came[1])) == [Drop(older, "replaced")]
+    assert it.handle(Received(came[2])) == []
     again = Peer(PeerId(0), 1, it.plan, it.reachable)
     again.restore(json.loads(json.dumps(it.state())))
     for peer in (it, again):

@@ -81,6 +81,20 @@ def test_rings_are_regular_and_connected(num_peers: int, reach: int) -> None:
     assert fewest_neighbours(Settings().replace(values), num_peers, [0]) == 2 * reach
 
 
+@pytest.mark.parametrize(
+    ("values", "num_peers", "why"),
+    [
+        ({"topology": "ring", "ring_reach": 2}, 4, "ring_reach = 2 means 4 neighbours, but each peer has 3 others"),
+        ({"topology": "regular", "degree": 3}, 5, "degree = 3 with 5 peers: an edge has two ends"),
+        ({"topology": "regular", "degree": 1}, 4, "degree = 1 with 4 peers leaves pairs apart"),
+        ({"topology": "regular", "degree": 4}, 4, "degree = 4, but each peer has 3 others"),
+    ],
+)
+def test_degrees_that_cannot_be_are_refused(values: dict[str, Any], num_peers: int, why: str) -> None:
+    with pytest.raises(SettingsError, match=why):
+        fewest_neighbours(Settings().replace(values), num_peers, [0])
+
+
 def test_random_graphs_differ_by_seed_and_are_more_than_a_circle() -> None:
     """Of 40 peers with 4 neighbours, in a circle each would share neighbours with those next to it: 40 triangles."""
     found = [graph(40, seed, topology="regular") for seed in range(5)]
