@@ -57,7 +57,9 @@ TARGETS: dict[str, Target] = {
     "scheduler": Target(_tests("test_scheduler", "test_by_hand")),
     "jobs": Target(_tests("test_jobs", "test_by_hand", "test_learners", "test_recorded_runs")),
     "received": Target(_tests("test_learners", "test_simulator")),
-    "learners": Target(_tests("test_learners", "test_by_hand", "test_simulator", "test_recorded_runs")),
+    "learners": Target(
+        _tests("test_learners", "test_by_hand", "test_simulator", "test_recorded_runs", "merging/test_runs")
+    ),
     "simulator": Target(_tests("test_by_hand", "test_simulator", "test_experiment", "test_recorded_runs")),
     "metrics": Target(_tests("test_metrics", "test_by_hand")),
     "results": Target(_tests("test_results", "test_by_hand")),
