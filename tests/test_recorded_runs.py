@@ -18,8 +18,9 @@ import pens
 from pens.results import RunResult
 from tests.conftest import TINY
 from tests.fakes import FakeEngine, fake_federation
+from tests.methods.specs import IN_STEP
 
-METHODS = ("pens", "pens+", "random", "random+", "local", "oracle", "oracle+", "central", "dac")
+METHODS = ("pens", "pens+", "random", "random+", "local", "oracle", "oracle+", "central", "dac", "dpsgd", "el")
 FOLDER = Path(__file__).parent / "recorded"
 SETTINGS: dict[str, object] = {
     **TINY, "peers": 10, "rounds": 7, "n_peers": 3, "n_sampled": 5, "m": 2, "step1_rounds": 3, "step1_samplings": 3,
@@ -28,7 +29,7 @@ SETTINGS: dict[str, object] = {
 ASYNC: dict[str, object] = {**SETTINGS, "schedule": "async", "latency": 0.3, "training_time": 1.7}
 RUNS: dict[str, tuple[str, dict[str, object]]] = {
     **{f"{method}-rounds": (method, SETTINGS) for method in METHODS},
-    **{f"{method}-async": (method, ASYNC) for method in METHODS},
+    **{f"{method}-async": (method, ASYNC) for method in METHODS if method not in IN_STEP},
     "pens-in-turn": ("pens", {**SETTINGS, "pull_from": "latest"}),
     "pens-authors": (
         "pens",

@@ -51,10 +51,11 @@ from pens.protocol.gossiping import Gossiping
 from pens.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset
 from tests.fakes import FakeEngine, fake_simulation, fake_simulations
-from tests.methods.specs import ALL, SELECTING, TOLD_CLUSTERS
+from tests.methods.specs import ALL, IN_STEP, SELECTING, TOLD_CLUSTERS
 from tests.simulations import Log, decisions, final_models, run, simulation, simulations
 
-GOSSIP: tuple[MethodName, ...] = ("pens", "pens+", "random", "random+", "oracle", "oracle+", "dac")
+GOSSIP: tuple[MethodName, ...] = ("pens", "pens+", "random", "random+", "oracle", "oracle+", "dac", "dpsgd", "el")
+PUSHED = tuple(method for method in GOSSIP if method not in IN_STEP)
 
 scenarios = st.fixed_dictionaries(
     {
@@ -92,6 +93,12 @@ methods = st.sampled_from(GOSSIP)
 
 def tiny(**values: object) -> Settings:
     return Settings().replace({**TINY, **values})
+
+
+def suited(values: dict[str, object], method: MethodName) -> dict[str, object]:
+    """Methods whose peers go in step have the schedule `rounds`, one snapshot, and messages that come in time."""
+    in_step = {"schedule": "rounds", "pull_from": "snapshot", "latency": 0.2}
+    return {**values, **in_step} if method in IN_STEP else values
 
 
 # --- rounds: from a snapshot, or in turn ------------------------------------------------------------------------------
@@ -196,7 +203,7 @@ def test_batched_simulation_equals_one_update_at_a_time(
     logs, simulators = [], []
     for batch in (0, 1, max_batch):
         log = Log()
-        simulators.append(run(simulation(tiny(**values, max_batch=batch), method, log=log)))
+        simulators.append(run(simulation(tiny(**suited(values, method), max_batch=batch), method, log=log)))
         logs.append(log.until(simulators[-1].now))
     assert logs[0] == logs[1] == logs[2]
     assert decisions(simulators[0]) == decisions(simulators[1]) == decisions(simulators[2])
@@ -211,7 +218,7 @@ def test_batching_does_batch() -> None:
         assert learners.num_updates / learners.num_batches >= least
 
 
-@given(scenarios, methods, st.integers(1, 9))
+@given(scenarios, st.sampled_from(PUSHED), st.integers(1, 9))
 def test_nothing_depends_on_how_far_events_run_ahead(
     values: dict[str, object], method: MethodName, updates_ahead: int
 ) -> None:
@@ -265,7 +272,7 @@ def test_to_select_neighbours_a_peer_waits_for_comparisons_alone() -> None:
 @pytest.mark.parametrize("schedule", ["rounds", "async"])
 @pytest.mark.parametrize("method", ALL)
 def test_the_same_settings_and_seed_give_the_same_run_whatever_the_chunks(method: MethodName, schedule: str) -> None:
-    settings_ = tiny(schedule=schedule)
+    settings_ = tiny(**suited({"schedule": schedule}, method))
     reference = run(simulation(settings_, method))
     for memory_bytes in (1, 1 << 14, 1 << 30):
         again = run(simulation(settings_, method, memory_bytes=memory_bytes))
@@ -288,7 +295,7 @@ def test_the_loop_back_end_simulates_the_same_run(schedule: str) -> None:
 def test_runs_that_are_computed_together_find_what_each_finds_alone(
     values: dict[str, object], method: MethodName, count: int
 ) -> None:
-    settings_ = tiny(**values)
+    settings_ = tiny(**suited(values, method))
     federations = [rotated_federation(tiny_dataset(), settings_.scenario, seed) for seed in range(count)]
     alone = [run(simulation(settings_, method, seed=s, federation=f)) for s, f in enumerate(federations)]
     together = simulations(settings_, method, federations)
@@ -341,7 +348,7 @@ def test_events_run_ahead_while_a_device_trains() -> None:
 def test_stopped_anywhere_and_resumed_equals_never_stopped(
     values: dict[str, object], method: MethodName, stops: list[int]
 ) -> None:
-    settings_ = tiny(**values)
+    settings_ = tiny(**suited(values, method))
     unbroken_log, broken_log = Log(), Log()
     unbroken = run(simulation(settings_, method, log=unbroken_log))
     broken = simulation(settings_, method, log=broken_log)
@@ -536,7 +543,8 @@ def test_traffic_is_what_peers_did_until_the_end(method: MethodName, schedule: s
     log = Log()
     timing = {"interval": 0.01, "training_time": 0.01, "latency": 0.003, "give_up": 3.0, "jitter": 0.3}
     stopping = {"rounds": 12, "patience": 2, "window": 1}  # so that events run ahead of the end
-    settings_ = tiny(schedule=schedule, accept=accept, peers=10, n_peers=3, **stopping, **timing)
+    values = {"schedule": schedule, "accept": accept, **stopping, **timing}
+    settings_ = tiny(**suited(values, method), peers=10, n_peers=3)
     simulator, _ = fake_simulation(settings_, method)
     simulator._trace = log
     run(simulator)
@@ -556,7 +564,7 @@ def test_traffic_is_what_peers_did_until_the_end(method: MethodName, schedule: s
     assert len({*sent}) > 1
 
 
-@pytest.mark.parametrize("method", GOSSIP)
+@pytest.mark.parametrize("method", PUSHED)
 def test_messages_take_the_latency_and_updates_the_training_time(method: MethodName) -> None:
     """A model arrives `latency` after it was sent, as it was then; an update of E epochs takes `training_time`, one of
     twice as many epochs twice as long, and all that a peer sends from then on is its new model."""

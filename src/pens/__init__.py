@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pens.methods.method import Method
     from pens.partitions.partition import Partition
     from pens.results import ExperimentResult, RunResult, Summary
+    from pens.topologies.topology import Topology
 
 __version__ = VERSION
 
@@ -41,6 +42,7 @@ __all__ = [
     "Samples",
     "Settings",
     "Summary",
+    "Topology",
     "__version__",
     "resume",
     "run",
@@ -58,6 +60,7 @@ _MODULE_OF = {
     "Samples": "pens.data.samples",
     "Settings": "pens.config",
     "Summary": "pens.results",
+    "Topology": "pens.topologies.topology",
     "resume": "pens.experiment",
     "run": "pens.experiment",
 }

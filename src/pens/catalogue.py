@@ -61,7 +61,7 @@ def find(name: str) -> list[Entry]:
 
 def _reads(part: Any, entry: Entry) -> bool:
     section = part.section.title if part.section else ""
-    return entry.section == section or (entry.section == "scenario" and entry.key in part.keys)
+    return entry.section == section or (entry.section == "scenario" and entry.key in getattr(part, "keys", ()))
 
 
 def section_about(section: str) -> str:

@@ -119,6 +119,8 @@ class GossipSettings(Section):
     pull_from: Literal["snapshot", "latest"] = "snapshot"
     """rounds only. snapshot: all peers pull the models that there are when the round begins. latest: peers take turns,
     so that later ones pull the new models of earlier ones, as in the authors' code; much slower on a GPU."""
+    topology: str = "complete"
+    """Which peers can talk to which (docs/decisions/0031); a method may allow less."""
     n_peers: Count = 20
     """Models that a peer waits for before it merges (paper: 20)."""
     own_in_merge: bool = True
@@ -134,10 +136,10 @@ class GossipSettings(Section):
     wire: WireForm = "fp32"
     """How models travel: fp16 takes half, int8 a quarter of the bytes; receivers get them rounded."""
 
-    @field_validator("merge")
+    @field_validator("merge", "topology")
     @classmethod
-    def _from_anywhere(cls, merge: str) -> str:
-        return parts.absolute(merge) if parts.is_reference(merge) else merge
+    def _from_anywhere(cls, part: str) -> str:
+        return parts.absolute(part) if parts.is_reference(part) else part
 
     @field_validator("merge_only", mode="before")
     @classmethod
@@ -448,7 +450,11 @@ def read_seeds(text: str) -> tuple[int, ...]:
     return parse_seeds(chosen)
 
 
-PARTS: Mapping[str, parts.Registry[Any]] = {"scenario.partition": parts.PARTITIONS, "gossip.merge": parts.MERGE_RULES}
+PARTS: Mapping[str, parts.Registry[Any]] = {
+    "scenario.partition": parts.PARTITIONS,
+    "gossip.topology": parts.TOPOLOGIES,
+    "gossip.merge": parts.MERGE_RULES,
+}
 """Settings that name a part. A part that is given by reference has to be found before its section can be read."""
 
 

@@ -64,6 +64,8 @@ from pens.results import Communication, Comparisons, DataSizes, ExperimentResult
 from pens.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 from pens.running import Running
 from pens.simulator import Schedule, Simulator, Trace, advance_together
+from pens.topologies.complete import Everybody
+from pens.topologies.topology import Graph, build_graph, fewest_neighbours, topology_of
 from pens.topology import Others
 
 _PEERS_AT_ONCE = 2048  # fill a GPU: seeds beyond that would cost memory and save no time
@@ -209,10 +211,12 @@ class Experiment:
             check_own_data(self.data)
         smallest = _smallest_cluster(settings, self.data)
         if isinstance(self.data, Federation):
-            check_methods(settings, methods, Participants(len(self.data.peers), smallest))
+            peers = len(self.data.peers)
+            fewest = fewest_neighbours(settings, peers, self.record.seeds)
+            check_methods(settings, methods, Participants(peers, smallest, fewest))
         else:
             partition_of(settings).check(settings)
-            check_methods(settings, methods, participants(settings))
+            check_methods(settings, methods, participants(settings, self.record.seeds))
             folder = self.data_dir or (Path(self.record.data_dir) if self.record.data_dir else None)
             self._dataset = self.data or load_dataset(settings.scenario.dataset, folder)
         self._engine = self._make_engine(self.federation(self.record.seeds[0]))
@@ -366,7 +370,7 @@ class Experiment:
             accuracy=accuracy,
             clusters=federation.clusters,
             cluster_names=federation.cluster_names,
-            agreement=neighbour_agreement(neighbours, federation.clusters),
+            agreement=neighbour_agreement(neighbours, federation.clusters, _reach_in_sparse_graph(spec, simulator)),
             neighbours={int(p): tuple(int(n) for n in ns) for p, ns in sorted(neighbours.items())},
             communication=Communication(
                 sent=np.array(traffic.sent),
@@ -411,14 +415,20 @@ def build_simulator(
     """One run, ready to begin. `models` [peer, size]: untrained."""
     learners = Learners(workshop, first_slot, models, spec.learning())
     sizes = [(len(data.train), len(data.val)) for data in federation.peers[: len(models)]]
-    plans = {size: spec.plan(*size, num_peers=len(models)) for size in set(sizes)}
-    reach = reached(spec.method, federation)
-    peers = [Peer(PeerId(p), spec.seed, plans[size], reach(PeerId(p))) for p, size in enumerate(sizes)]
+    graph = build_graph(spec.settings, len(federation.peers), spec.seed)
+    counts = [(*size, 1 + len(graph[p])) for p, size in enumerate(sizes)]
+    plans = {count: spec.plan(*count) for count in set(counts)}
+    reach = reached(spec.method, federation, graph)
+    peers = [Peer(PeerId(p), spec.seed, plans[count], reach(PeerId(p))) for p, count in enumerate(counts)]
     return Simulator(peers, learners, _schedule(spec.settings), trace)
 
 
-def reached(method: Method, federation: Federation) -> Callable[[PeerId], Sequence[PeerId]]:
-    """Whom each peer may talk to. Views: 100,000 peers that may all talk to each other hold one range, not lists."""
+def reached(method: Method, federation: Federation, graph: Graph | None = None) -> Callable[[PeerId], Sequence[PeerId]]:
+    """Whom each peer may talk to, by its method and the topology's graph; None: everybody can talk to everybody.
+
+    Views: 100,000 peers that may all talk to each other hold one range, not lists."""
+    if graph is not None and not isinstance(graph, Everybody):
+        return partial(_reached_in, graph, method, federation.clusters)
     everybody, members = range(len(federation.peers)), federation.members()
 
     def of(me: PeerId) -> Sequence[PeerId]:
@@ -426,6 +436,19 @@ def reached(method: Method, federation: Federation) -> Callable[[PeerId], Sequen
         return method.reachable(me, Others(everybody, me), alike)
 
     return of
+
+
+def _reached_in(graph: Graph, method: Method, clusters: Sequence[int] | None, me: PeerId) -> Sequence[PeerId]:
+    """Likewise, on a sparse graph: those of the peer's neighbours that the method allows."""
+    others = graph[me]
+    alike = [other for other in others if clusters[other] == clusters[me]] if clusters is not None else []
+    allowed = set(method.reachable(me, others, alike))
+    return tuple(other for other in others if other in allowed)
+
+
+def _reach_in_sparse_graph(spec: RunSpec, simulator: Simulator) -> Graph | None:
+    """Whom each peer can reach; None where the topology lets it reach all others."""
+    return None if topology_of(spec.settings).is_complete else [peer.reachable for peer in simulator.peers]
 
 
 def first_models(engine: Engine, settings: Settings, seed: int, count: int) -> Tensor:

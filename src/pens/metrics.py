@@ -77,26 +77,34 @@ class Agreement:
     precision: float
     """The fraction of peers of the same distribution among those selected; mean over peers."""
     recall: float
-    """The fraction selected among the peers of the same distribution; mean over peers."""
+    """The fraction selected among the peers of the same distribution that a peer can reach; mean over peers that can
+    reach some."""
 
 
 def neighbour_agreement(
-    selections: Mapping[PeerId, Sequence[PeerId]], clusters: Sequence[int] | None
+    selections: Mapping[PeerId, Sequence[PeerId]],
+    clusters: Sequence[int] | None,
+    reachable: Sequence[Sequence[PeerId]] | None = None,
 ) -> Agreement | None:
     """Section 6.1: precision and recall of the selected neighbours. None where nobody selected, or where the clusters
-    are not known (None)."""
+    are not known (None). `reachable`: whom each peer can reach, if not all others; recall counts only those."""
     if clusters is None:
         return None
     precisions, recalls = [], []
     sizes = Counter(clusters)
     for peer, neighbours in selections.items():
         right = sum(clusters[n] == clusters[peer] for n in neighbours)
-        alike = sizes[clusters[peer]] - 1
+        alike = sizes[clusters[peer]] - 1 if reachable is None else num_alike(peer, reachable[peer], clusters)
         precisions += [right / len(neighbours)] if neighbours else []
         recalls += [right / alike] if alike else []
     if not precisions or not recalls:
         return None
     return Agreement(float(np.mean(precisions)), float(np.mean(recalls)))
+
+
+def num_alike(peer: int, others: Sequence[PeerId], clusters: Sequence[int]) -> int:
+    """How many of these others are of the peer's own cluster."""
+    return sum(clusters[other] == clusters[peer] for other in others)
 
 
 def worst_tenth(accuracy: Array) -> float:

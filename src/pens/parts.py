@@ -179,6 +179,8 @@ METHODS: Registry[Any] = Registry(
         "oracle+": "pens.methods.oracle:OraclePlus",
         "central": "pens.methods.central:Central",
         "dac": "pens.methods.dac:Dac",
+        "dpsgd": "pens.methods.dpsgd:Dpsgd",
+        "el": "pens.methods.el:El",
     },
 )
 PARTITIONS: Registry[Any] = Registry(
@@ -192,7 +194,12 @@ PARTITIONS: Registry[Any] = Registry(
         "shards": "pens.partitions.shards:Shards",
     },
 )
-TOPOLOGIES: Registry[Any] = Registry("topology", "pens.topologies", "pens.topologies.topology:Topology", {})
+TOPOLOGIES: Registry[Any] = Registry(
+    "topology",
+    "pens.topologies",
+    "pens.topologies.topology:Topology",
+    {name: f"pens.topologies.{name}:{name.title()}" for name in ("complete", "ring", "regular", "edges")},
+)
 MERGE_RULES: Registry[Any] = Registry(
     "merge rule",
     "pens.merge_rules",

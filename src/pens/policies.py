@@ -91,7 +91,7 @@ class SelectionRule:
     m: int
     n_sampled: int
     num_others: int
-    """Peers that could have been sampled."""
+    """Peers that could have been sampled: those that the peer can reach."""
     expected: Literal["uniform", "received"]
     by: Literal["expected", "groups"] = "expected"
     """Whether "more than expected" decides, or the upper of two groups."""
@@ -211,15 +211,21 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(min(max(-x, -50.0), 50.0)))
 
 
-def more_than_expected(selected: Any, compared: Any, samplings: Any, rule: SelectionRule) -> Any:
+def more_than_expected(
+    selected: Any, compared: Any, samplings: Any, rule: SelectionRule, num_others: Any = None
+) -> Any:
     """Selected strictly more often than if chance had been the only cause: for one pair of peers, or arrays of them.
 
-    uniform:  each of a peer's samplings takes each other peer with probability m / (k − 1).
+    `num_others`: how many others each of these peers could have sampled, where they differ; None: as the rule says.
+
+    uniform:  each of a peer's samplings takes each of those it can reach with probability m / num_others, which is
+              m / (k − 1) where it can reach all.
     received: each comparison ends in the top m with probability m / n_sampled. For pushed models, where some senders
               are heard more often than others.
     """
     if rule.expected == "uniform":
-        return (selected - rule.offset) * rule.num_others > rule.m * samplings
+        others = rule.num_others if num_others is None else num_others
+        return (selected - rule.offset) * others > rule.m * samplings
     return (selected - rule.offset) * rule.n_sampled > rule.m * compared
 
 

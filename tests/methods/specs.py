@@ -11,6 +11,7 @@ from pens.parts import METHODS
 ALL = METHODS.built_in
 SELECTING = tuple(name for name in ALL if find_method(name).selects)
 TOLD_CLUSTERS = tuple(name for name in ALL if find_method(name).told_clusters)
+IN_STEP = tuple(name for name in ALL if find_method(name).in_step)
 NETWORKED = tuple(name for name in ALL if find_method(name).networked)
 
 

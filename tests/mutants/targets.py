@@ -69,6 +69,12 @@ TARGETS: dict[str, Target] = {
         frozenset({"SettingsTree.step1_epochs", "SettingsTree.expected"}),
     ),
     "methods.dac": Target(_tests("methods/test_dac", "test_recorded_runs")),
+    "methods.dpsgd": Target(_tests("methods/test_in_step", "test_recorded_runs")),
+    "methods.el": Target(_tests("methods/test_in_step", "test_recorded_runs")),
+    **{
+        f"topologies.{name}": Target(_tests("topologies/test_graphs", "topologies/test_sparse_runs"))
+        for name in ("topology", "complete", "ring", "regular", "edges")
+    },
     "data.scenarios": Target(_tests("data/test_scenarios", "partitions/test_partition", "test_by_hand")),
     "partitions.partition": Target(_tests("partitions/test_partition", "partitions/test_dirichlet")),
     "partitions.rotation": Target(_tests("data/test_scenarios", "partitions/test_partition", "test_config")),

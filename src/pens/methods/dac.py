@@ -121,7 +121,7 @@ class Dac(Method):
         if settings.gossip.n_peers > who.num_others:
             raise SettingsError(
                 f"n_peers = {settings.gossip.n_peers}, but each peer can hear at most {who.num_others} others: "
-                "lower it or add peers"
+                f"lower it or {who.remedy}"
             )
 
     def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:

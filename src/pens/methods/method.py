@@ -45,11 +45,18 @@ class Participants:
     num_peers: int
     smallest_cluster: int | None
     """How many peers the smallest cluster has; None where nobody knows the clusters."""
+    fewest_reachable: int | None = None
+    """How many others the peer with the fewest neighbours in the topology can reach; None: all others."""
 
     @property
     def num_others(self) -> int:
-        """Whom each peer can hear."""
-        return self.num_peers - 1
+        """Whom each peer can hear, at the least."""
+        return self.num_peers - 1 if self.fewest_reachable is None else self.fewest_reachable
+
+    @property
+    def remedy(self) -> str:
+        """What gives each peer more others, in words."""
+        return "add peers" if self.num_others == self.num_peers - 1 else "choose a topology with more neighbours"
 
 
 ANY_NUMBER = Participants(1 << 31, None)
@@ -77,6 +84,8 @@ class Method:
     test data of each cluster."""
     told_clusters: bool = False
     """Whether peers are told the true clusters: an upper bound, which no real peer can reach."""
+    in_step: bool = False
+    """Whether all peers exchange models at the same moments: then the schedule is `rounds`, from one snapshot."""
     networked: bool = False
     """Whether real peers can follow it over a network (`pens peer`, `pens up`)."""
     keeps_moments: bool = False
@@ -116,16 +125,16 @@ class Method:
         return 1 if self.pools_data else num_peers
 
     def reachable(self, me: PeerId, others: Sequence[PeerId], alike: Sequence[PeerId]) -> Sequence[PeerId]:
-        """Whom a peer may talk to, in ascending order. `others`: all whom it could reach; `alike`: those of them that
-        are of its own cluster, none where nobody knows the clusters.
+        """Whom a peer may talk to, in ascending order. `others`: all whom it could reach, its neighbours in the
+        topology; `alike`: those of them that are of its own cluster, none where nobody knows the clusters.
 
         In the schedule `async` models are pushed, and a peer accepts only those of peers that it can reach itself. A
         method where one peer reaches another that does not reach it sets accept = anyone in `resolve`."""
         return others
 
     def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:
-        """What a peer that holds so many training and validation samples is told to do (paper, section 4.1), where
-        there are so many peers."""
+        """What a peer that holds so many training and validation samples is told to do (paper, section 4.1).
+        `num_peers`: how many peers there are for it, itself and all whom the topology lets it reach."""
         gossip, timing = settings.gossip, settings.timing
         return Plan(
             pace="pull" if gossip.schedule == "rounds" else "push",

@@ -13,6 +13,7 @@ from pens.methods.spec import RunSpec
 from pens.partitions.partition import partition_of
 from pens.parts import METHODS as _ALL
 from pens.parts import Registry
+from pens.topologies.topology import fewest_neighbours
 
 METHODS: Registry[Method] = _ALL
 
@@ -98,12 +99,15 @@ def check_methods(settings: Settings, names: Iterable[str], who: Participants) -
     for name in names:
         spec = RunSpec.of(find_method(name), settings, 0)
         _check_tested(spec)
+        _check_in_step(spec)
         spec.method.check(spec.settings, who)
 
 
-def participants(settings: Settings) -> Participants:
-    """Who takes part in the scenario of these settings."""
-    return Participants(settings.scenario.peers, partition_of(settings).smallest_cluster(settings))
+def participants(settings: Settings, seeds: Iterable[int] = (0,)) -> Participants:
+    """Who takes part in the scenario of these settings, with any of these seeds."""
+    peers = settings.scenario.peers
+    fewest = fewest_neighbours(settings, peers, seeds)
+    return Participants(peers, partition_of(settings).smallest_cluster(settings), fewest)
 
 
 def _check_order(settings: Settings) -> None:
@@ -119,6 +123,16 @@ def _check_tested(spec: RunSpec) -> None:
     if stopping.validated == "merged" and stopping.tested == "last":
         who = spec.method.name if spec.method.plus_of else "validated = merged"
         raise SettingsError(f"tested = last, but {who} tests the best merged model: set tested = best")
+
+
+def _check_in_step(spec: RunSpec) -> None:
+    gossip, name = spec.settings.gossip, spec.method.name
+    if spec.method.in_step and gossip.schedule == "async":
+        raise SettingsError(f"schedule = async, but the peers of {name} go in step: set schedule = rounds")
+    if spec.method.in_step and gossip.pull_from == "latest":
+        raise SettingsError(
+            f"pull_from = latest, but the peers of {name} all exchange models at once: set pull_from = snapshot"
+        )
 
 
 # --- where own methods came from --------------------------------------------------------------------------------------

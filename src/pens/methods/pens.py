@@ -32,13 +32,18 @@ class Pens(Method):
                 "admit = true, but schedule = rounds: there peers ask those whom they chose, and no stranger sends "
                 "anything that could be judged: set schedule = async or admit = false"
             )
+        if others < min(2, who.num_peers - 1):
+            raise SettingsError(
+                f"{self.name} compares models, but in this topology a peer hears {others} other: {who.remedy}"
+            )
         if others < 2:
             raise SettingsError(
                 f"{self.name} compares models, but {who.num_peers} peers hear {others} other: use at least 3 peers"
             )
         if pens.n_sampled > others:
             raise SettingsError(
-                f"n_sampled = {pens.n_sampled}, but each peer can hear at most {others} others: lower it or add peers"
+                f"n_sampled = {pens.n_sampled}, but each peer can hear at most {others} others: "
+                f"lower it or {who.remedy}"
             )
         _check_sampling(pens)
 

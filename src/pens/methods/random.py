@@ -21,7 +21,7 @@ class Random(Method):
         if settings.gossip.n_peers > who.num_others:
             raise SettingsError(
                 f"n_peers = {settings.gossip.n_peers}, but each peer can hear at most {who.num_others} others: "
-                "lower it or add peers"
+                f"lower it or {who.remedy}"
             )
 
 

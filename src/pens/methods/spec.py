@@ -30,7 +30,8 @@ class RunSpec:
         return RunSpec(method, _resolved(method, settings), seed)
 
     def plan(self, train: int, val: int, num_peers: int) -> Plan:
-        """What a peer that holds so many training and validation samples is told to do, where there are so many."""
+        """What a peer that holds so many training and validation samples is told to do, where there are so many for it
+        (`Method.plan`)."""
         return self.method.plan(self.settings, train, val, num_peers)
 
     def learning(self) -> LearningRules:

@@ -37,6 +37,7 @@ from pens.partitions.partition import partition_of
 from pens.presets import PRESETS, resolve_settings
 from pens.processors import usable_cores
 from pens.protocol.behaviour import waits_for
+from pens.topologies import topology
 
 USUAL_MINUTES = 3.0
 PORTS = range(20_000, 32_000)
@@ -125,6 +126,7 @@ def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method:
     settings = base.replace({**standard, **({} if "admit" in given else {"pens.admit": True}), **changes})
     partition_of(settings).check(settings)
     check_real(settings)
+    topology.check_real(settings)
     before = {"n_peers": settings.gossip.n_peers, "m": settings.pens.m, "n_sampled": settings.pens.n_sampled}
     fitting = {name: value for name, value in _fitting(settings, before).items() if name not in given}
     settings = settings.replace(fitting)

@@ -39,6 +39,7 @@ from pens.methods.method import ANY_NUMBER
 from pens.methods.names import check_methods, networked_method
 from pens.network.transport import Address
 from pens.presets import PAPERS_METHOD, preset
+from pens.topologies import topology
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -187,6 +188,7 @@ def _check(config: PeerConfig, path: Path) -> None:
     if settings.expected == "uniform":
         raise SettingsError("expected = 'uniform': a real peer does not know how many could be sampled: use 'received'")
     check_real(settings)
+    topology.check_real(settings)
     if not config.peer.suspect_s < config.peer.drop_s:
         raise SettingsError(
             f"peer.suspect_s = {config.peer.suspect_s:g}, peer.drop_s = {config.peer.drop_s:g}: raise the second"

@@ -11,12 +11,15 @@ import numpy as np
 
 from pens.config import MethodName
 from pens.data.samples import Array
-from pens.metrics import Agreement
+from pens.errors import SettingsError
+from pens.metrics import Agreement, num_alike
 from pens.policies import SelectionRule, more_than_expected, upper_group
 from pens.report.analysis import data_sizes
 from pens.report.discovered import Discovered
 from pens.report.study import Study
 from pens.results import Comparisons, RunResult, samples_per_score, work_of_updates
+from pens.topologies.complete import Everybody
+from pens.topologies.topology import Graph, build_graph
 
 Axis = Literal["rounds", "time", "seconds", "bytes", "forwards"]
 POINTS = 120
@@ -145,28 +148,41 @@ def selecting(study: Study, run: RunResult) -> Selecting | None:
     """One run's neighbours over the rounds of step 1; None where comparisons or clusters are not on record."""
     if run.comparisons is None or run.clusters is None:
         return None
-    rule = study.spec(run).selection(run.num_peers)
+    spec = study.spec(run)
+    rule = spec.selection(run.num_peers)
     if rule is None:
         return None
-    found = agreement_by_round(run.comparisons, rule, run.clusters)
+    try:
+        graph = build_graph(spec.settings, run.num_peers, run.seed)
+    except SettingsError:  # its topology, or the file of it, is not there any more
+        return None
+    sparse = None if isinstance(graph, Everybody) else graph
+    found = agreement_by_round(run.comparisons, rule, run.clusters, sparse)
     rounds = np.arange(1, len(found) + 1)
     return Selecting(rounds, np.array([a.precision for a in found]), np.array([a.recall for a in found]))
 
 
-def agreement_by_round(counts: Comparisons, rule: SelectionRule, clusters: Sequence[int]) -> list[Agreement]:
-    """`policies.choose_neighbours` and `metrics.neighbour_agreement` after each round, for all peers at once."""
+def agreement_by_round(
+    counts: Comparisons, rule: SelectionRule, clusters: Sequence[int], graph: Graph | None = None
+) -> list[Agreement]:
+    """`policies.choose_neighbours` and `metrics.neighbour_agreement` after each round, for all peers at once. `graph`:
+    whom each peer can reach, if not all others."""
     cluster, num = np.array(clusters), len(clusters)
     pairs, pair = np.unique(counts.receiver * num + counts.sender, return_inverse=True)
     receiver, sender = np.divmod(pairs, num)
     alike = cluster[receiver] == cluster[sender]
     others = np.bincount(cluster)[cluster] - 1  # of the same cluster
+    reach = np.full(num, rule.num_others)
+    if graph is not None:
+        others = np.array([num_alike(peer, graph[peer], clusters) for peer in range(num)])
+        reach = np.array([len(neighbours) for neighbours in graph])
     sampled, selected = np.zeros(len(pairs), np.int64), np.zeros(len(pairs), np.int64)
     found = []
     for round_ in range(int(counts.round.min()), int(counts.round.max()) + 1):  # from 0 where nobody trains first
         now = counts.round == round_
         np.add.at(sampled, pair[now], counts.sampled[now])
         np.add.at(selected, pair[now], counts.selected[now])
-        chosen = _chosen(receiver, sampled, selected, rule, num)
+        chosen = _chosen(receiver, sampled, selected, rule, reach)
         size = np.bincount(receiver[chosen], minlength=num)
         right = np.bincount(receiver[chosen & alike], minlength=num)
         some, can = size > 0, others > 0
@@ -176,16 +192,16 @@ def agreement_by_round(counts: Comparisons, rule: SelectionRule, clusters: Seque
     return found
 
 
-def _chosen(receiver: Array, sampled: Array, selected: Array, rule: SelectionRule, num: int) -> Array:
-    """Which pairs are neighbours by these counts.  [pair]"""
+def _chosen(receiver: Array, sampled: Array, selected: Array, rule: SelectionRule, reach: Array) -> Array:
+    """Which pairs are neighbours by these counts. `reach`: how many others each peer can reach.  [pair]"""
     if rule.by == "groups":
         chosen = np.zeros(len(receiver), bool)
         for mine in np.split(np.arange(len(receiver)), np.flatnonzero(np.diff(receiver)) + 1):
             heard = mine[sampled[mine] > 0]
             chosen[heard] = upper_group(selected[heard].tolist(), sampled[heard].tolist())
     else:
-        samplings = np.bincount(receiver, sampled, num) / rule.n_sampled
-        chosen = more_than_expected(selected, sampled, samplings[receiver], rule)
+        samplings = np.bincount(receiver, sampled, len(reach)) / rule.n_sampled
+        chosen = more_than_expected(selected, sampled, samplings[receiver], rule, reach[receiver])
     lonely = np.setdiff1d(receiver, receiver[chosen])
     for peer in lonely:  # takes the m selected most often; ties go to the lower number, as pairs are in that order
         begin, end = np.searchsorted(receiver, [peer, peer + 1])

@@ -17,6 +17,7 @@ from pens.report.paper import Cell, compare_with_paper, paper_agreement
 from pens.report.section import OLDER, Section, count, listed
 from pens.report.study import Study
 from pens.results import summarise
+from pens.topologies.topology import topology_of
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,8 @@ def _steps(study: Study) -> tuple[MethodName, list[int]] | None:
 def _whole_steps(spec: RunSpec, num_peers: int) -> list[int]:
     rule, pens = spec.selection(num_peers), spec.settings.pens
     if rule is None or rule.by != "expected" or rule.expected != "uniform":
+        return []
+    if not topology_of(spec.settings).is_complete:
         return []
     needed = [rule.m * round_ * pens.step1_samplings // rule.num_others for round_ in range(pens.step1_rounds + 1)]
     steps = [round_ for round_ in range(1, len(needed)) if needed[round_] > needed[round_ - 1]]

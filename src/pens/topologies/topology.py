@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topology says which peers can talk to which: a static undirected graph, built once per run from its seed.
+
+Write your own as a subclass of `Topology` in a file, and name it in the settings: `topology = "mine.py:Mine"`. It is
+found, checked, stored and resumed as those of this package are. docs/decisions/0031 says what a sparse graph means for
+methods that select neighbours.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from pens.config import Section, SettingsTree
+from pens.errors import SettingsError
+from pens.messages import PeerId
+from pens.parts import TOPOLOGIES
+
+Graph = Sequence[Sequence[PeerId]]
+"""The neighbours of each peer, in ascending order."""
+
+
+class Topology(ABC):
+    """Which peers can talk to which, whatever the method."""
+
+    name: ClassVar[str]
+    """What `gossip.topology` calls it: small letters, digits, + and -."""
+    about: ClassVar[str]
+    """What it is, in one sentence."""
+    section: ClassVar[type[Section] | None] = None
+    """Its own section of the settings; `settings.section(…)` reads it."""
+    keys: ClassVar[tuple[str, ...]] = ()
+    """Settings of [scenario] that it reads."""
+    is_complete: ClassVar[bool] = False
+    """Whether each peer can reach all others, so that nobody need look at the graph."""
+
+    def check(self, settings: SettingsTree, num_peers: int) -> None:  # noqa: B027
+        """Refuse settings that cannot work for so many peers: raise `SettingsError`."""
+
+    @abstractmethod
+    def neighbours(self, num_peers: int, settings: SettingsTree, seed: int) -> Graph:
+        """The neighbours of each peer, in ascending order, after `check` has passed. If one peer is a neighbour of
+        another, the other is one of it. A seed always gives the same graph: a generator comes from
+        `pens.rng.stream(seed, "topology", …)`."""
+
+    def fewest_neighbours(self, num_peers: int, settings: SettingsTree, seeds: Iterable[int]) -> int:
+        """How many neighbours the peer with the fewest has, in any of the graphs of these seeds."""
+        graphs = (checked(self, num_peers, settings, seed) for seed in seeds)
+        return min(len(neighbours) for graph in graphs for neighbours in graph)
+
+
+def topology_of(settings: SettingsTree) -> Topology:
+    """The topology that these settings name."""
+    found: Topology = TOPOLOGIES.find(settings.gossip.topology)
+    return found
+
+
+def build_graph(settings: SettingsTree, num_peers: int, seed: int) -> Graph:
+    """Who can talk to whom by the topology of these settings, checked."""
+    topology = topology_of(settings)
+    topology.check(settings, num_peers)
+    return checked(topology, num_peers, settings, seed)
+
+
+def fewest_neighbours(settings: SettingsTree, num_peers: int, seeds: Iterable[int]) -> int:
+    """How many others the peer with the fewest neighbours can reach, by the topology of these settings, checked."""
+    topology = topology_of(settings)
+    topology.check(settings, num_peers)
+    return topology.fewest_neighbours(num_peers, settings, seeds)
+
+
+def checked(topology: Topology, num_peers: int, settings: SettingsTree, seed: int) -> Graph:
+    """A topology's graph; an error that names the topology where it is none."""
+    graph = topology.neighbours(num_peers, settings, seed)
+    if len(graph) != num_peers:
+        raise SettingsError(
+            f"topology {topology.name} has {len(graph)} peers, but there are {num_peers}: return one list for each peer"
+        )
+    if topology.is_complete:
+        return graph
+    sets, everybody = [set(neighbours) for neighbours in graph], set(range(num_peers))
+    for me, neighbours in enumerate(graph):
+        if list(neighbours) != sorted(sets[me]) or me in sets[me] or not sets[me] <= everybody:
+            raise SettingsError(
+                f"topology {topology.name} gives peer {me} the neighbours {list(neighbours)[:10]}: give other peers, "
+                f"from 0 to {num_peers - 1}, in ascending order, each once"
+            )
+    for me, other in ((me, other) for me, neighbours in enumerate(graph) for other in neighbours):
+        if me not in sets[other]:
+            raise SettingsError(
+                f"topology {topology.name}: peer {other} is a neighbour of peer {me}, but not the other way round: "
+                "give both"
+            )
+    return graph
+
+
+def graph_of(num_peers: int, edges: Iterable[tuple[int, int]]) -> Graph:
+    """The neighbours of each peer by pairs of peers that can talk to each other."""
+    found: list[set[int]] = [set() for _ in range(num_peers)]
+    for one, other in edges:
+        found[one].add(other)
+        found[other].add(one)
+    return [tuple(map(PeerId, sorted(neighbours))) for neighbours in found]
+
+
+def check_real(settings: SettingsTree) -> None:
+    """Refuse a topology that real peers cannot follow: they reach whoever is a member of their network."""
+    if not topology_of(settings).is_complete:
+        raise SettingsError(
+            f"topology = {settings.gossip.topology!r}, but real peers reach all members of their network: "
+            "set topology = 'complete'"
+        )
