@@ -622,6 +622,9 @@ def test_whom_each_method_lets_a_peer_reach() -> None:
         return [list(reached(find_method(method), federation)(PeerId(peer))) for peer in range(5)]
 
     assert whom("oracle") == whom("oracle+") == [[2, 3], [4], [0, 3], [0, 2], [1]]
+    unknown = replace(federation, clusters=None, cluster_names=(), tested_on=clusters)
+    assert list(reached(find_method("oracle"), unknown)(PeerId(0))) == []
+    assert list(reached(find_method("random"), unknown)(PeerId(0))) == [1, 2, 3, 4]
     for method in ("random", "random+", "pens", "pens+"):
         assert whom(method) == [[1, 2, 3, 4], [0, 2, 3, 4], [0, 1, 3, 4], [0, 1, 2, 4], [0, 1, 2, 3]]
     for method in ("local", "central"):

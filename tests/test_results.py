@@ -104,6 +104,21 @@ def test_a_peer_is_called_by_its_name_or_its_cluster_or_its_number() -> None:
     assert shared.peer_label(1) == "peer 1"
 
 
+def test_a_peers_cluster_has_a_name_where_it_is_known() -> None:
+    run = replace(made_run(SETTINGS, "random", 0, 0.5), clusters=(1, 0, 1, 0, 1, 1), cluster_names=("left", "right"))
+    assert [run.cluster_label(peer) for peer in range(6)] == ["right", "left", "right", "left", "right", "right"]
+    unknown = replace(run, clusters=None)
+    assert [unknown.cluster_label(peer) for peer in range(6)] == [""] * 6
+
+
+def test_names_of_peers_stay_where_older_records_call_each_peer_a_cluster() -> None:
+    """Three real peers with names, in whose record each is a cluster of its own: clusters are not known."""
+    run = made_run(SETTINGS, "random", 0, 0.5)
+    names = ("ann", "bob", "cy")
+    named = replace(run, clusters=(2, 0, 1), cluster_names=("x", "y", "z"), peer_names=names)
+    assert (named.peer_names, named.clusters, named.cluster_names, named.agreement) == (names, None, (), None)
+
+
 def test_agreement_is_not_summed_up_where_the_clusters_are_unknown() -> None:
     run = made_run(SETTINGS, "pens", 0, 0.5)
     assert run.clusters_known
