@@ -338,20 +338,23 @@ def test_what_is_validated_may_be_the_merged_model() -> None:
 
 
 def test_an_update_with_a_bad_loss_is_undone() -> None:
-    """Peer 2's second training fails: its model stays, nothing counts as merged, and it is validated as it is."""
+    """The second trainings of peers 1 and 2 fail: their models stay, nothing counts as merged, and they are validated
+    as they are. Peer 1's has a loss of 0 and an accuracy of 1, that of peer 2 a loss of 1."""
     them = learners()
-    engine_of(them).fails = {(2, 1)}
+    engine_of(them).fails = {(1, 1), (2, 1)}
     e0, e1, e2 = first_trainings(them)
     out, other = update(them, 2, e2, e0), update(them, 0, e0, e1)
+    update(them, 1, e1, e0)
     compute(them)
     assert values(them, out) == [0, 0, 1]
     assert values(them, other) == [1.5, 0.5, 0]
-    assert them.setbacks == {2: 1}
+    assert them.setbacks == {1: 1, 2: 1}
     assert not them.merges[PeerId(2)]
     assert them.merges[PeerId(0)] == {1: 1}
     accuracies = {(int(r.peer), r.version): r.val_accuracy for r in them.history}
-    assert (accuracies[2, 2], accuracies[0, 2]) == (1.0, 0.75)
+    assert (accuracies[1, 2], accuracies[2, 2], accuracies[0, 2]) == (1.0, 1.0, 0.75)
     losses = {(int(r.peer), r.version): r.val_loss for r in them.history}
+    assert losses[1, 2] == losses[1, 1] == 0.0
     assert losses[2, 2] == losses[2, 1] == 1.0  # the last number of its validation sample
 
 

@@ -47,6 +47,7 @@ from pens.messages import (
 )
 from pens.partitions.rotation import rotated_federation
 from pens.protocol.behaviour import waits_for
+from pens.protocol.gossiping import Gossiping
 from pens.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset
 from tests.fakes import FakeEngine, fake_simulation, fake_simulations
@@ -663,6 +664,21 @@ def test_neighbours_are_those_that_a_peer_was_told_last_until_the_end(
             assert (time, peer, after) in simulator.admissions
     times = [time for time, _, _ in simulator.admissions]
     assert (simulator.now in times, max(times) > simulator.now) == (one_at_the_end, not one_at_the_end)
+
+
+class Nosy(Gossiping):
+    """Asks for the losses of what it merges, and is told at once."""
+
+    def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        return [Ask("losses", Losses(models)), *super().use(models)]
+
+
+def test_what_is_asked_at_once_counts_at_once() -> None:
+    """Two models in each of five rounds, the last of which ends half a unit after the question."""
+    simulator, _ = fake_simulation(tiny(rounds=5, n_peers=2, patience=99), "random")
+    for peer in simulator.peers:
+        peer.plan = replace(peer.plan, behaviours={"gossiping": Nosy})
+    assert run(simulator).asked() == [10] * 6
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------

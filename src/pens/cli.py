@@ -272,11 +272,10 @@ def reproduce_command(
     """Run the experiments behind the paper's tables and figures again, and print the results beside the paper's."""
     from pens.config import parse_assignments, read_seeds
     from pens.methods.names import parse_methods
-    from pens.presets import AUTHORS_METHODS, rules_of
+    from pens.presets import METHODS_OF, rules_of
 
     numbers, changed = read_seeds(seeds), {**rules_of(as_), **parse_assignments(assignments or [])}
-    default_methods = AUTHORS_METHODS if as_ == "authors" else None
-    chosen_methods = default_methods if methods is None else parse_methods(methods)
+    chosen_methods = METHODS_OF[as_] if methods is None else parse_methods(methods)
 
     from pens.reproduce.keep import check_place, load, load_all
     from pens.reproduce.plan import exhibits

@@ -118,6 +118,8 @@ PAPERS_METHOD: MethodName = "pens"
 """The method that the paper proposes, and that real peers follow unless told otherwise."""
 AUTHORS_METHODS: tuple[MethodName, ...] = ("oracle", "pens", "random", "local")
 """The methods in the authors' code: it has no `central`."""
+METHODS_OF: dict[str, tuple[MethodName, ...] | None] = {"ours": None, "authors": AUTHORS_METHODS}
+"""The methods that somebody's rules know; None: all."""
 RULES_OF: dict[str, dict[str, Any]] = {"ours": {}, "authors": AUTHORS_CODE}
 """Whose rules the paper's experiments are run by, and what these change of the presets."""
 

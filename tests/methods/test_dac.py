@@ -10,8 +10,11 @@ from collections import Counter
 import pytest
 
 from pens.config import Settings
+from pens.errors import SettingsError
 from pens.messages import Answered, Ask, Losses, ModelRef, PeerId, Pulled, Request, Start, Update, Updated, Wake
 from pens.methods.dac import Asking, DacSettings
+from pens.methods.method import Participants
+from pens.methods.names import check_methods
 from pens.peer import Peer
 from pens.protocol.plan import Plan
 from pens.topology import Others
@@ -69,11 +72,14 @@ def test_similarity_is_one_over_loss_and_two_hops_tell_of_the_rest() -> None:
     assert behaviour(it).heard == {3: 1.5, 4: 0.75}
     assert [behaviour(it).similarity(PeerId(p)) for p in range(1, 6)] == [2.0, 0.25, 1.5, 0.75, 0.0]
     assert it.note() == [[1, 2.0], [2, 0.25]]
+    behaviour(it).known[PeerId(5)] = 1 / 3
+    assert it.note() == [[1, 2.0], [5, 0.333333], [2, 0.25]]
     it.handle(Updated())
     again = Peer(PeerId(0), 1, it.plan, it.reachable)
     again.restore(json.loads(json.dumps(it.state())))
     assert vars(behaviour(again)).keys() == vars(behaviour(it)).keys()
     assert again.state() == it.state()
+    assert again.notes == it.notes == {1: said[0], 2: said[1]}
     assert again.handle(Wake()) == it.handle(Wake())
 
 
@@ -86,13 +92,47 @@ def test_a_loss_that_is_no_number_is_no_similarity(loss: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "note", [3, "x", {"1": 2}, [[3]], [[3, "a"]], [[True, 1.0]], [[3, -1.0]], [[3, math.nan]], [None]]
+    "note",
+    [
+        3,
+        "x",
+        {"1": 2},
+        [[3]],
+        [[3, "a"]],
+        [[True, 1.0]],
+        [[3, -1.0]],
+        [[3, math.nan]],
+        [None],
+        [["a", 1.0]],
+        [[3.5, 1.0]],
+    ],
 )
 def test_what_makes_no_sense_is_not_believed(note: object) -> None:
     it = asking()
     it.handle(Pulled(models(1, 2), (note, note)))
     it.handle(Answered("losses", (1.0, 1.0)))
     assert behaviour(it).heard == {}
+
+
+def test_what_an_acquaintance_says_counts_for_no_more_than_what_could_be_measured() -> None:
+    it = asking()
+    it.handle(Pulled(models(1, 2), ([[3, 5000.0]], None)))
+    it.handle(Answered("losses", (1.0, 2.0)))
+    assert behaviour(it).heard == {3: 1000.0}
+
+
+def test_those_that_are_drawn_are_asked_in_ascending_order() -> None:
+    it = asking(n_peers=4, num_peers=9)
+    for _ in range(9):
+        assert (drawn := list(behaviour(it).drawn())) == sorted(set(drawn))
+        assert len(drawn) == 4
+
+
+def test_no_more_peers_are_asked_than_there_are() -> None:
+    settings = Settings().replace({"n_peers": 3})
+    check_methods(settings, ["dac"], Participants(4, None))
+    with pytest.raises(SettingsError, match="n_peers = 3, but each peer can hear at most 2 others: lower it or add"):
+        check_methods(settings, ["dac"], Participants(3, None))
 
 
 def test_peers_are_drawn_with_a_probability_proportional_to_exp_tau_s() -> None:

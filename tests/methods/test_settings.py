@@ -33,6 +33,9 @@ def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> No
 
     check(peers=20)
     check(peers=20, admit=True, schedule="async")
+    check(peers=20, pull_from="latest")
+    with pytest.raises(SettingsError, match=r"pull_from = latest, but schedule = async: .*: set schedule"):
+        check(peers=20, pull_from="latest", schedule="async")
     with pytest.raises(SettingsError, match=r"admit = true, but schedule = rounds: .*: set schedule = async or admit"):
         check(peers=20, admit=True)
     check_methods(Settings().replace({"admit": True}), ["local"], Participants(20, 10))

@@ -57,7 +57,9 @@ TARGETS: dict[str, Target] = {
     "scheduler": Target(_tests("test_scheduler", "test_by_hand")),
     "jobs": Target(_tests("test_jobs", "test_by_hand", "test_learners", "test_recorded_runs")),
     "received": Target(_tests("test_learners", "test_simulator")),
-    "learners": Target(_tests("test_learners", "test_by_hand", "test_simulator", "test_recorded_runs")),
+    "learners": Target(
+        _tests("test_learners", "test_by_hand", "test_simulator", "test_recorded_runs", "merging/test_runs")
+    ),
     "simulator": Target(_tests("test_by_hand", "test_simulator", "test_experiment", "test_recorded_runs")),
     "metrics": Target(_tests("test_metrics", "test_by_hand")),
     "results": Target(_tests("test_results", "test_by_hand")),
@@ -66,6 +68,7 @@ TARGETS: dict[str, Target] = {
         _tests("test_config", "test_by_hand"),
         frozenset({"SettingsTree.step1_epochs", "SettingsTree.expected"}),
     ),
+    "methods.dac": Target(_tests("methods/test_dac", "test_recorded_runs")),
     "data.scenarios": Target(_tests("data/test_scenarios", "partitions/test_partition", "test_by_hand")),
     "partitions.partition": Target(_tests("partitions/test_partition", "partitions/test_dirichlet")),
     "partitions.rotation": Target(_tests("data/test_scenarios", "partitions/test_partition", "test_config")),

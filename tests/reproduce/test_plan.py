@@ -80,7 +80,7 @@ def test_methods_are_those_the_paper_reports() -> None:
         assert EXHIBITS[name].methods == PAPER_ORDER
     assert EXHIBITS["table5"].methods == ("pens",)
     assert EXHIBITS["figure2"].methods == ("oracle", "pens", "random")
-    assert sorted((*PAPER_ORDER, *PLUS)) == sorted(ALL)
+    assert {*PAPER_ORDER, *PLUS} < {*ALL}  # there are methods that the paper does not have
 
 
 @pytest.mark.parametrize("name", ["table1", "table2", "table3", "table4"])

@@ -92,7 +92,7 @@ class Asking(Gossiping):
 
 def _similarity(loss: float) -> float:
     """s = 1 / loss. A loss that is not a number says that a model fits not at all; none counts for more than 1000."""
-    return min(1 / max(loss, 1e-3), 1e3) if math.isfinite(loss) else 0.0
+    return 1 / max(loss, 1e-3) if math.isfinite(loss) else 0.0
 
 
 def _told(note: Note) -> list[tuple[PeerId, float]]:

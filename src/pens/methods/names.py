@@ -94,6 +94,7 @@ def settings_without_effect(names: Iterable[str]) -> set[str]:
 
 def check_methods(settings: Settings, names: Iterable[str], who: Participants) -> None:
     """Refuse what cannot work for these methods, before any work starts."""
+    _check_order(settings)
     for name in names:
         spec = RunSpec.of(find_method(name), settings, 0)
         _check_tested(spec)
@@ -103,6 +104,14 @@ def check_methods(settings: Settings, names: Iterable[str], who: Participants) -
 def participants(settings: Settings) -> Participants:
     """Who takes part in the scenario of these settings."""
     return Participants(settings.scenario.peers, partition_of(settings).smallest_cluster(settings))
+
+
+def _check_order(settings: Settings) -> None:
+    if settings.gossip.pull_from == "latest" and settings.gossip.schedule == "async":
+        raise SettingsError(
+            "pull_from = latest, but schedule = async: there nobody pulls, models are pushed: set schedule = rounds or "
+            "pull_from = snapshot"
+        )
 
 
 def _check_tested(spec: RunSpec) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pens.config import MethodName, Settings, flat_values
 from pens.metrics import Interval, interval
-from pens.presets import AUTHORS_METHODS, RULES_OF
+from pens.presets import METHODS_OF, RULES_OF
 from pens.report.course import merged_within
 from pens.report.paper import Verdict, compare_with_paper
 from pens.reproduce.plan import Cell, Column, Exhibit, Quantity
@@ -130,7 +130,8 @@ def whose_rules(changed: Mapping[str, Any]) -> str | None:
 def is_wanted(cell: Cell, changed: Mapping[str, Any]) -> bool:
     """Whether a cell belongs to a table or figure even where nothing of it is run: not where the method is ours, or
     missing in the code whose rules are followed."""
-    return not cell.ours and (whose_rules(changed) != "authors" or cell.method in AUTHORS_METHODS)
+    known = METHODS_OF[whose_rules(changed) or "ours"]
+    return not cell.ours and (known is None or cell.method in known)
 
 
 def beside_label(folder: Path, comparison: Comparison) -> str:
