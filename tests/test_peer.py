@@ -907,6 +907,23 @@ def test_a_behaviour_that_says_nothing_else_wants_no_model_and_waits() -> None:
     assert it.progress == (0, 3)
 
 
+class Few(Gossiping):
+    """Asks one peer, whatever it is told to wait for."""
+
+    def drawn(self) -> list[PeerId]:
+        return [PeerId(4), PeerId(4)]
+
+
+def test_a_peer_that_asks_fewer_than_it_waits_for_goes_on_with_what_came() -> None:
+    """In rounds nothing else will come: a round that ended without an update would never end."""
+    it = started(plan("pull", behaviours={"gossiping": Few}, n_peers=3))
+    assert it.handle(Wake()) == [Request((PeerId(4), PeerId(4)))]
+    update = Update((model(4),), None, 3, may_stop=True)
+    assert it.handle(Pulled((model(4), model(4)))) == [Drop(model(4), "replaced"), update]
+    it.handle(Updated())
+    assert it.handle(Pulled(())) == [Update((), None, 3, may_stop=True)]
+
+
 def test_step_one_ends_at_the_wait_that_makes_it_too_many() -> None:
     """One of seven senders takes one wait, two rounds of it two; give_up = 1.5 makes three of them."""
     it = started(plan(search=search(n_sampled=1, m=1, rounds=2, samplings_per_round=1, epochs=5), give_up=1.5))

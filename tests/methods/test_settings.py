@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pens.config import RunSettings, Settings
@@ -11,6 +13,8 @@ from pens.methods.method import Method, Participants
 from pens.methods.names import check_methods, parse_methods
 from pens.methods.spec import RunSpec
 from pens.partitions.partition import partition_of
+from pens.protocol.gossiping import Gossiping
+from pens.protocol.plan import Plan
 from tests.methods.specs import ALL, IN_STEP, made_of, spec_of
 
 
@@ -140,6 +144,21 @@ class Forgetful(Method):
     def resolve(self, settings: Settings) -> Settings:
         settings.replace({"lr": 0.5})
         return None  # type: ignore[return-value]
+
+
+class Misspelt(Method):
+    name = "misspelt"
+
+    def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:
+        return replace(super().plan(settings, train, val, num_peers), behaviours={"gosiping": Gossiping})
+
+
+def test_a_behaviour_for_a_phase_that_it_is_not_for_is_refused() -> None:
+    """Else nobody would ever enter it, and the run would be plain gossip."""
+    with pytest.raises(
+        SettingsError, match="a behaviour for the phase 'gosiping', which is for 'gossiping'"
+    ):
+        RunSpec.of(Misspelt(), Settings(), 0).plan(9, 5, 6)
 
 
 def test_a_method_that_makes_nothing_of_the_settings_is_refused() -> None:

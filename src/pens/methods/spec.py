@@ -32,7 +32,14 @@ class RunSpec:
     def plan(self, train: int, val: int, num_peers: int) -> Plan:
         """What a peer that holds so many training and validation samples is told to do, where there are so many for it
         (`Method.plan`)."""
-        return self.method.plan(self.settings, train, val, num_peers)
+        plan = self.method.plan(self.settings, train, val, num_peers)
+        for phase, made in plan.behaviours.items():
+            if phase != (named := getattr(made, "phase", phase)):
+                raise SettingsError(
+                    f"method {self.method.name!r}: its plan has a behaviour for the phase {phase!r}, which is for "
+                    f"{named!r}: name both alike"
+                )
+        return plan
 
     def learning(self) -> LearningRules:
         """What all peers of the run have in common when they compute."""

@@ -133,10 +133,9 @@ class Gathering(Talking):
         return [*([Drop(older, "replaced")] if older else []), *self.use_if_enough()]
 
     def on_pulled(self, models: tuple[ModelRef, ...]) -> list[Action]:
-        """As many as were waited for, of different peers, all of them asked: there is nothing to refuse or replace."""
-        for model in models:
-            self.peer.save(model)
-        return self.use_if_enough()
+        """All that the peer requested, together: there is nothing to refuse, and nothing more to wait for."""
+        drops: list[Action] = [Drop(older, "replaced") for model in models if (older := self.peer.save(model))]
+        return [*drops, *([] if self.peer.busy else self.use(self.peer.take(self.taken())))]
 
     def begin_round(self) -> list[Action]:
         return [Request(tuple(self.drawn()))]
