@@ -155,9 +155,7 @@ class Misspelt(Method):
 
 def test_a_behaviour_for_a_phase_that_it_is_not_for_is_refused() -> None:
     """Else nobody would ever enter it, and the run would be plain gossip."""
-    with pytest.raises(
-        SettingsError, match="a behaviour for the phase 'gosiping', which is for 'gossiping'"
-    ):
+    with pytest.raises(SettingsError, match="a behaviour for the phase 'gosiping', which is for 'gossiping'"):
         RunSpec.of(Misspelt(), Settings(), 0).plan(9, 5, 6)
 
 
