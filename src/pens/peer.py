@@ -77,21 +77,19 @@ class Peer(Situation):
             case Wake():
                 return self.behaviour.on_wake()
             case Received(model, answer, note):
-                self._hear(model, note)
+                if note is not None:
+                    self.notes[model.owner] = note
                 return self.behaviour.on_received(model, answer)
             case Pulled(models, notes):
                 for model, note in zip(models, notes, strict=False):
-                    self._hear(model, note)
+                    if note is not None:
+                        self.notes[model.owner] = note
                 return self.behaviour.on_pulled(models)
             case Updated():
                 self.busy = False
                 return self.behaviour.on_updated()
             case Answered(name, answer):
                 return self.behaviour.on_answered(name, answer)
-
-    def _hear(self, model: ModelRef, note: Note) -> None:
-        if note is not None:
-            self.notes[model.owner] = note
 
     def note(self) -> Note:
         """What the peer says beside its model at this moment."""

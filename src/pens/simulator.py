@@ -91,6 +91,7 @@ class Simulator:
     ) -> None:
         self.peers, self.learners = peers, learners
         self._schedule, self._trace = schedule, trace
+        self._has_notes = any(peer.plan.notes for peer in peers)
         self._queue = EventQueue()
         self._rounds = 0
         self.current = [learners.first_model(p.me) for p in peers]
@@ -223,10 +224,11 @@ class Simulator:
     def _act(self, me: PeerId, action: Action, actions: Sequence[Action]) -> None:
         match action:
             case Send(to, answer):
-                received = Received(self._sent_by(me), answer, self.peers[me].note())
+                note = self.peers[me].note() if self._has_notes else None
+                received = Received(self._sent_by(me), answer, note)
                 self._queue.put(self._schedule.links.latency, to, received)
             case Request(sources):
-                notes = tuple(self.peers[s].note() for s in sources) if self.peers[me].plan.notes else ()
+                notes = tuple(self.peers[s].note() for s in sources) if self._has_notes else ()
                 self._queue.put(0.0, me, Pulled(tuple(map(self._sent_by, sources)), notes))
             case WakeAfter(delay):
                 self._queue.put(delay, me, Wake())

@@ -134,7 +134,7 @@ class Gathering(Talking):
 
     def on_pulled(self, models: tuple[ModelRef, ...]) -> list[Action]:
         """All that the peer requested, together: there is nothing to refuse, and nothing more to wait for."""
-        drops: list[Action] = [Drop(older, "replaced") for model in models if (older := self.peer.save(model))]
+        drops: list[Action] = [Drop(older, "replaced") for older in self.peer.save_all(models)]
         return [*drops, *([] if self.peer.busy else self.use(self.peer.take(self.taken())))]
 
     def begin_round(self) -> list[Action]:

@@ -62,6 +62,13 @@ class Situation:
         self._saved[model.owner] = model
         return older
 
+    def save_all(self, models: Sequence[ModelRef]) -> list[ModelRef]:
+        """Likewise, several at once; returns those that are replaced."""
+        if not self._saved and len(new := {model.owner: model for model in models}) == len(models):
+            self._saved = new
+            return []
+        return [older for model in models if (older := self.save(model))]
+
     def take(self, count: int) -> tuple[ModelRef, ...]:
         """The oldest saved models, which are no longer saved then."""
         senders = list(self._saved)[:count]
