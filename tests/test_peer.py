@@ -886,6 +886,7 @@ def test_what_senders_say_beside_their_models_is_known_by_sender() -> None:
     assert it.note() == {"updates": 1}
     again = peer(it.plan)
     again.restore(json.loads(json.dumps(it.state())))
+    assert again.notes == it.notes == {1: four, 2: nine}
     for one in (it, again):
         assert one.handle(Received(model(2, 2))) == []
         assert one.handle(Received(model(1, 2), note={"updates": 12})) == [
@@ -922,6 +923,15 @@ def test_a_peer_that_asks_fewer_than_it_waits_for_goes_on_with_what_came() -> No
     assert it.handle(Pulled((model(4), model(4)))) == [Drop(model(4), "replaced"), update]
     it.handle(Updated())
     assert it.handle(Pulled(())) == [Update((), None, 3, may_stop=True)]
+
+
+def test_what_comes_while_a_peer_trains_is_kept_for_its_next_update() -> None:
+    """Models of 3 and 1, and a newer one of 3, which takes the place of the older."""
+    it = started(plan("pull"))
+    it.handle(Pulled((model(1), model(2))))
+    assert it.handle(Pulled((model(3), model(1, 2)))) == []
+    assert it.handle(Pulled((model(3, 2),))) == [Drop(model(3), "replaced")]
+    assert it.handle(Updated()) == [Update((model(1, 2), model(3, 2)), None, 3, may_stop=True)]
 
 
 def test_step_one_ends_at_the_wait_that_makes_it_too_many() -> None:
