@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from pens.config import NotNegative, RunSettings, Section, Settings
-from pens.errors import SettingsError
 from pens.messages import Action, Ask, Losses, ModelRef, Note, PeerId
 from pens.methods.method import Method, Participants
 from pens.protocol.gossiping import Gossiping
@@ -118,11 +117,7 @@ class Dac(Method):
         return settings.replace({"accept": "anyone"})
 
     def check(self, settings: RunSettings, who: Participants) -> None:
-        if settings.gossip.n_peers > who.num_others:
-            raise SettingsError(
-                f"n_peers = {settings.gossip.n_peers}, but each peer can hear at most {who.num_others} others: "
-                f"lower it or {who.remedy}"
-            )
+        who.check_enough("n_peers", settings.gossip.n_peers)
 
     def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:
         return replace(

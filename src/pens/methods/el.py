@@ -59,11 +59,7 @@ class El(Method):
     in_step = True
 
     def check(self, settings: RunSettings, who: Participants) -> None:
-        if settings.gossip.n_peers > who.num_others:
-            raise SettingsError(
-                f"n_peers = {settings.gossip.n_peers}, but each peer can reach at most {who.num_others} others: "
-                f"lower it or {who.remedy}"
-            )
+        who.check_enough("n_peers", settings.gossip.n_peers, can="reach")
         if settings.timing.latency > _LATEST:
             raise SettingsError(
                 f"latency = {settings.timing.latency:g}, but the models of a round of {self.name} have to come before "

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pens.config import RunSettings, Section, Settings
+from pens.errors import SettingsError
 from pens.messages import PeerId
 from pens.policies import SelectionRule
 from pens.protocol.plan import Plan
@@ -57,6 +58,14 @@ class Participants:
     def remedy(self) -> str:
         """What gives each peer more others, in words."""
         return "add peers" if self.num_others == self.num_peers - 1 else "choose a topology with more neighbours"
+
+    def check_enough(self, setting: str, wanted: int, can: str = "hear") -> None:
+        """Refuse a setting by which a peer waits for, or sends to, more others than it can hear or reach."""
+        if wanted > self.num_others:
+            raise SettingsError(
+                f"{setting} = {wanted}, but each peer can {can} at most {self.num_others} others: "
+                f"lower it or {self.remedy}"
+            )
 
 
 ANY_NUMBER = Participants(1 << 31, None)

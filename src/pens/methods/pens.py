@@ -40,11 +40,7 @@ class Pens(Method):
             raise SettingsError(
                 f"{self.name} compares models, but {who.num_peers} peers hear {others} other: use at least 3 peers"
             )
-        if pens.n_sampled > others:
-            raise SettingsError(
-                f"n_sampled = {pens.n_sampled}, but each peer can hear at most {others} others: "
-                f"lower it or {who.remedy}"
-            )
+        who.check_enough("n_sampled", pens.n_sampled)
         _check_sampling(pens)
 
     def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:

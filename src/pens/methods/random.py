@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from pens.config import RunSettings, Settings
-from pens.errors import SettingsError
 from pens.methods.method import Method, Participants
 
 
@@ -18,11 +17,7 @@ class Random(Method):
     is_baseline = True
 
     def check(self, settings: RunSettings, who: Participants) -> None:
-        if settings.gossip.n_peers > who.num_others:
-            raise SettingsError(
-                f"n_peers = {settings.gossip.n_peers}, but each peer can hear at most {who.num_others} others: "
-                f"lower it or {who.remedy}"
-            )
+        who.check_enough("n_peers", settings.gossip.n_peers)
 
 
 class RandomPlus(Random):
