@@ -20,6 +20,7 @@ from pens.metrics import neighbour_agreement
 from pens.network.loopback import fit_settings
 from pens.policies import SelectionRule, Tally, choose_neighbours
 from pens.report.course import agreement_by_round, selecting
+from pens.report.page import write_report
 from pens.report.study import read_studies
 from pens.results import Comparisons
 from pens.topologies.topology import build_graph, graph_of
@@ -163,3 +164,15 @@ def test_real_peers_are_refused_a_sparse_graph() -> None:
     settings = Settings().replace({"n_peers": 2})
     with pytest.raises(SettingsError, match="topology = 'ring', but real peers reach all members"):
         fit_settings(settings, {"topology": "ring"}, 8, "random")
+
+
+@pytest.mark.parametrize(("topology", "chance"), [("complete", True), ("ring", False)])
+def test_a_report_tells_of_chance_only_where_everybody_can_reach_everybody(
+    topology: str, chance: bool, tmp_path: Path
+) -> None:
+    """On a sparse graph a peer's neighbours need not be as mixed as all peers are."""
+    settings = Settings().replace({**TINY, "topology": topology})
+    pens.run(settings, methods="random", data=tiny_dataset(), model=TinyNet, out=tmp_path / "run")
+    page = write_report([tmp_path / "run"], tmp_path / "page.html")[0].read_text(encoding="utf-8")
+    assert ("by chance it would be" in page) == chance
+    assert ("what chance would give depends on the graph" in page) != chance

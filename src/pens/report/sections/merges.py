@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from pens.config import MethodName
+from pens.config import MethodName, Settings
 from pens.report.charts.merges import merge_chart
 from pens.report.course import MergeMap, merge_map
 from pens.report.discovered import MOST_PEERS, Discovered, discover
@@ -58,11 +58,11 @@ def _discovered(study: Study) -> tuple[MethodName | None, Discovered | None]:
 def _answer(study: Study, maps: list[MergeMap]) -> str:
     shares = ", ".join(f"{100 * (m.within or 0.0):.1f} % with {m.method}" for m in maps)
     sizes = Counter(study.runs[0].clusters or ())
+    came = f"Of all models merged, {shares} came from a peer of the receiver's own cluster"
+    if study.settings.gossip.topology != Settings().gossip.topology:
+        return f"{came}. Peers reach only those next to them, so what chance would give depends on the graph."
     by_chance = sum(n * (n - 1) for n in sizes.values()) / max(1, study.num_peers * (study.num_peers - 1))
-    return (
-        f"Of all models merged, {shares} came from a peer of the receiver's own cluster; "
-        f"by chance it would be {100 * by_chance:.1f} %."
-    )
+    return f"{came}; by chance it would be {100 * by_chance:.1f} %."
 
 
 def _discovered_answer(study: Study, chooser: MethodName | None, groups: Discovered | None) -> str:
