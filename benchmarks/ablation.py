@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 import pens
-from pens.config import MethodName, Settings, parse_assignments
-from pens.metrics import Interval, interval
-from pens.presets import resolve_settings
-from pens.results import RunResult
+from pens.experiment.presets import resolve_settings
+from pens.measuring.metrics import Interval, interval
+from pens.measuring.results import RunResult
+from pens.settings.config import MethodName, Settings, parse_assignments
 
 GROUPS_AND_MERGED = {"neighbours_by": "groups", "validated": "merged"}
 _WIDTHS = (12, 12, 12, 13, 13)

@@ -15,9 +15,9 @@ import sys
 import numpy as np
 from tests.fakes import fake_simulations
 
-from pens.config import MethodName
-from pens.presets import preset
-from pens.simulator import advance_together
+from pens.experiment.presets import preset
+from pens.settings.config import MethodName
+from pens.simulation.simulator import advance_together
 
 FIXED_MS, PER_PEER_MS = 0.1, 0.008  # of a step of the CIFAR-10 network on an H200
 

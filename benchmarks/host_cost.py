@@ -13,8 +13,8 @@ import time
 
 from tests.fakes import fake_simulation
 
-from pens.presets import preset
-from pens.simulator import advance_together
+from pens.experiment.presets import preset
+from pens.simulation.simulator import advance_together
 
 
 def measure(method: str, schedule: str, peers: int) -> None:

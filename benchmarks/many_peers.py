@@ -14,11 +14,11 @@ import time
 import numpy as np
 
 import pens
-from pens.bench import SHAPES, builtin_factory
-from pens.config import MethodName
 from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
-from pens.experiment import Observer
+from pens.engine.bench import SHAPES, builtin_factory
+from pens.experiment.observer import Observer
+from pens.settings.config import MethodName
 
 ROUNDS = 3
 

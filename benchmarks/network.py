@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from pens.network.grpc_transport import GrpcTransport, Limits
 from pens.network.identity import ANY_MEMBER, Authority, Credentials, load_credentials
-from pens.network.transport import Address, MemberRecord, Parcel, Verdict
+from pens.network.transport import Address, MemberRecord, Parcel, Reception
 
 import grpc  # isort: skip  # after grpc_transport, which prepares the environment
 from grpc import aio  # isort: skip
@@ -36,14 +36,14 @@ LOOPBACK = Address("127.0.0.1", 0)
 class Sink:
     """An inbox that takes everything and keeps nothing."""
 
-    async def take_model(self, sender: str, parcel: Parcel) -> Verdict:
-        return Verdict.TAKEN
+    async def take_model(self, sender: str, parcel: Parcel) -> Reception:
+        return Reception.TAKEN
 
     async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
         return records
 
-    def wants(self, sender: str, size: int) -> Verdict:
-        return Verdict.TAKEN
+    def wants(self, sender: str, size: int) -> Reception:
+        return Reception.TAKEN
 
 
 class BareStream:
@@ -145,7 +145,7 @@ async def compare_rates(folder: Path, name: str, size: int) -> None:
     parcel = Parcel(1, bytes(size))
 
     async def ours() -> None:
-        if await here.send_model(to, parcel) is not Verdict.TAKEN:
+        if await here.send_model(to, parcel) is not Reception.TAKEN:
             raise SystemExit("a model was not taken")
 
     async def theirs() -> None:

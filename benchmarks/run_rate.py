@@ -14,9 +14,9 @@ import sys
 import time
 
 import pens
-from pens.config import MethodName, parse_assignments
-from pens.experiment import Observer
-from pens.presets import resolve_settings
+from pens.experiment.observer import Observer
+from pens.experiment.presets import resolve_settings
+from pens.settings.config import MethodName, parse_assignments
 
 
 class Clock(Observer):

@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pens
-from pens.metrics import interval
-from pens.results import ExperimentResult, RunResult
-from pens.runlog import ExperimentDir
+from pens.measuring.metrics import interval
+from pens.measuring.results import ExperimentResult, RunResult
+from pens.storage.runlog import ExperimentDir
 
 
 def main() -> None:

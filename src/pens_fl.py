@@ -62,6 +62,6 @@ def main() -> object:
     if wrong:
         print(f"error {wrong}", file=sys.stderr)
         sys.exit(2)
-    from pens.cli import main as command
+    from pens.command_line.main import main as command
 
     return command()

@@ -29,7 +29,7 @@ from pens.engine.layout import Layout
 from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Evaluation, Trained
-from pens.results import RunResult
+from pens.measuring.results import RunResult
 from tests.conftest import TINY
 
 
@@ -149,7 +149,7 @@ def run_by_hand(
 ) -> tuple[list[RunResult], CountingEngine]:
     """`pens.run` with the engine above: settings, wiring, protocol, simulator and measurements are the real ones."""
     engine = engine or CountingEngine(len(data.peers))
-    monkeypatch.setattr("pens.experiment.new_engine", lambda *_: engine)
+    monkeypatch.setattr("pens.experiment.wiring.new_engine", lambda *_: engine)
     values = {**TINY, "epochs": 1, "window": 1, "patience": 50, **settings}
     result = pens.run(values, methods=method, data=data, model=nn.Identity, seeds=seeds)
     return list(result.runs), engine

@@ -11,15 +11,17 @@ import torch
 from hypothesis import HealthCheck, settings
 from torch import nn
 
-from pens.config import Settings
 from pens.data.samples import Dataset, Samples
 from pens.data.scenarios import Federation
 from pens.partitions.rotation import rotated_federation
+from pens.settings.config import Settings
 
 settings.register_profile("pens", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pens")
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for commands that tests start
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton: its kernels run on the CPU
 
 
 class TinyNet(nn.Module):

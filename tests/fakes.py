@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pens.config import MethodName, Settings
 from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.engine.batches import SampleStack, Subset
@@ -19,8 +18,9 @@ from pens.engine.layout import Layout
 from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Evaluation, Trained
-from pens.experiment import build_simulator, first_models, new_workshop
-from pens.simulator import Simulator
+from pens.experiment.wiring import build_simulator, first_models, new_executor
+from pens.settings.config import MethodName, Settings
+from pens.simulation.simulator import Simulator
 from tests.methods.specs import spec_of
 
 CPU = torch.device("cpu")
@@ -89,12 +89,12 @@ def fake_simulation(settings: Settings, method: MethodName, seed: int = 0) -> tu
 def fake_simulations(
     settings: Settings, method: MethodName, seeds: Sequence[int], of: type[FakeEngine] = FakeEngine
 ) -> tuple[list[Simulator], FakeEngine]:
-    """Several that share an engine, and its workshop."""
+    """Several that share an engine, and its executor."""
     federation = fake_federation(settings.scenario.peers)
     engine = of(federation.tested_on)
-    workshop = new_workshop(engine, federation.peers, CPU, len(seeds))
+    executor = new_executor(engine, federation.peers, CPU, len(seeds))
     simulators = []
     for seed in seeds:
         models = first_models(engine, settings, seed, len(federation.peers))
-        simulators.append(build_simulator(spec_of(method, settings, seed), federation, workshop, models))
+        simulators.append(build_simulator(spec_of(method, settings, seed), federation, executor, models))
     return simulators, engine

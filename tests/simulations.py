@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import torch
 
-from pens.config import MethodName, Settings
 from pens.data.scenarios import Federation
 from pens.engine.batches import SampleStack
-from pens.engine.network import StackedNetwork
+from pens.engine.functional import StackedNetwork
 from pens.engine.training import Engine, LoopEngine, StackEngine
-from pens.experiment import build_simulator, first_models, new_workshop
-from pens.messages import Action, Event, PeerId
+from pens.experiment.wiring import build_simulator, first_models, new_executor
 from pens.partitions.rotation import rotated_federation
-from pens.simulator import Simulator, advance_together
+from pens.protocol.messages import Action, Event, PeerId
+from pens.settings.config import MethodName, Settings
+from pens.simulation.simulator import Simulator, advance_together
 from tests.conftest import TinyNet, tiny_dataset
 from tests.methods.specs import spec_of
 
@@ -59,7 +59,7 @@ def simulation(
     spec = spec_of(method, settings, seed)
     held = spec.method.holders(federation, spec.settings)
     models = first_models(engine, settings, seed, len(held))
-    return build_simulator(spec, federation, new_workshop(engine, held, CPU), models, trace=log)
+    return build_simulator(spec, federation, new_executor(engine, held, CPU), models, trace=log)
 
 
 def simulations(settings: Settings, method: MethodName, federations: Sequence[Federation]) -> list[Simulator]:
@@ -67,11 +67,11 @@ def simulations(settings: Settings, method: MethodName, federations: Sequence[Fe
     engine = engine_for(federations[0])
     specs = [spec_of(method, settings, seed) for seed in range(len(federations))]
     held = [s.method.holders(f, s.settings) for s, f in zip(specs, federations, strict=True)]
-    workshop = new_workshop(engine, [peer for peers in held for peer in peers], CPU)
+    executor = new_executor(engine, [peer for peers in held for peer in peers], CPU)
     found = []
     for seed, federation in enumerate(federations):
         models, first_slot = first_models(engine, settings, seed, len(held[seed])), seed * len(held[0])
-        found.append(build_simulator(specs[seed], federation, workshop, models, first_slot))
+        found.append(build_simulator(specs[seed], federation, executor, models, first_slot))
     return found
 
 

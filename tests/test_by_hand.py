@@ -10,8 +10,8 @@ import pytest
 
 from pens import rng
 from pens.data.scenarios import Federation, PeerData
-from pens.messages import PeerId
-from pens.policies import Selection, SelectionRule, Tally, choose_neighbours
+from pens.protocol.messages import PeerId
+from pens.protocol.policies import Selection, SelectionRule, Tally, choose_neighbours
 from tests.byhand import CountingEngine, federation, models_of, run_by_hand, sample
 
 # Five peers of the clusters {0, 1, 2} and {3, 4}. [receiver, sender]: peer 0 likes peer 1's models best, peers 1, 2 and

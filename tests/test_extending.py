@@ -13,23 +13,23 @@ from pathlib import Path
 import pytest
 
 import pens
-from pens.cli import main
-from pens.config import Settings
+from pens.command_line.main import main
 from pens.errors import Interrupted, SettingsError
-from pens.experiment import Observer
-from pens.messages import Answered, Ask, Losses, ModelRef, PeerId, Pulled, Start, Update, Updated
+from pens.experiment.observer import Observer
 from pens.network.memory import MemoryNetwork
 from pens.network.node import NodeRules
 from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES, METHODS, PARTITIONS
-from pens.peer import Peer
+from pens.protocol.messages import Answered, Ask, Losses, ModelRef, PeerId, Pulled, Start, Update, Updated
+from pens.protocol.peer import Peer
+from pens.settings.config import Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
+from tests.experiment.test_experiment import same_result
 from tests.methods.specs import spec_of
 from tests.network.nodes import Cluster
 from tests.network.test_node import own, run_until
 from tests.network.virtual import run_virtually
 from tests.simulations import Log, decisions, final_models, run, simulation
-from tests.test_experiment import same_result
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^`(\w+\.py)`:\n\n```python\n(.*?)```$", PAGE, re.DOTALL | re.MULTILINE))

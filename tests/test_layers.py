@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The architecture, as imports: a module imports only from modules above it in this list (docs/architecture.md)."""
+"""The architecture, as imports: a package imports only from packages above it in this list (docs/architecture.md)."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -18,190 +19,45 @@ SOURCE = Path(pens.__file__).parent
 LAYERS = [
     "version",
     "errors",
-    "parts",
     "rng",
+    "parts",
     "processors",
-    "config",
-    "data.samples",
-    "ledger",
-    "data.formats",
-    "data.sources",
-    "data.scenarios",
-    "partitions.partition",
-    "partitions.rotation",
-    "partitions.groups",
-    "partitions.labels",
-    "partitions.dirichlet",
-    "partitions.shards",
+    "settings",
+    "data",
     "nets",
-    "engine.bits",
-    "engine.attention",
-    "engine.homes",
-    "engine.seam",
-    "engine.patterns",
-    "engine.native",
-    "engine.native_conv",
-    "engine.fused",
-    "engine.fused_linear",
-    "engine.fused_adam",
-    "engine.lowering",
-    "engine.devices",
-    "engine.layout",
-    "engine.rounding",
-    "engine.network",
-    "engine.costs",
-    "engine.cores",
-    "engine.stack",
-    "engine.batches",
-    "engine.fused_step",
-    "engine.optimizers",
-    "engine.update",
-    "engine.training",
-    "merging.rule",
-    "merging.mean",
-    "merging.weighted",
-    "merging.ordered",
-    "merging.median",
-    "merging.trimmed",
-    "merging.clipped",
-    "merging.merger",
-    "merging.trial",
-    "calls",
-    "bench",
-    "messages",
-    "topology",
-    "topologies.topology",
-    "topologies.complete",
-    "topologies.ring",
-    "topologies.regular",
-    "topologies.edges",
-    "policies",
-    "protocol.plan",
-    "protocol.situation",
-    "protocol.behaviour",
-    "protocol.alone",
-    "protocol.admission",
-    "protocol.gossiping",
-    "protocol.searching",
-    "protocol.starting",
-    "peer",
-    "links",
-    "scheduler",
-    "metrics",
-    "jobs",
-    "curves",
-    "received",
-    "learners",
-    "simulator",
-    "methods.method",
-    "methods.random",
-    "methods.pens",
-    "methods.pens_plus",
-    "methods.local",
-    "methods.oracle",
-    "methods.central",
-    "methods.dac",
-    "methods.dpsgd",
-    "methods.el",
-    "methods.spec",
-    "methods.names",
-    "results",
-    "files",
-    "runlog",
-    "running",
-    "presets",
-    "catalogue",
-    "completion",
+    "partitions",
+    "engine",
+    "merging",
+    "protocol",
+    "topologies",
+    "learning",
+    "simulation",
+    "methods",
+    "measuring",
+    "storage",
     "experiment",
-    "report.discovered",
-    "report.tables",
-    "report.svg",
-    "report.figures",
-    "report.paper",
-    "report.study",
-    "report.analysis",
-    "report.course",
-    "report.panel",
-    "report.charts.accuracy",
-    "report.charts.curves",
-    "report.charts.merges",
-    "report.charts.neighbours",
-    "report.charts.peers",
-    "report.charts.costs",
-    "report.charts.differences",
-    "report.reproduce",
-    "report.section",
-    "report.glossary",
-    "report.headline",
-    "report.sections.accuracy",
-    "report.sections.curves",
-    "report.sections.merges",
-    "report.sections.neighbours",
-    "report.sections.peers",
-    "report.sections.costs",
-    "report.sections.luck",
-    "report.sections.settings",
-    "report.page",
-    "network.codec",
-    "network.logs",
-    "network.monitor",
-    "network.records",
-    "reproduce.plan",
-    "reproduce.store",
-    "reproduce.compare",
-    "reproduce.keep",
-    "reproduce.pictures",
-    "reproduce.estimates",
-    "reproduce.run",
-    "reproduce.show",
-    "watch",
-    "network.transport",
-    "network.identity",
-    "network.native",
-    "network.limits",
-    "network.wire_pb2",
-    "network.wire",
-    "network.grpc_server",
-    "network.grpc_client",
-    "network.grpc_transport",
-    "network.memory",
-    "network.membership",
-    "network.gossiper",
-    "network.reachable",
-    "network.outbox",
-    "network.learning",
-    "network.control",
-    "network.state",
-    "network.past",
-    "network.status",
-    "network.misfits",
-    "network.progress",
-    "network.node",
-    "network.peer_config",
-    "network.assembly",
-    "network.peer_command",
-    "network.loopback",
-    "network.company",
-    "network.up",
-    "network.commands",
-    "cli",
+    "report",
+    "reproduce",
+    "network",
+    "command_line",
     "__main__",
 ]
-PURE = [
-    "messages",
-    "topology",
-    "policies",
-    "peer",
-    "rng",
-    "protocol.plan",
-    "protocol.situation",
-    "protocol.behaviour",
-    "protocol.alone",
-    "protocol.admission",
-    "protocol.gossiping",
-    "protocol.searching",
-    "protocol.starting",
-]
+PURE = ["rng", "protocol", "topologies.views"]
+
+
+def modules() -> list[str]:
+    """Every module of the package, by its name without `pens.`."""
+    paths = (path for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
+    return sorted(".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in paths)
+
+
+def module_path(name: str) -> Path:
+    return SOURCE / (name.replace(".", "/") + ".py")
+
+
+def room(name: str) -> str:
+    """The package of a module, or the module itself where it stands in none."""
+    return name.partition(".")[0]
 
 
 def imports_of(source: str) -> set[str]:
@@ -213,34 +69,35 @@ def imports_of(source: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"line {node.lineno}: write imports in full"
             module = node.module or ""
-            is_module = module.removeprefix("pens.") in LAYERS
+            is_module = module_path(module.removeprefix("pens.")).exists() or not module.startswith("pens")
             names |= {module} if is_module else {f"{module}.{alias.name}" for alias in node.names}
     return names
 
 
+def own_imports(source: str) -> set[str]:
+    """What a module imports of this package, by its name without `pens.`; "" for the package itself."""
+    return {name[5:] for name in imports_of(source) if name.split(".")[0] == "pens"}
+
+
 def imports_from_below(source: str, name: str) -> set[str]:
-    """What a module imports of this package that does not stand above it. A package itself stands below them all."""
-    above = {f"pens.{other}" for other in LAYERS[: LAYERS.index(name)]}
-    return {imported for imported in imports_of(source) if imported.split(".")[0] == "pens"} - above
+    """What a module imports that does not stand above its package. The package `pens` itself stands below them all."""
+    allowed = set(LAYERS[: LAYERS.index(room(name)) + 1])
+    return {imported for imported in own_imports(source) if room(imported) not in allowed}
 
 
-def module_path(name: str) -> Path:
-    return SOURCE / (name.replace(".", "/") + ".py")
+def test_every_package_stands_in_the_list() -> None:
+    assert {room(name) for name in modules()} == set(LAYERS)
 
 
-def test_every_module_stands_in_the_list() -> None:
-    found = {
-        ".".join(path.relative_to(SOURCE).with_suffix("").parts)
-        for path in SOURCE.rglob("*.py")
-        if path.name != "__init__.py"
-    }
-    assert found == set(LAYERS)
-
-
-def test_modules_import_only_from_above() -> None:
-    for name in LAYERS:
+def test_packages_import_only_from_above() -> None:
+    for name in modules():
         below = imports_from_below(module_path(name).read_text(encoding="utf-8"), name)
         assert not below, f"{name} imports {', '.join(sorted(below))}, which does not stand above it"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {name: own_imports(module_path(name).read_text(encoding="utf-8")) & set(modules()) for name in modules()}
+    tuple(TopologicalSorter(graph).static_order())  # raises CycleError and names the circle
 
 
 @pytest.mark.parametrize(
@@ -248,16 +105,17 @@ def test_modules_import_only_from_above() -> None:
     [
         "from pens import __version__",
         "import pens",
-        "from pens import cli",
-        "import pens.cli",
-        "from pens.cli import main",
+        "from pens import command_line",
+        "import pens.command_line.main",
+        "from pens.command_line.main import main",
+        "from pens.command_line import main",
     ],
 )
 def test_imports_from_below_are_seen_however_they_are_written(source: str) -> None:
     """The package itself imports experiments, so whoever imports the package does, too."""
-    assert imports_from_below(f"def f():\n    {source}\n", "runlog")
+    assert imports_from_below(f"def f():\n    {source}\n", "storage.runlog")
     assert not imports_from_below(
-        "from pens import rng\nfrom pens.version import VERSION\nimport pens.config", "runlog"
+        "from pens import rng\nfrom pens.version import VERSION\nimport pens.settings.config", "storage.runlog"
     )
 
 
@@ -268,7 +126,8 @@ def test_the_version_is_one_constant_that_needs_no_import() -> None:
 
 def test_peers_decide_without_tensors_clocks_sockets_files_or_logs() -> None:
     forbidden = {"torch", "numpy", "time", "datetime", "asyncio", "socket", "logging", "os", "pathlib", "threading"}
-    for name in PURE:
+    pure = [name for name in modules() if name in PURE or room(name) in PURE]
+    for name in pure:
         roots = {imported.split(".")[0] for imported in imports_of(module_path(name).read_text(encoding="utf-8"))}
         assert not roots & forbidden, f"{name} must stay pure"
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 IGNORED = {"runs", "build", "dist", "__pycache__"}
 NO_CODE = [
-    "pens/engine/native.c",
+    "pens/engine/compiled.c",
     "pens/network/wire.proto",
     "pens/network/wire_pb2.pyi",
     "pens/py.typed",

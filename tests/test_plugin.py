@@ -15,17 +15,17 @@ import pytest
 import torch
 
 import pens
-from pens.config import Settings
 from pens.errors import NotEnoughData, SettingsError
 from pens.merging.rule import Merge, Rows
-from pens.messages import ModelRef, Note, PeerId, Pulled, Request, Start, Updated, Wake
 from pens.network.memory import MemoryNetwork
 from pens.network.node import NodeRules
 from pens.partitions.partition import build_federation
 from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES, METHODS, PARTITIONS, _offered
-from pens.peer import Peer
-from pens.topology import Others
+from pens.protocol.messages import ModelRef, Note, PeerId, Pulled, Request, Start, Updated, Wake
+from pens.protocol.peer import Peer
+from pens.settings.config import Settings
+from pens.topologies.views import Others
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.methods.specs import spec_of
 from tests.network.nodes import Cluster
@@ -38,7 +38,7 @@ PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
 PROJECT = tomllib.loads((PLUGIN / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 COMMANDS = """
 import sys
-from pens.cli import main
+from pens.command_line.main import main
 for words in (line.split() for line in sys.argv[1:]):
     try:
         main(words)

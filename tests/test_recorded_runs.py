@@ -15,7 +15,7 @@ import pytest
 from torch import nn
 
 import pens
-from pens.results import RunResult
+from pens.measuring.results import RunResult
 from tests.conftest import TINY
 from tests.fakes import FakeEngine, fake_federation
 from tests.methods.specs import IN_STEP
@@ -46,7 +46,7 @@ RUNS: dict[str, tuple[str, dict[str, object]]] = {
 def record(name: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     method, settings = RUNS[name]
     federation = fake_federation(10)
-    patch.setattr("pens.experiment.new_engine", lambda *_: engine(federation.tested_on))
+    patch.setattr("pens.experiment.wiring.new_engine", lambda *_: engine(federation.tested_on))
     run = pens.run(settings, methods=method, data=federation, model=nn.Identity).runs[0]
     return ledger(run)
 

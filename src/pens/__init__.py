@@ -18,14 +18,14 @@ from pens.version import VERSION
 from pens_fl import warn_if_shared as _warn_if_shared
 
 if TYPE_CHECKING:
-    from pens.config import Settings
     from pens.data.samples import Dataset, Samples
     from pens.data.scenarios import Federation, PeerData
     from pens.errors import PensError
-    from pens.experiment import resume, run
+    from pens.experiment.interface import resume, run
+    from pens.measuring.results import ExperimentResult, RunResult, Summary
     from pens.methods.method import Method
     from pens.partitions.partition import Partition
-    from pens.results import ExperimentResult, RunResult, Summary
+    from pens.settings.config import Settings
     from pens.topologies.topology import Topology
 
 __version__ = VERSION
@@ -50,19 +50,19 @@ __all__ = [
 
 _MODULE_OF = {
     "Dataset": "pens.data.samples",
-    "ExperimentResult": "pens.results",
+    "ExperimentResult": "pens.measuring.results",
     "Federation": "pens.data.scenarios",
     "Method": "pens.methods.method",
     "Partition": "pens.partitions.partition",
     "PeerData": "pens.data.scenarios",
     "PensError": "pens.errors",
-    "RunResult": "pens.results",
+    "RunResult": "pens.measuring.results",
     "Samples": "pens.data.samples",
-    "Settings": "pens.config",
-    "Summary": "pens.results",
+    "Settings": "pens.settings.config",
+    "Summary": "pens.measuring.results",
     "Topology": "pens.topologies.topology",
-    "resume": "pens.experiment",
-    "run": "pens.experiment",
+    "resume": "pens.experiment.interface",
+    "run": "pens.experiment.interface",
 }
 
 _warn_if_shared(__file__)

@@ -7,7 +7,7 @@
     │   ├── DataNotFound   no folder holds the data set, and it could not be downloaded
     │   ├── DataCorrupt    a file is truncated, damaged or of another format
     │   └── NotEnoughData  the scenario asks for more samples than there are
-    ├── NetworkError       an nn.Module that a stack of models cannot run
+    ├── ModelError       an nn.Module that a stack of models cannot run
     ├── DeviceError        a device that this machine does not have
     ├── PayloadError       bytes from another peer that are not the model they should be
     │   └── OtherNetwork   a model, but of another network
@@ -51,7 +51,7 @@ class NotEnoughData(DataError):
     """A scenario that asks for more samples than the data set has."""
 
 
-class NetworkError(PensError):
+class ModelError(PensError):
     """An nn.Module that a stack of models cannot run."""
 
 

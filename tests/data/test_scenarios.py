@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pens import rng
-from pens.config import ScenarioSettings
 from pens.data.samples import Dataset, Samples, check_finite
 from pens.data.scenarios import Federation, PeerData, check_own_data, own_parts, pooled, pooled_sizes
 from pens.errors import DataError, NotEnoughData
 from pens.partitions.rotation import rotate, rotated_federation
+from pens.settings.config import ScenarioSettings
 
 ANGLES = [(0,), (0, 180), (90, 270), (0, 90, 180, 270), (0, -90, 540)]
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pens.engine.attention import _SWITCHES, plain_attention
-from pens.engine.network import StackedNetwork
+from pens.engine.functional import StackedNetwork
 from pens.engine.stack import ModelStack
 from tests.engine.networks import ATTENTION_NETWORKS
 from tests.engine.test_training import CPU, RECIPES, assert_same_training, engines, holders, train

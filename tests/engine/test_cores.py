@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import pens
 from pens.engine import cores, training
 from pens.engine.cores import Cores
-from pens.engine.network import StackedNetwork
+from pens.engine.functional import StackedNetwork
 from pens.engine.stack import ModelStack
 from pens.engine.training import LoopEngine, StackEngine
 from pens.nets import NetFactory

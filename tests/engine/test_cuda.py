@@ -13,8 +13,8 @@ import pens
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack
 from pens.engine.devices import lowering_levels
+from pens.engine.functional import StackedNetwork
 from pens.engine.layout import Layout
-from pens.engine.network import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import LoopEngine, StackEngine

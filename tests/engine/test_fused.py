@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 import pytest
@@ -11,18 +10,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
 from pens.engine import optimizers, update
 from pens.engine.batches import Batch, plan_visits
+from pens.engine.functional import StackedNetwork
 from pens.engine.fused import FusedConv2d, _Stacked, fuse
 from pens.engine.fused_adam import adam_step
 from pens.engine.fused_linear import _Stacked as linear_stack
 from pens.engine.fused_step import fetch, measure
-from pens.engine.homes import Wanted
-from pens.engine.network import StackedNetwork
+from pens.engine.gradient_buffers import Wanted
 from pens.engine.optimizers import Recipe, corrections
 from pens.engine.training import LoopEngine, StackEngine
 from pens.nets import NetFactory

@@ -15,7 +15,7 @@ from torch import nn
 
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack, Subset, plan_visits
-from pens.engine.network import StackedNetwork
+from pens.engine.functional import StackedNetwork
 from pens.engine.optimizers import CORRECTED, Moments, Recipe, corrections
 from pens.engine.stack import ModelStack
 from pens.engine.training import LoopEngine, StackEngine, Trained, _torch_optimizer

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pens.engine.functional import StackedNetwork
 from pens.engine.layout import Layout
-from pens.engine.network import StackedNetwork
 from pens.engine.stack import ModelStack
 from pens.errors import SettingsError
 from pens.merging.clipped import Clipped, ClippedSettings

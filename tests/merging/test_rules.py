@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pens.config import Settings
 from pens.engine.layout import Layout
 from pens.engine.stack import ModelStack
 from pens.errors import SettingsError
@@ -23,6 +22,7 @@ from pens.merging.ordered import in_order
 from pens.merging.rule import Merge, Merging, chosen
 from pens.merging.trimmed import left_out
 from pens.parts import MERGE_RULES
+from pens.settings.config import Settings
 from tests.merging.plain import PLAIN
 
 CPU = torch.device("cpu")

@@ -15,25 +15,25 @@ import pytest
 import torch
 
 import pens
-from pens.config import Settings, parse_assignments
 from pens.data.scenarios import Federation
 from pens.errors import Interrupted, SettingsError
-from pens.jobs import decode_weights, encode_weights
-from pens.messages import Action, Event, ModelRef, PeerId, Update
+from pens.experiment.presets import resolve_settings
+from pens.learning.jobs import decode_weights, encode_weights
 from pens.network.memory import MemoryNetwork
 from pens.network.node import Node, NodeRules
 from pens.network.peer_config import read_peer_config
 from pens.network.state import decode_job, encode_job
 from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES
-from pens.peer import Peer
-from pens.presets import resolve_settings
+from pens.protocol.messages import Action, Event, ModelRef, PeerId, Update
+from pens.protocol.peer import Peer
+from pens.settings.config import Settings, parse_assignments
 from tests.conftest import TINY, TinyNet, tiny_dataset
+from tests.experiment.test_experiment import StopAfter, same_result
 from tests.fakes import fake_simulations
 from tests.network.nodes import Cluster
 from tests.network.virtual import run_virtually
 from tests.simulations import decisions, final_models, run, simulation
-from tests.test_experiment import StopAfter, same_result
 
 RULES = ("weighted", "median", "trimmed", "clipped", "mean, by the method's weights")
 VALUES: dict[str, object] = {**TINY, "n_peers": 4, "patience": 99, "rounds": 3, "epochs": 1, "trim_share": 0.34}
@@ -119,7 +119,7 @@ def test_several_seeds_are_merged_as_one_batch() -> None:
     settings = Settings().replace({**VALUES, "merge": "trimmed"})
     alone, _ = fake_simulations(settings, "random", [1])
     both, engine = fake_simulations(settings, "random", [0, 1])
-    from pens.simulator import advance_together
+    from pens.simulation.simulator import advance_together
 
     while going := [simulator for simulator in both if not simulator.is_over()]:
         advance_together(going)
@@ -190,7 +190,7 @@ def test_real_peers_do_not_tell_how_many_samples_they_have(tmp_path: Path) -> No
 OWN = '''
 from typing import ClassVar
 
-from pens.config import Section
+from pens.settings.config import Section
 from pens.merging.rule import LinearRule
 
 

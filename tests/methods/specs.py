@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from pens.config import RunSettings, Settings
 from pens.methods.names import find_method
 from pens.methods.spec import RunSpec
 from pens.parts import METHODS
+from pens.settings.config import RunSettings, Settings
 
 ALL = METHODS.built_in
 SELECTING = tuple(name for name in ALL if find_method(name).selects)

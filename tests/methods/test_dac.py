@@ -9,15 +9,27 @@ from collections import Counter
 
 import pytest
 
-from pens.config import Settings
 from pens.errors import SettingsError
-from pens.messages import Answered, Ask, Losses, ModelRef, PeerId, Pulled, Request, Start, Update, Updated, Wake
 from pens.methods.dac import Asking, DacSettings
 from pens.methods.method import Participants
 from pens.methods.names import check_methods
-from pens.peer import Peer
+from pens.protocol.messages import (
+    Answered,
+    Ask,
+    Losses,
+    ModelRef,
+    PeerId,
+    Pulled,
+    Request,
+    Start,
+    Update,
+    Updated,
+    Wake,
+)
+from pens.protocol.peer import Peer
 from pens.protocol.plan import Plan
-from pens.topology import Others
+from pens.settings.config import Settings
+from pens.topologies.views import Others
 from tests.conftest import TINY
 from tests.fakes import fake_simulation
 from tests.simulations import run

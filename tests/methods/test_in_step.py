@@ -11,13 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pens.config import Settings
 from pens.errors import SettingsError
-from pens.messages import Drop, ModelRef, PeerId, Received, Send, Start, Update, Updated, Wake, WakeAfter
 from pens.methods.dpsgd import metropolis_weights
 from pens.methods.method import Participants
 from pens.methods.names import check_methods
-from pens.peer import Peer
+from pens.protocol.messages import Drop, ModelRef, PeerId, Received, Send, Start, Update, Updated, Wake, WakeAfter
+from pens.protocol.peer import Peer
+from pens.settings.config import Settings
 from pens.topologies.topology import build_graph
 from tests.byhand import federation, models_of, run_by_hand
 from tests.conftest import TINY

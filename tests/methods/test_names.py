@@ -18,7 +18,7 @@ import pens
 from pens.parts import METHODS
 
 SOURCE = Path(pens.__file__).parent
-DATA = {SOURCE / "parts.py", SOURCE / "presets.py", SOURCE / "reproduce" / "plan.py"}
+DATA = {SOURCE / "parts.py", SOURCE / "experiment" / "presets.py", SOURCE / "reproduce" / "plan.py"}
 NAMES = set(METHODS.built_in)
 SECTION = "pens"
 """A section of the settings, a command and a package are called so, too."""

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from pens.config import Settings
 from pens.errors import SettingsError
-from pens.messages import PeerId
 from pens.methods.names import parse_methods
-from pens.network.loopback import Wish, make_federation, read_federation
+from pens.network.loopback import FederationRequest, make_federation, read_federation
 from pens.network.memory import MemoryNetwork
 from pens.network.node import NodeRules
 from pens.network.peer_config import read_peer_config
 from pens.network.reachable import Reachable
 from pens.partitions.rotation import rotated_federation
 from pens.parts import METHODS
+from pens.protocol.messages import PeerId
+from pens.settings.config import Settings
 from tests.conftest import TINY, tiny_dataset
 from tests.methods.test_own import OWN
 from tests.network.nodes import Cluster
@@ -62,7 +62,7 @@ def test_a_view_is_narrowed_whoever_comes_and_goes() -> None:
 
 def test_a_federation_on_this_machine_follows_a_method_from_a_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = file.parent / "up"
-    wish = Wish("digits", {}, peers=2, method=f"{file}:Next", seed=0, interval=0.5)
+    wish = FederationRequest("digits", {}, peers=2, method=f"{file}:Next", seed=0, interval=0.5)
     federation, _ = make_federation(folder, wish)
     for name in ("_found", "_references", "_given"):
         monkeypatch.setattr(METHODS, name, {})

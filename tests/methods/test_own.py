@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 
 import pens
-from pens.catalogue import find
-from pens.cli import main
-from pens.config import Settings, UnknownSection, flat_values
+from pens.command_line.main import main
 from pens.errors import Interrupted, RunDirError, SettingsError
-from pens.experiment import Observer
+from pens.experiment.observer import Observer
 from pens.methods.method import NEUTRAL, Method
 from pens.methods.names import all_methods, in_order, method_of, parse_methods, references_of
 from pens.parts import METHODS
-from pens.runlog import ExperimentDir
+from pens.settings.catalogue import find
+from pens.settings.config import Settings, UnknownSection, flat_values
+from pens.storage.runlog import ExperimentDir
 from tests.conftest import TINY, TinyNet, tiny_dataset
-from tests.test_experiment import same_result
+from tests.experiment.test_experiment import same_result
 
 OWN = '''
 from pens import Method
-from pens.config import Count, RunSettings, Section
+from pens.settings.config import Count, RunSettings, Section
 from pens.errors import SettingsError
 from pens.methods.method import Participants
 

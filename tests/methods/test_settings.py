@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from pens.config import RunSettings, Settings
 from pens.errors import SettingsError
 from pens.methods.method import Method, Participants
 from pens.methods.names import check_methods, parse_methods
@@ -15,6 +14,7 @@ from pens.methods.spec import RunSpec
 from pens.partitions.partition import partition_of
 from pens.protocol.gossiping import Gossiping
 from pens.protocol.plan import Plan
+from pens.settings.config import RunSettings, Settings
 from tests.methods.specs import ALL, IN_STEP, made_of, spec_of
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from pens.messages import PeerId
-from pens.policies import select_top_m
+from pens.protocol.messages import PeerId
+from pens.protocol.policies import select_top_m
 from tests.mutants.operators import mutants_of
 from tests.mutants.runner import SOURCE, equivalents, exchange_code, path_of
 from tests.mutants.targets import TARGETS
@@ -49,8 +49,10 @@ def test_faults_are_small_and_named() -> None:
 
 def test_a_fault_is_put_into_memory_alone() -> None:
     """SELECT_TOP_M takes all but the first m where its slice is turned round."""
-    source = path_of("policies").read_text(encoding="utf-8")
-    (fault,) = [m for m in mutants_of("policies", source, frozenset({"select_top_m"})) if "`:m` → `m:`" in m.name]
+    source = path_of("protocol.policies").read_text(encoding="utf-8")
+    (fault,) = [
+        m for m in mutants_of("protocol.policies", source, frozenset({"select_top_m"})) if "`:m` → `m:`" in m.name
+    ]
 
     code = select_top_m.__code__
     try:
@@ -59,7 +61,7 @@ def test_a_fault_is_put_into_memory_alone() -> None:
     finally:
         select_top_m.__code__ = code
     assert select_top_m([PeerId(0), PeerId(1), PeerId(2)], [0.3, 0.1, 0.2], 1) == [1]
-    assert path_of("policies").read_text(encoding="utf-8") == source
+    assert path_of("protocol.policies").read_text(encoding="utf-8") == source
 
 
 @pytest.mark.parametrize("module", list(TARGETS))

@@ -14,7 +14,7 @@ import pytest
 from pens.network import identity
 from pens.network.grpc_transport import GrpcTransport, Limits
 from pens.network.identity import Authority, Credentials, load_credentials
-from pens.network.transport import Address, MemberRecord, Parcel, Verdict
+from pens.network.transport import Address, MemberRecord, Parcel, Reception
 
 LOOPBACK = Address("127.0.0.1", 0)
 QUICK = Limits(backoff_s=0.001, max_backoff_s=0.01, models_per_s=1e6, burst_models=10**6, gossip_per_s=1e6)
@@ -45,17 +45,17 @@ class NotingInbox:
     models: list[tuple[str, Parcel]] = field(default_factory=list)
     tables: list[tuple[str, tuple[MemberRecord, ...]]] = field(default_factory=list)
     answer: tuple[MemberRecord, ...] = ()
-    will: Callable[[str, int], Verdict] = lambda sender, size: Verdict.TAKEN
+    will: Callable[[str, int], Reception] = lambda sender, size: Reception.TAKEN
 
-    async def take_model(self, sender: str, parcel: Parcel) -> Verdict:
+    async def take_model(self, sender: str, parcel: Parcel) -> Reception:
         self.models.append((sender, parcel))
-        return Verdict.TAKEN
+        return Reception.TAKEN
 
     async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
         self.tables.append((sender, tuple(records)))
         return self.answer
 
-    def wants(self, sender: str, size: int) -> Verdict:
+    def wants(self, sender: str, size: int) -> Reception:
         return self.will(sender, size)
 
 

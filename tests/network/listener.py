@@ -9,27 +9,27 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pens.network.native import native_log_settings
+from pens.network.grpc_core import native_log_settings
 
 os.environ.update(native_log_settings())
 
 from pens.network.grpc_transport import GrpcTransport, Limits
 from pens.network.identity import load_credentials
-from pens.network.transport import Address, MemberRecord, Parcel, Verdict
+from pens.network.transport import Address, MemberRecord, Parcel, Reception
 
 
 class PrintingInbox:
-    async def take_model(self, sender: str, parcel: Parcel) -> Verdict:
+    async def take_model(self, sender: str, parcel: Parcel) -> Reception:
         print("model", sender, flush=True)
-        return Verdict.TAKEN
+        return Reception.TAKEN
 
     async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
         print("gossip", sender, flush=True)
         return ()
 
-    def wants(self, sender: str, size: int) -> Verdict:
+    def wants(self, sender: str, size: int) -> Reception:
         print("wants", sender, flush=True)
-        return Verdict.TAKEN
+        return Reception.TAKEN
 
 
 async def main() -> None:

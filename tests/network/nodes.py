@@ -10,15 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pens.config import MethodName, Settings
 from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.engine.batches import SampleStack
 from pens.engine.training import Engine
-from pens.experiment import first_models, new_workshop
-from pens.learners import Learners
-from pens.links import Links
-from pens.messages import PeerId
+from pens.experiment.wiring import first_models, new_executor
+from pens.learning.learners import Learners
 from pens.methods.names import alone
 from pens.methods.spec import RunSpec
 from pens.network.control import ControlRules
@@ -29,7 +26,10 @@ from pens.network.node import Node, NodeRules, Trace
 from pens.network.reachable import Reachable
 from pens.network.state import PeerFolder
 from pens.network.transport import Address, MemberRecord
-from pens.peer import Peer
+from pens.protocol.messages import PeerId
+from pens.protocol.peer import Peer
+from pens.settings.config import MethodName, Settings
+from pens.simulation.links import Links
 from tests.methods.specs import spec_of
 from tests.simulations import CPU, engine_for
 
@@ -109,7 +109,7 @@ class Cluster:
         data: PeerData = self.federation.peers[me]
         models = first_models(engine, self.settings, self.seed, me + 1)[me:]
         rules = self.spec.learning()
-        return Learners(new_workshop(engine, [data], CPU), 0, models, rules, [PeerId(me)])
+        return Learners(new_executor(engine, [data], CPU), 0, models, rules, [PeerId(me)])
 
     def _test(self, me: int) -> SampleStack:
         samples: Samples = self.federation.tests[self.federation.tested_on[me]]

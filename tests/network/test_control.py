@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from pens.calls import Evaluate, Work, evaluate
-from pens.config import Settings
-from pens.network.control import Alone, Control
+from pens.learning.executor import Evaluate, Work, evaluate
+from pens.network.control import AloneControl, Control
 from pens.network.memory import MemoryNetwork
 from pens.network.node import Node, NodeRules
 from pens.network.progress import Progress
 from pens.network.state import PeerFolder
 from pens.partitions.rotation import rotated_federation
-from pens.simulator import Simulator
+from pens.settings.config import Settings
+from pens.simulation.simulator import Simulator
 from tests.conftest import TINY, tiny_dataset
 from tests.network.nodes import Cluster
 from tests.network.virtual import run_virtually
@@ -31,7 +31,7 @@ def cluster(**values: object) -> Cluster:
     return Cluster(settings, "pens", federation, 0, MemoryNetwork(0.05))
 
 
-async def trained(control: Control) -> Alone:
+async def trained(control: Control) -> AloneControl:
     while not (found := await control.update()):
         pass
     return found
@@ -44,7 +44,7 @@ def validated(simulator: Simulator, peer: int) -> float:
         answer = yield from evaluate(Evaluate("val", [simulator.learners.tested_rows()[peer]], [peer]))
         found.append(float(answer.accuracy[0]))
 
-    simulator.learners.workshop.carry_out([work()], [lambda: None])
+    simulator.learners.executor.carry_out([work()], [lambda: None])
     return found[0]
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from pens.network.grpc_transport import GrpcTransport, Limits
 from pens.network.identity import ANY_MEMBER, Authority, Credentials
-from pens.network.transport import Address, MemberRecord, Parcel, TransportError, Verdict
+from pens.network.transport import Address, MemberRecord, Parcel, Reception, TransportError
 from pens.network.wire import HEADER, Header, decode_receipt, encode_claim, encode_header, encode_piece, encode_table
 from tests.network.federations import (
     LOOPBACK,
@@ -61,7 +61,7 @@ def test_models_arrive_unchanged_and_in_the_senders_name(federation: Authority, 
         async with running(federation, "alice", "bob", limits=SMALL_PIECES) as (alice, bob):
             parcels = [Parcel(2**63 + size, (b"%d," % size * size)[:size]) for size in sizes]
             for parcel in parcels:
-                assert await alice.transport.send_model(bob.record, parcel) is Verdict.TAKEN
+                assert await alice.transport.send_model(bob.record, parcel) is Reception.TAKEN
             assert bob.inbox.models == [("alice", parcel) for parcel in parcels]
             assert alice.transport.traffic.bytes_out == bob.transport.traffic.bytes_in == sum(sizes)
             assert alice.transport.traffic.models_out == bob.transport.traffic.models_in == len(sizes)
@@ -87,7 +87,7 @@ def test_many_models_at_once_in_both_directions(federation: Authority) -> None:
         async with running(federation, *names, limits=replace(QUICK, connections=1, attempts=50)) as members:
             pairs = [(one, other) for one in members for other in members if one is not other]
             sent = [one.transport.send_model(other.record, Parcel(1, bytes(300_000))) for one, other in pairs * 3]
-            assert await asyncio.gather(*sent) == [Verdict.TAKEN] * len(sent)
+            assert await asyncio.gather(*sent) == [Reception.TAKEN] * len(sent)
             for member in members:
                 others = [name for name in names if name != member.record.name]
                 assert sorted(sender for sender, _ in member.inbox.models) == sorted(others * 3)
@@ -101,12 +101,12 @@ def test_who_is_not_there_is_tried_again_and_welcomed_back_with_a_new_certificat
     async def steps() -> None:
         async with running(authority, "alice") as (alice,):
             async with running(authority, "bob") as (bob,):
-                assert await alice.transport.send_model(bob.record, Parcel(1, b"x")) is Verdict.TAKEN
+                assert await alice.transport.send_model(bob.record, Parcel(1, b"x")) is Reception.TAKEN
             with pytest.raises(TransportError, match="4 attempts"):
                 await alice.transport.send_model(bob.record, Parcel(2, b"x"))
             authority.issue("bob", force=True)
             async with running(authority, "bob", listen=bob.address) as (again,):
-                assert await alice.transport.send_model(bob.record, Parcel(3, b"x")) is Verdict.TAKEN
+                assert await alice.transport.send_model(bob.record, Parcel(3, b"x")) is Reception.TAKEN
                 assert again.inbox.models == [("alice", Parcel(3, b"x"))]
 
     run(steps())
@@ -131,9 +131,9 @@ def test_a_receiver_that_ends_in_the_middle_of_a_model_is_an_error(federation: A
         async with running(federation, "alice", "bob") as (alice, bob):
             ends: list[asyncio.Task[None]] = []
 
-            def end(sender: str, size: int) -> Verdict:
+            def end(sender: str, size: int) -> Reception:
                 ends.append(asyncio.create_task(bob.transport.stop(0)))
-                return Verdict.TAKEN
+                return Reception.TAKEN
 
             bob.inbox.will = end
             with pytest.raises(TransportError):
@@ -149,7 +149,7 @@ def test_a_sender_that_stops_in_the_middle_of_a_model_says_so(federation: Author
         async with running(federation, "alice", "bob") as (alice, bob):
             begun = asyncio.Event()
 
-            async def never(sender: str, parcel: Parcel) -> Verdict:
+            async def never(sender: str, parcel: Parcel) -> Reception:
                 begun.set()
                 return await asyncio.Future()
 
@@ -282,12 +282,12 @@ def test_other_federations_members_are_not_talked_to(tmp_path: Path, federation:
 def test_who_is_busy_is_asked_again_and_who_refuses_is_not(federation: Authority) -> None:
     async def steps() -> None:
         async with running(federation, "alice", "bob") as (alice, bob):
-            answers = iter([Verdict.BUSY, Verdict.BUSY, Verdict.TAKEN, Verdict.REFUSED])
+            answers = iter([Reception.BUSY, Reception.BUSY, Reception.TAKEN, Reception.REFUSED])
             bob.inbox.will = lambda sender, size: next(answers)
-            assert await alice.transport.send_model(bob.record, Parcel(1, bytes(10**6))) is Verdict.TAKEN
-            assert await alice.transport.send_model(bob.record, Parcel(2, bytes(10**6))) is Verdict.REFUSED
-            bob.inbox.will = lambda sender, size: Verdict.BUSY
-            assert await alice.transport.send_model(bob.record, Parcel(3, bytes(10**6))) is Verdict.BUSY
+            assert await alice.transport.send_model(bob.record, Parcel(1, bytes(10**6))) is Reception.TAKEN
+            assert await alice.transport.send_model(bob.record, Parcel(2, bytes(10**6))) is Reception.REFUSED
+            bob.inbox.will = lambda sender, size: Reception.BUSY
+            assert await alice.transport.send_model(bob.record, Parcel(3, bytes(10**6))) is Reception.BUSY
             assert [parcel.version for _, parcel in bob.inbox.models] == [1]
 
     run(steps())
@@ -298,8 +298,8 @@ def test_a_sender_above_its_rate_is_refused(federation: Authority) -> None:
         limits = replace(QUICK, models_per_s=1e-9, burst_models=2)
         async with running(federation, "alice", "mallory", "bob", limits=limits) as (alice, mallory, bob):
             verdicts = [await mallory.transport.send_model(bob.record, Parcel(k, b"x")) for k in range(4)]
-            assert verdicts == [Verdict.TAKEN, Verdict.TAKEN, Verdict.REFUSED, Verdict.REFUSED]
-            assert await alice.transport.send_model(bob.record, Parcel(9, b"x")) is Verdict.TAKEN
+            assert verdicts == [Reception.TAKEN, Reception.TAKEN, Reception.REFUSED, Reception.REFUSED]
+            assert await alice.transport.send_model(bob.record, Parcel(9, b"x")) is Reception.TAKEN
             assert bob.transport.traffic.refusals["rate"] == 2
 
     run(steps())
@@ -342,9 +342,9 @@ async def started(call: Any, receiver: RunningMember) -> None:
     """Wait until the receiver has let a model begin."""
     begun = asyncio.Event()
 
-    def will(sender: str, size: int) -> Verdict:
+    def will(sender: str, size: int) -> Reception:
         begun.set()
-        return Verdict.TAKEN
+        return Reception.TAKEN
 
     receiver.inbox.will = will
     await call.wait_for_connection()
@@ -363,7 +363,7 @@ def test_more_or_fewer_bytes_than_announced(federation: Authority, announced: in
             call = deliver(channel, announced)
             await write_all(call, count, piece)
             await call.done_writing()
-            assert decode_receipt(await call.read()) is Verdict.REFUSED
+            assert decode_receipt(await call.read()) is Reception.REFUSED
             assert bob.transport.traffic.refusals["malformed"] == 1
             assert bob.transport.traffic.bytes_in <= announced
             assert not bob.inbox.models
@@ -377,7 +377,7 @@ def test_models_without_a_proper_header(federation: Authority, metadata: tuple[t
         async with hostile(federation) as (channel, bob):
             call = channel.stream_stream(f"{SERVICE}/Deliver")(metadata=metadata)
             await call.done_writing()
-            assert decode_receipt(await call.read()) is Verdict.REFUSED
+            assert decode_receipt(await call.read()) is Reception.REFUSED
             assert not bob.inbox.models
 
     run(steps())
@@ -394,7 +394,7 @@ def test_a_sender_that_stalls_is_cut_off_and_its_place_is_free_again(federation:
             call = deliver(channel, 10**6)
             await write_all(call, 10, bytes(10**5))
             await call.done_writing()
-            assert decode_receipt(await call.read()) is Verdict.TAKEN
+            assert decode_receipt(await call.read()) is Reception.TAKEN
 
     run(steps())
 
@@ -419,11 +419,11 @@ def test_one_model_of_a_sender_at_a_time_and_a_bounded_sum_of_all(federation: Au
             open_call = deliver(channel, 900)
             await started(open_call, bob)
             second = deliver(channel, 10)
-            assert decode_receipt(await second.read()) is Verdict.BUSY
-            assert await alice.transport.send_model(bob.record, Parcel(1, bytes(200))) is Verdict.BUSY
-            assert await alice.transport.send_model(bob.record, Parcel(1, bytes(100))) is Verdict.TAKEN
+            assert decode_receipt(await second.read()) is Reception.BUSY
+            assert await alice.transport.send_model(bob.record, Parcel(1, bytes(200))) is Reception.BUSY
+            assert await alice.transport.send_model(bob.record, Parcel(1, bytes(100))) is Reception.TAKEN
             open_call.cancel()
-            while await alice.transport.send_model(bob.record, Parcel(1, bytes(901))) is Verdict.BUSY:
+            while await alice.transport.send_model(bob.record, Parcel(1, bytes(901))) is Reception.BUSY:
                 pass
 
     run(steps())
@@ -462,7 +462,7 @@ def test_a_member_has_a_bounded_number_of_calls_and_others_have_theirs(federatio
             await started(first, bob)
             async with hostile_channel(federation, bob.address) as more:
                 second = deliver(more, 10)
-                assert decode_receipt(await second.read()) is Verdict.BUSY
+                assert decode_receipt(await second.read()) is Reception.BUSY
                 assert await deliver(more, 10).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
                 assert bob.transport.traffic.refusals["calls"] == 1
                 assert (await alice.transport.gossip(bob.address, "bob", [])).name == "bob"

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pens.cli import main
+from pens.command_line.main import main
 from pens.errors import CertificateError
 from pens.network.identity import (
     Authority,
@@ -253,7 +253,7 @@ def test_the_life_of_a_certificate_on_the_command_line(tmp_path: Path, capsys: p
 def test_without_the_extra_one_line_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules.update(cryptography=None, grpc=None, google=None, prometheus_client=None); "
-        "from pens.cli import main; main(['certs', 'init'])"
+        "from pens.command_line.main import main; main(['certs', 'init'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2

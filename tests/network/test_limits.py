@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pens.network.limits import Intake, Limits, RateLimit
-from pens.network.transport import Verdict
+from pens.network.transport import Reception
 
 STEPS = st.lists(st.tuples(st.floats(0, 3), st.sampled_from("abc")), max_size=60)
 
@@ -69,4 +69,4 @@ def test_one_model_of_a_sender_at_a_time() -> None:
 def test_sizes_and_rates_are_judged() -> None:
     intake = Intake(Limits(max_model_bytes=10, burst_models=2), lambda: 0.0)
     assert [intake.judge("a", size)[1] for size in (0, 11, 10, 1, 1)] == ["size", "size", "", "", "rate"]
-    assert intake.judge("b", 1) == (Verdict.TAKEN, "")
+    assert intake.judge("b", 1) == (Reception.TAKEN, "")

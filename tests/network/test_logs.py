@@ -146,7 +146,7 @@ def test_native_lines_become_records(first: str) -> None:
     if {first == "native"}:
         native.stop()
 """)
-    native = [(line["level"], line["event"]) for line in lines if line["logger"] == "pens.network.native"]
+    native = [(line["level"], line["event"]) for line in lines if line["logger"] == "pens.network.grpc_core"]
     assert native == [
         ("ERROR", "E0000 00:00:17.1 handshake failed"),
         ("WARNING", "W0000 00:00:17.2 slow"),
@@ -172,7 +172,7 @@ with logs.logging_to(level="DEBUG", native=logs.NativeLines()):
     import grpc
     grpc.insecure_channel("127.0.0.1:1").close()
 """)
-    assert "pens.network.native" in {line["logger"] for line in lines}
+    assert "pens.network.grpc_core" in {line["logger"] for line in lines}
 
 
 def test_no_line_is_lost_at_exit() -> None:

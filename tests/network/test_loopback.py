@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pens.config import Settings
 from pens.errors import RunDirError, SettingsError
+from pens.experiment.presets import PRESETS
 from pens.methods.method import Participants
 from pens.methods.names import check_methods
 from pens.network.identity import Authority
 from pens.network.loopback import (
-    Wish,
+    FederationRequest,
     choose_interval,
     fit_settings,
     free_ports,
@@ -24,7 +24,7 @@ from pens.network.loopback import (
     usual_waits,
 )
 from pens.network.peer_config import read_peer_config
-from pens.presets import PRESETS
+from pens.settings.config import Settings
 from tests.methods.specs import NETWORKED
 
 names, methods = st.sampled_from(sorted(PRESETS)), st.sampled_from(NETWORKED)
@@ -74,7 +74,9 @@ def test_the_interval_makes_the_peers_need_the_time_that_they_have(
 
 @pytest.mark.parametrize("method", NETWORKED)
 def test_a_federation_reads_as_it_was_written(tmp_path: Path, method: str) -> None:
-    wish = Wish("cifar-10-small", {"test_samples": None, "lr": 0.5}, peers=12, method=method, seed=3, minutes=1.0)
+    wish = FederationRequest(
+        "cifar-10-small", {"test_samples": None, "lr": 0.5}, peers=12, method=method, seed=3, minutes=1.0
+    )
     federation, lowered = make_federation(tmp_path / "up", wish)
     assert "n_peers" not in lowered
     assert read_federation(tmp_path / "up") == federation
@@ -88,7 +90,7 @@ def test_a_federation_reads_as_it_was_written(tmp_path: Path, method: str) -> No
 
 def test_own_settings_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('preset = "digits"\nlr = 0.25\n')
-    wish = Wish(str(tmp_path / "mine.toml"), {}, peers=4, method="pens", seed=0, interval=0.5)
+    wish = FederationRequest(str(tmp_path / "mine.toml"), {}, peers=4, method="pens", seed=0, interval=0.5)
     federation, _ = make_federation(tmp_path / "up", wish)
     assert federation.settings.training.lr == 0.25
     assert federation.settings.timing.interval == 0.5
@@ -98,7 +100,7 @@ def test_own_settings_in_a_file(tmp_path: Path) -> None:
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
     with pytest.raises(RunDirError, match="not empty"):
-        make_federation(tmp_path, Wish("digits", {}, 4, "pens", 0))
+        make_federation(tmp_path, FederationRequest("digits", {}, 4, "pens", 0))
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
     with pytest.raises(RunDirError, match="no federation"):
         read_federation(tmp_path)
@@ -107,15 +109,20 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wish", "complaint"),
     [
-        (Wish("digits", {}, 8, "oracle", 0), "choose from pens, pens"),
-        (Wish("digits", {}, 8, "pens", 0, minutes=-1.0), "above 0"),
-        (Wish("digits", {}, 8, "pens", 0, minutes=1.0, interval=1.0), "not --interval"),
-        (Wish("digits", {}, 8, "pens", 0, interval=0.0), "interval = 0.0"),
-        (Wish("digits", {}, 2, "pens", 0), "use at least 3 peers"),
-        (Wish("digits", {}, 100_000, "pens", 0), "peers = 100000: each needs two ports.*at most 6000 peers"),
+        (FederationRequest("digits", {}, 8, "oracle", 0), "choose from pens, pens"),
+        (FederationRequest("digits", {}, 8, "pens", 0, minutes=-1.0), "above 0"),
+        (FederationRequest("digits", {}, 8, "pens", 0, minutes=1.0, interval=1.0), "not --interval"),
+        (FederationRequest("digits", {}, 8, "pens", 0, interval=0.0), "interval = 0.0"),
+        (FederationRequest("digits", {}, 2, "pens", 0), "use at least 3 peers"),
+        (
+            FederationRequest("digits", {}, 100_000, "pens", 0),
+            "peers = 100000: each needs two ports.*at most 6000 peers",
+        ),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path: Path, wish: Wish, complaint: str) -> None:
+def test_what_cannot_work_is_refused_before_anything_is_written(
+    tmp_path: Path, wish: FederationRequest, complaint: str
+) -> None:
     with pytest.raises(SettingsError, match=complaint):
         make_federation(tmp_path / "up", wish)
     assert not (tmp_path / "up").exists()
@@ -137,7 +144,7 @@ def test_what_was_made_before_a_failure_is_cleaned_up(
     if is_there:
         folder.mkdir(parents=True)
     with pytest.raises(OSError, match="no space left"):
-        make_federation(folder, Wish("digits", {}, 4, "pens", 0))
+        make_federation(folder, FederationRequest("digits", {}, 4, "pens", 0))
     assert list(tmp_path.rglob("*")) == ([folder.parent, folder] if is_there else [])
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from torch import nn
 
-from pens.config import Settings
 from pens.engine.batches import SampleStack
-from pens.engine.network import StackedNetwork
+from pens.engine.functional import StackedNetwork
 from pens.engine.training import StackEngine
 from pens.network import peer_command
 from pens.network.memory import MemoryNetwork
@@ -21,9 +20,10 @@ from pens.network.misfits import AGAIN_S, Misfits, Occasions
 from pens.network.monitor import Vitals
 from pens.network.node import Node, NodeRules
 from pens.network.peer_command import vitals
-from pens.network.transport import Parcel, Verdict
+from pens.network.transport import Parcel, Reception
 from pens.network.wire import decode_receipt, encode_receipt
 from pens.partitions.rotation import rotated_federation
+from pens.settings.config import Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.network.nodes import Cluster
 from tests.network.virtual import run_virtually
@@ -119,11 +119,11 @@ def test_a_member_that_comes_back_with_the_right_network_is_no_misfit_any_more()
         running = [asyncio.create_task(one.run(stop)) for one in (node, good, odd)]
         while not (good._learning.payload and odd._learning.payload):
             await asyncio.sleep(0.1)
-        assert await node.take_model("peer-3", Parcel(1, odd._learning.payload)) is Verdict.OTHER_NETWORK
+        assert await node.take_model("peer-3", Parcel(1, odd._learning.payload)) is Reception.OTHER_NETWORK
         assert node._misfits.among(["peer-3"])
-        assert await node.take_model("peer-3", Parcel(1, good._learning.payload)) is Verdict.TAKEN
+        assert await node.take_model("peer-3", Parcel(1, good._learning.payload)) is Reception.TAKEN
         assert not node._misfits.among(["peer-3"])
-        assert odd.wants("peer-0", 1 << 30) is Verdict.OTHER_NETWORK
+        assert odd.wants("peer-0", 1 << 30) is Reception.OTHER_NETWORK
         assert odd._misfits.among(["peer-0"])
         stop.set()
         await asyncio.gather(*running)
@@ -131,14 +131,14 @@ def test_a_member_that_comes_back_with_the_right_network_is_no_misfit_any_more()
     run_virtually(live())
 
 
-@pytest.mark.parametrize("verdict", list(Verdict))
-def test_a_receipt_says_why(verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", list(Reception))
+def test_a_receipt_says_why(verdict: Reception) -> None:
     assert decode_receipt(encode_receipt(verdict)) is verdict
 
 
 def test_peers_of_before_read_a_refusal() -> None:
     """The reason is a field of its own, which they skip."""
-    assert encode_receipt(Verdict.OTHER_NETWORK).startswith(encode_receipt(Verdict.REFUSED))
+    assert encode_receipt(Reception.OTHER_NETWORK).startswith(encode_receipt(Reception.REFUSED))
 
 
 def test_things_are_told_once_an_hour_for_each_member_and_never_fill_the_memory() -> None:

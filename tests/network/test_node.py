@@ -19,17 +19,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pens.config import MethodName, Settings
 from pens.data.scenarios import Federation
 from pens.errors import RunDirError
-from pens.messages import Action, Ask, Chose, PeerId, Send
 from pens.network.codec import encode
 from pens.network.membership import MembershipRules
 from pens.network.memory import MemoryNetwork
 from pens.network.node import Node, NodeRules
 from pens.network.state import PeerFolder
-from pens.network.transport import Parcel, Verdict
+from pens.network.transport import Parcel, Reception
 from pens.partitions.rotation import rotated_federation
+from pens.protocol.messages import Action, Ask, Chose, PeerId, Send
+from pens.settings.config import MethodName, Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.network.nodes import Cluster
 from tests.network.virtual import run_virtually
@@ -157,11 +157,11 @@ def test_what_is_no_model_is_refused_and_harms_nobody() -> None:
         good = nodes[1]._learning.payload
         assert good
         for bad in (b"", b"garbage", good[:-1], good + b"x", good[:-4] + b"\x00\x00\xc0\x7f", b"\xff" * len(good)):
-            assert await nodes[0].take_model("peer-1", Parcel(2, bad)) is Verdict.REFUSED
-        assert await nodes[0].take_model("peer-0", Parcel(2, good)) is Verdict.REFUSED
-        assert nodes[0].wants("peer-1", 1 << 30) is Verdict.OTHER_NETWORK
+            assert await nodes[0].take_model("peer-1", Parcel(2, bad)) is Reception.REFUSED
+        assert await nodes[0].take_model("peer-0", Parcel(2, good)) is Reception.REFUSED
+        assert nodes[0].wants("peer-1", 1 << 30) is Reception.OTHER_NETWORK
         assert nodes[0].counts.malformed == 6
-        assert await nodes[0].take_model("peer-1", Parcel(2, good)) is Verdict.TAKEN
+        assert await nodes[0].take_model("peer-1", Parcel(2, good)) is Reception.TAKEN
         while any(node.peer.phase != "finished" for node in nodes):
             await asyncio.sleep(1)
         stop.set()
@@ -181,7 +181,7 @@ def test_a_full_node_says_busy_and_holds_no_more() -> None:
         while node.peer.phase == "starting" or other._learning.payload is None:
             await asyncio.sleep(100)
         verdicts = [await node.take_model(f"peer-{p}", Parcel(2, other._learning.payload or b"")) for p in range(2, 6)]
-        assert verdicts[2:] == [Verdict.BUSY, Verdict.BUSY]
+        assert verdicts[2:] == [Reception.BUSY, Reception.BUSY]
         assert node._learning.num_held == 2
         stop.set()
         await asyncio.gather(*running)
@@ -396,7 +396,7 @@ class Life:
         while not running.done() and self.node.peer.phase != "finished":
             if self.node._begun and not self.node._jobs and not stop.is_set():
                 sender, parcel = next(self.models)
-                assert await self.node.take_model(sender, parcel) is Verdict.TAKEN
+                assert await self.node.take_model(sender, parcel) is Reception.TAKEN
             await asyncio.sleep(0.01)
         finished = not running.done()
         stop.set()

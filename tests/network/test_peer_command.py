@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pens.cli import main
+from pens.command_line.main import main
 from pens.network.identity import Authority
-from tests.test_cli import wait_for
+from tests.command_line.test_main import wait_for
 
 PEER = """
 preset = "digits"

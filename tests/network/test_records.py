@@ -17,15 +17,15 @@ import pytest
 from safetensors.torch import save_file
 
 import pens
-from pens.cli import main
-from pens.config import Settings
+from pens.command_line.main import main
 from pens.errors import RunDirError
-from pens.files import replace_file
+from pens.measuring.results import RunResult, summarise
 from pens.network import records
 from pens.network.records import COUNTS, compose
 from pens.report.study import read_studies
-from pens.results import RunResult, summarise
-from pens.runlog import ExperimentDir
+from pens.settings.config import Settings
+from pens.storage.files import replace_file
+from pens.storage.runlog import ExperimentDir
 from tests.conftest import TINY, TinyNet, tiny_dataset
 
 SETTINGS = Settings().replace({**TINY, "schedule": "async"})

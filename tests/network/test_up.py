@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pens.cli import main
-from pens.network.company import Presence, Sighting
-from pens.network.loopback import Wish, make_federation
+from pens.command_line.main import main
+from pens.network.loopback import FederationRequest, make_federation
+from pens.network.peer_processes import Presence, Sighting
 from pens.network.up import Watch
-from pens.runlog import ExperimentDir
-from tests.test_cli import pens, wait_for
+from pens.storage.runlog import ExperimentDir
+from tests.command_line.test_main import pens, wait_for
 
 TINY = ["--interval", "0.1", "--set", "step1_rounds=2", "step1_samplings=2", "step1_epochs=2", "compile=never"]
 
@@ -76,7 +76,7 @@ def test_a_signal_stops_all_peers_in_peace_and_they_can_go_on(tmp_path: Path) ->
 
 
 def test_a_peer_that_cannot_start_ends_all(tmp_path: Path) -> None:
-    federation, _ = make_federation(tmp_path / "up", Wish("digits", {}, peers=2, method="random", seed=0))
+    federation, _ = make_federation(tmp_path / "up", FederationRequest("digits", {}, peers=2, method="random", seed=0))
     shutil.rmtree(federation.folder / "certs" / "peers" / "peer-1")
     printed = pens("up", "--resume", federation.folder, code=1)
     assert "peer-1 did not end in peace: exit code 2" in printed
@@ -104,7 +104,7 @@ def sighting(name: str, presence: Presence, **health: object) -> Sighting:
 def test_the_live_table_tells_of_each_peer_and_stays_within_the_terminal(
     tmp_path: Path, width: int, left_out: list[str]
 ) -> None:
-    federation, _ = make_federation(tmp_path / "up", Wish("digits", {}, peers=4, method="pens", seed=0))
+    federation, _ = make_federation(tmp_path / "up", FederationRequest("digits", {}, peers=4, method="pens", seed=0))
     printed = io.StringIO()
     console = Console(file=printed, width=width, force_terminal=True, color_system=None)
     watch = Watch(federation, console)

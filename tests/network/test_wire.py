@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pens.network import wire, wire_pb2
-from pens.network.transport import Address, MemberRecord, Verdict
+from pens.network.transport import Address, MemberRecord, Reception
 from pens.network.wire import WireError
 
 WORDS = st.from_regex(r"[a-z0-9]([a-z0-9_-]{0,20}[a-z0-9])?", fullmatch=True)
@@ -29,8 +29,8 @@ def test_tables_come_through(records: list[MemberRecord]) -> None:
 HEADERS = st.builds(wire.Header, NUMBERS, NUMBERS, st.booleans(), st.binary(max_size=4096))
 
 
-@given(WORDS, st.integers(0, 2**159), HEADERS, st.sampled_from(Verdict))
-def test_the_rest_comes_through(name: str, serial: int, header: wire.Header, verdict: Verdict) -> None:
+@given(WORDS, st.integers(0, 2**159), HEADERS, st.sampled_from(Reception))
+def test_the_rest_comes_through(name: str, serial: int, header: wire.Header, verdict: Reception) -> None:
     assert wire.decode_claim(wire.encode_claim(name, serial)) == (name, serial)
     assert wire.decode_header(wire.encode_header(header)) == header
     assert wire.decode_receipt(wire.encode_receipt(verdict)) is verdict

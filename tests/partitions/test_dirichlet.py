@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pens import rng
-from pens.config import Settings
 from pens.errors import NotEnoughData, SettingsError
 from pens.partitions.dirichlet import draw_counts, lacking, within
 from pens.partitions.partition import build_federation, partition_of
+from pens.settings.config import Settings
 from tests.partitions.labelled import check_law, dataset, labels, numbers
 
 SETTINGS = Settings().replace({"partition": "dirichlet", "peers": 6, "train_per_peer": 9, "val_per_peer": 5})

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pens import rng
-from pens.config import ScenarioSettings
 from pens.errors import NotEnoughData
 from pens.partitions.labels import _largest_test, _test_counts, apportion, deal, federation_of
+from pens.settings.config import ScenarioSettings
 from tests.partitions.labelled import check_law, dataset, labelled, labels, numbers
 
 weights = st.lists(st.integers(0, 1 << 40), min_size=1, max_size=8).filter(any)

@@ -9,29 +9,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pens.catalogue import as_toml, find
-from pens.cli import main
-from pens.config import Settings, flat_keys, parse_assignments, parse_settings
+from pens.command_line.main import main
 from pens.data.samples import Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.errors import DataError, NotEnoughData, SettingsError
+from pens.experiment.presets import default_methods
 from pens.methods.method import Participants
 from pens.methods.names import check_methods, participants
 from pens.partitions.dirichlet import DirichletSettings
 from pens.partitions.partition import Partition, build_federation, check_enough, data_words, partition_of
 from pens.parts import PARTITIONS
-from pens.presets import default_methods
 from pens.report.paper import departures, paper_accuracy
-from pens.report.reproduce import nearest_preset
+from pens.report.rerun import nearest_preset
 from pens.reproduce.keep import _unlike
 from pens.reproduce.plan import EXHIBITS
 from pens.reproduce.store import folder_name, identity
+from pens.settings.catalogue import as_toml, find
+from pens.settings.config import Settings, flat_keys, parse_assignments, parse_settings
 from tests.conftest import tiny_dataset
 
 OWN = """
 from typing import ClassVar
 import pens
-from pens.config import Count, Section
+from pens.settings.config import Count, Section
 
 class StrideSettings(Section):
     '''Every so many samples.'''

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pens import rng
-from pens.config import Settings
 from pens.errors import NotEnoughData, SettingsError
 from pens.partitions.partition import build_federation, partition_of
 from pens.partitions.shards import draw_shards
+from pens.settings.config import Settings
 from tests.partitions.labelled import check_law, dataset, labels
 
 SETTINGS = Settings().replace({"partition": "shards", "peers": 3, "train_per_peer": 4, "val_per_peer": 2})

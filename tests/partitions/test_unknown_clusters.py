@@ -11,23 +11,23 @@ import pytest
 import torch
 
 import pens
-from pens.cli import main
-from pens.config import Settings
+from pens.command_line.main import main
 from pens.engine.batches import SampleStack
 from pens.errors import SettingsError
-from pens.metrics import UNKNOWN_CLUSTER, neighbour_agreement
+from pens.experiment.presets import PRESETS
+from pens.measuring.metrics import UNKNOWN_CLUSTER, neighbour_agreement
 from pens.network.assembly import load_holding
-from pens.network.loopback import Wish, fit_settings, make_federation, usual_waits
+from pens.network.loopback import FederationRequest, fit_settings, make_federation, usual_waits
 from pens.network.peer_config import read_peer_config
 from pens.partitions.partition import build_federation
 from pens.parts import PARTITIONS
-from pens.presets import PRESETS
-from pens.report.course import merge_map, merged_within, selecting
+from pens.report.learning_curves import merge_map, merged_within, selecting
 from pens.report.study import read_studies
-from pens.runlog import ExperimentDir
+from pens.settings.config import Settings
+from pens.storage.runlog import ExperimentDir
 from tests.conftest import TINY, TinyNet, tiny_dataset
+from tests.experiment.test_experiment import StopAfter, same_result
 from tests.partitions.test_partition import own_file
-from tests.test_experiment import StopAfter, same_result
 
 SKEWED = {**TINY, "partition": "dirichlet", "alpha": 0.5}
 QUICK = ["rounds=2", "step1_rounds=2", "step1_samplings=1", "step1_epochs=1", "epochs=1", "peers=5", "n_peers=2",
@@ -159,7 +159,7 @@ def test_older_runs_say_otherwise_that_clusters_are_not_known(tmp_path: Path, ol
 
 
 def test_real_peers_have_their_share_and_no_cluster(tmp_path: Path) -> None:
-    wish = Wish("digits", {"partition": "dirichlet", "alpha": 0.5}, peers=5, method="pens", seed=2)
+    wish = FederationRequest("digits", {"partition": "dirichlet", "alpha": 0.5}, peers=5, method="pens", seed=2)
     federation, _ = make_federation(tmp_path / "up", wish)
     whole = build_federation(load_digits(), federation.settings, 2)
     for share, member in enumerate(federation.members):
@@ -174,7 +174,9 @@ def test_real_peers_have_their_share_and_no_cluster(tmp_path: Path) -> None:
 
 def test_an_own_partition_travels_in_the_peers_files(tmp_path: Path) -> None:
     changes = {"partition": f"{own_file(tmp_path)}:Stride", "step": 5}
-    federation, _ = make_federation(tmp_path / "up", Wish("digits", changes, peers=4, method="random", seed=0))
+    federation, _ = make_federation(
+        tmp_path / "up", FederationRequest("digits", changes, peers=4, method="random", seed=0)
+    )
     config = read_peer_config(federation.members[3].config)
     assert config.settings == federation.settings
     holding = load_holding(config)

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pens.config import MethodName, Settings
-from pens.messages import PeerId
-from pens.metrics import neighbour_agreement
-from pens.policies import SelectionRule, Tally, choose_neighbours
+from pens.measuring.metrics import neighbour_agreement
+from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
+from pens.protocol.messages import PeerId
+from pens.protocol.policies import SelectionRule, Tally, choose_neighbours
 from pens.report.study import Study, read_studies
-from pens.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
-from pens.runlog import ExperimentDir, ExperimentRecord
+from pens.settings.config import MethodName, Settings
+from pens.storage.runlog import ExperimentDir, ExperimentRecord
 
 MODEL_BYTES = 1000
 

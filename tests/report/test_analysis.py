@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pens.config import Settings
-from pens.messages import PeerId
-from pens.metrics import neighbour_agreement
-from pens.policies import SelectionRule, Tally, choose_neighbours
+from pens.measuring.metrics import neighbour_agreement
+from pens.measuring.results import Comparisons, Pairs, RunResult, spending, work_of
+from pens.protocol.messages import PeerId
+from pens.protocol.policies import SelectionRule, Tally, choose_neighbours
 from pens.report.analysis import costs, difference, differences, gains, holm, outcomes, paired, ranking, summary_of
-from pens.report.course import agreement_by_round, curves, merge_map, positions, selecting, value_at
+from pens.report.learning_curves import agreement_by_round, curves, merge_map, positions, selecting, value_at
 from pens.report.study import read_studies
-from pens.results import Comparisons, Pairs, RunResult, spending, work_of
+from pens.settings.config import Settings
 from tests.conftest import TINY
+from tests.experiment.test_experiment import tiny_run
 from tests.report.made import MODEL_BYTES, made_run, made_study
-from tests.test_experiment import tiny_run
 
 SETTINGS = Settings().replace(TINY)
 

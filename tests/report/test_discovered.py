@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pens.config import Settings
 from pens.report.discovered import MOST_PEERS, discover, grouped
+from pens.settings.config import Settings
 from tests.conftest import TINY
 from tests.report.made import made_run
 

@@ -18,20 +18,20 @@ import numpy as np
 import pytest
 
 import pens
-from pens.cli import main
-from pens.config import MethodName, Settings, parse_assignments
+from pens.command_line.main import main
 from pens.errors import PensError, ReportError, RunDirError
-from pens.metrics import interval
-from pens.presets import PRESETS
+from pens.experiment.presets import PRESETS
+from pens.measuring.metrics import interval
+from pens.measuring.results import DataSizes
 from pens.report.page import write_report
-from pens.report.reproduce import command
+from pens.report.rerun import command
 from pens.report.svg import palette
-from pens.results import DataSizes
-from pens.runlog import ExperimentDir, ExperimentRecord
+from pens.settings.config import MethodName, Settings, parse_assignments
+from pens.storage.runlog import ExperimentDir, ExperimentRecord
 from tests.conftest import TINY
+from tests.experiment.test_experiment import tiny_run
 from tests.methods.specs import ALL as METHODS
 from tests.report.made import made_run, made_study
-from tests.test_experiment import tiny_run
 
 SETTINGS = Settings().replace(TINY)
 SVG = "{http://www.w3.org/2000/svg}"

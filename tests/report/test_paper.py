@@ -11,10 +11,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pens.config import MethodName, Settings
-from pens.metrics import Interval, interval
-from pens.presets import PRESETS
+from pens.experiment.presets import PRESETS
+from pens.measuring.metrics import Interval, interval
 from pens.report.paper import compare_with_paper, departures, less_paper, paper_accuracy, paper_agreement
+from pens.settings.config import MethodName, Settings
 
 CIFAR = PRESETS["cifar-10"].settings
 FASHION = PRESETS["fashion-mnist"].settings

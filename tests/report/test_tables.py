@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pens.config import Settings
-from pens.metrics import Interval, interval
+from pens.measuring.metrics import Interval, interval
+from pens.measuring.results import ExperimentResult, Summary
 from pens.report.tables import print_results, results_table
-from pens.results import ExperimentResult, Summary
+from pens.settings.config import Settings
 from tests.conftest import TINY
 from tests.report.made import made_run
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pens.cli import main
-from pens.presets import AUTHORS_CODE
-from pens.runlog import RULES
+from pens.command_line.main import main
+from pens.experiment.presets import AUTHORS_CODE
+from pens.storage.runlog import RULES
+from tests.command_line.test_main import PENS, wait_for
 from tests.reproduce.test_compare import RESULTS
 from tests.reproduce.trial import SMALL
-from tests.test_cli import PENS, wait_for
 
 TRIAL = ["--set", *(f"{key}={value}" for key, value in SMALL.items())]
 

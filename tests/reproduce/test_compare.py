@@ -15,9 +15,8 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from pens.config import MethodName, flat_values
 from pens.errors import ReportError
-from pens.metrics import Interval
+from pens.measuring.metrics import Interval
 from pens.reproduce.compare import Beside, Comparison, Finding, agreement_counts, compare
 from pens.reproduce.keep import check_place, from_json, joined, keep, kept_seeds, load, load_all, to_json
 from pens.reproduce.pictures import curve_chart, write_files, write_pictures
@@ -32,7 +31,8 @@ from pens.reproduce.show import (
     plan_words,
 )
 from pens.reproduce.store import RunStore
-from pens.runlog import RULES, ExperimentRecord
+from pens.settings.config import MethodName, flat_values
+from pens.storage.runlog import RULES, ExperimentRecord
 from tests.report.made import made_run
 from tests.reproduce.trial import SMALL, trial
 

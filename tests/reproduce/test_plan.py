@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pens.errors import SettingsError
-from pens.presets import AUTHORS_METHODS, rules_of
+from pens.experiment.presets import AUTHORS_METHODS, rules_of
 from pens.report.paper import departures, paper_accuracy, paper_agreement
 from pens.reproduce.plan import EXHIBITS, PAPER_ORDER, PLUS, exhibits
 from tests.methods.specs import ALL

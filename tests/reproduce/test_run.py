@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from pens.config import MethodName
 from pens.errors import DataNotFound, Interrupted, NotEnoughData, RunDirError, SettingsError
+from pens.measuring.results import RunResult
 from pens.reproduce.estimates import Estimates
 from pens.reproduce.plan import EXHIBITS, exhibits
-from pens.reproduce.run import PlanObserver, Reproduction, Request, Work
+from pens.reproduce.run import MissingRuns, PlanObserver, ReproduceRequest, Reproduction
 from pens.reproduce.show import not_run_lines
 from pens.reproduce.store import RunStore, folder_name, identity
-from pens.results import RunResult
-from pens.runlog import ExperimentDir
+from pens.settings.config import MethodName
+from pens.storage.runlog import ExperimentDir
+from tests.experiment.test_experiment import same_result
 from tests.reproduce.trial import SMALL, trial
-from tests.test_experiment import same_result
 
 
 class Diary(PlanObserver):
@@ -30,7 +30,7 @@ class Diary(PlanObserver):
         self._looks, self._stop_at = 0, stop_at
         self._label = ""
 
-    def entered(self, work: Work) -> None:
+    def entered(self, work: MissingRuns) -> None:
         self._label = f"{work.exhibit} {work.label}"
 
     def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
@@ -47,7 +47,7 @@ class Diary(PlanObserver):
 
 def papers_plan(out: Path, *names: str) -> Reproduction:
     """With the paper's own settings; to be looked at."""
-    plan = Reproduction(Request(exhibits(names), (0, 1, 2, 3), device="cpu"), RunStore(out))
+    plan = Reproduction(ReproduceRequest(exhibits(names), (0, 1, 2, 3), device="cpu"), RunStore(out))
     plan.prepare()
     return plan
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pens.config import MethodName
 from pens.reproduce.compare import Comparison
 from pens.reproduce.plan import exhibits
-from pens.reproduce.run import Reproduction, Request
+from pens.reproduce.run import ReproduceRequest, Reproduction
 from pens.reproduce.store import RunStore
+from pens.settings.config import MethodName
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",
@@ -42,7 +42,7 @@ def trial(
 ) -> Reproduction:
     """A plan in small, looked at but not run."""
     wanted = {**SMALL, **changed}
-    request = Request(exhibits(names), tuple(range(seeds)), methods, wanted, "cpu", None, budget_s, kept)
+    request = ReproduceRequest(exhibits(names), tuple(range(seeds)), methods, wanted, "cpu", None, budget_s, kept)
     plan = Reproduction(request, RunStore(out))
     plan.prepare()
     return plan

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pens.catalogue import find
-from pens.config import Settings, SettingsTree, flat_keys
 from pens.errors import SettingsError
-from pens.messages import PeerId
 from pens.parts import TOPOLOGIES
+from pens.protocol.messages import PeerId
+from pens.settings.catalogue import find
+from pens.settings.config import Settings, SettingsTree, flat_keys
 from pens.topologies.complete import Everybody
 from pens.topologies.edges import EdgesSettings
 from pens.topologies.regular import is_connected
 from pens.topologies.topology import Graph, Topology, build_graph, checked, fewest_neighbours, topology_of
-from pens.topology import Others
+from pens.topologies.views import Others
 
 
 def graph(num_peers: int, seed: int = 0, **values: Any) -> list[list[int]]:

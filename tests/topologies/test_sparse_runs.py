@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 import pens
-from pens.config import Settings
 from pens.errors import SettingsError
-from pens.experiment import reached
-from pens.messages import PeerId, Request, Send
+from pens.experiment.wiring import reached
+from pens.measuring.metrics import neighbour_agreement
+from pens.measuring.results import Comparisons
 from pens.methods.method import Participants
 from pens.methods.names import check_methods, find_method, participants
-from pens.metrics import neighbour_agreement
 from pens.network.loopback import fit_settings
-from pens.policies import SelectionRule, Tally, choose_neighbours
-from pens.report.course import agreement_by_round, selecting
+from pens.protocol.messages import PeerId, Request, Send
+from pens.protocol.policies import SelectionRule, Tally, choose_neighbours
+from pens.report.learning_curves import agreement_by_round, selecting
 from pens.report.page import write_report
 from pens.report.study import read_studies
-from pens.results import Comparisons
+from pens.settings.config import Settings
 from pens.topologies.topology import build_graph, graph_of
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.fakes import fake_federation, fake_simulation

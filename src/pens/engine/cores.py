@@ -26,7 +26,7 @@ from typing import TypeVar
 
 import torch
 
-from pens.engine.network import StackedNetwork
+from pens.engine.functional import StackedNetwork
 from pens.processors import cpu_quota
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from pens.engine.functional import StackedNetwork
 from pens.engine.lowering import KeyedDropout
-from pens.engine.network import StackedNetwork
 
 _REPLAYS = 20
 

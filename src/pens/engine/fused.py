@@ -32,7 +32,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from pens.engine.homes import Homes, Wanted
+from pens.engine.gradient_buffers import GradientBuffers, Wanted
 from pens.engine.patterns import is_halving, is_plain_convolution
 from pens.engine.seam import one_or_many, whole
 
@@ -340,7 +340,7 @@ class FusedConv2d(nn.Conv2d):
     dtype = torch.float32
     """Of the output: bf16 on the way to another such block, if that is the precision."""
     name: str
-    homes: Homes
+    homes: GradientBuffers
 
     def forward(self, x: Tensor) -> Tensor:
         """x [batch, channel, height, width] → [batch, out channel, height / 2, width / 2]"""

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 from pens.engine.fused import product, stages
-from pens.engine.homes import Homes, Wanted
+from pens.engine.gradient_buffers import GradientBuffers, Wanted
 from pens.engine.seam import one_or_many, whole
 
 # ruff: noqa: N803  (Triton's constants are written in capitals)
@@ -164,7 +164,7 @@ class FusedLinear(nn.Linear):
     precision = "tf32"
     relu = False
     name: str
-    homes: Homes
+    homes: GradientBuffers
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., input] → [..., output]"""

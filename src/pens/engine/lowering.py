@@ -13,7 +13,7 @@ nothing. Grouped convolutions and padding other than zeros keep their own code.
 `Conv2d`, `ReLU`, `MaxPool2d(2)` in a row. On a GPU the three are one kernel, in which patches are never written
 (`pens.engine.fused`). `Linear`, with a `ReLU` behind it, likewise (`pens.engine.fused_linear`).
 
-The same on a CPU, with or without ReLU and pooling: a compiled kernel (`pens.engine.native_conv`), where compiling is
+The same on a CPU, with or without ReLU and pooling: a compiled kernel (`pens.engine.compiled_conv`), where compiling is
 worth it.
 
 `GroupNorm`. Copies its input to channels-first memory before its own code.
@@ -35,9 +35,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pens.engine.bits import random_bits
-from pens.engine.homes import Homes
+from pens.engine.gradient_buffers import GradientBuffers
 from pens.engine.patterns import is_plain_convolution
-from pens.errors import NetworkError
+from pens.errors import ModelError
 
 
 class SlicedConv2d(nn.Conv2d):
@@ -86,7 +86,7 @@ class Noise:
     def bits(self, count: int) -> Tensor:
         """Fresh uniform integers in [0, 2³²), different for each call within a forward pass."""
         if self.key is None:
-            raise NetworkError("dropout in training needs a key: this is a fault of pens")
+            raise ModelError("dropout in training needs a key: this is a fault of pens")
         self.calls += 1
         return random_bits(self.key ^ (self.calls * 0x1E3779B97F4A7C15 % 2**63), count)
 
@@ -123,7 +123,7 @@ Level = Literal["fused", "native", "sliced", "plain"]
 slices; dropout alone."""
 
 
-def lower(module: nn.Module, noise: Noise, homes: Homes, level: Level, precision: str) -> nn.Module:
+def lower(module: nn.Module, noise: Noise, homes: GradientBuffers, level: Level, precision: str) -> nn.Module:
     """A copy of a module with its layers exchanged for their twins. Parameter names and values stay."""
     lowered = _lowered(copy.deepcopy(module), noise, level, precision)
     for name, twin in lowered.named_modules():
@@ -142,7 +142,7 @@ def _lowered(module: nn.Module, noise: Noise, level: Level, precision: str) -> n
     if level != "plain" and type(module) is nn.GroupNorm:
         module.__class__ = ChannelsFirstGroupNorm
     if level == "native":
-        from pens.engine.native_conv import exchange  # compiles
+        from pens.engine.compiled_conv import exchange  # compiles
 
         exchange(module)
     elif level != "plain" and is_plain_convolution(module):

@@ -14,8 +14,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from pens.engine.compiled import kernels
 from pens.engine.devices import has_kernels
-from pens.engine.native import kernels
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 CORRECTED = 20_000

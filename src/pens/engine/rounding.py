@@ -20,8 +20,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pens.config import WireForm
 from pens.engine.layout import Layout
+from pens.settings.config import WireForm
 
 _LARGEST = 127
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pens.errors import NetworkError
+from pens.errors import ModelError
 
 
 def one_or_many(stacked: Any) -> Any:
@@ -30,7 +30,7 @@ def one_or_many(stacked: Any) -> Any:
 
         @staticmethod
         def backward(ctx: Any, g: Tensor) -> None:
-            raise NetworkError("a layer's twin was trained outside a stack: this is a fault of pens")
+            raise ModelError("a layer's twin was trained outside a stack: this is a fault of pens")
 
         @staticmethod
         def vmap(

@@ -22,17 +22,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pens.config import EngineSettings
 from pens.data.samples import Array
 from pens.engine.batches import SampleStack, Subset, plan_visits
+from pens.engine.compiled import can_compile
 from pens.engine.cores import Cores, one_thread
 from pens.engine.devices import DOTS, lowering_levels, memory_bytes, prepare_device
-from pens.engine.native import can_compile
-from pens.engine.network import StackedNetwork
+from pens.engine.functional import StackedNetwork
 from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.update import StackUpdate, rounded_up, sample_losses
 from pens.nets import NetFactory
+from pens.settings.config import EngineSettings
 
 _LARGE_SAMPLE_BYTES = 64 << 10  # activations of one sample: the digits network has 17 kB, the paper's over 300
 _RECORDED_BYTES = 1 << 30  # models, gradients and optimizer state of one recorded step; some fifty may be kept

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from pens.engine.batches import Batch, SampleStack, Visits
 from pens.engine.devices import has_kernels
-from pens.engine.network import StackedNetwork
+from pens.engine.functional import StackedNetwork
 from pens.engine.optimizers import CORRECTED, Moments, Recipe, new_optimizer
 
 _WARM_UPS = 3  # before a capture, so that libraries have made their choices

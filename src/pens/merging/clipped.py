@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pens.config import Positive, Section
 from pens.merging.rule import Merge, MergeRule, Rows
+from pens.settings.config import Positive, Section
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pens import parts
-from pens.config import Section, Settings, SettingsTree
 from pens.errors import SettingsError
+from pens.settings.config import Section, Settings, SettingsTree
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pens.config import CentralSettings, RunSettings, Settings
-from pens.messages import PeerId
 from pens.methods.method import Method
+from pens.protocol.messages import PeerId
+from pens.settings.config import CentralSettings, RunSettings, Settings
 
 if TYPE_CHECKING:
     from pens.data.scenarios import Federation, PeerData

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pens.config import NotNegative, RunSettings, Section, Settings
-from pens.messages import Action, Ask, Losses, ModelRef, Note, PeerId
 from pens.methods.method import Method, Participants
 from pens.protocol.gossiping import Gossiping
+from pens.protocol.messages import Action, Ask, Losses, ModelRef, Note, PeerId
 from pens.protocol.plan import Plan
+from pens.settings.config import NotNegative, RunSettings, Section, Settings
 
 _TOLD = 100  # similarities that a peer tells others: as many as fit a note
 

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pens.config import RunSettings
 from pens.errors import SettingsError
 from pens.merging.rule import chosen
-from pens.messages import Action, ModelRef, Note
 from pens.methods.method import Method, Participants
 from pens.protocol.gossiping import Gossiping
+from pens.protocol.messages import Action, ModelRef, Note
 from pens.protocol.plan import Plan
+from pens.settings.config import RunSettings
 
 
 def metropolis_weights(degree: int, others: Sequence[int]) -> tuple[float, ...]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pens.config import RunSettings
 from pens.errors import SettingsError
-from pens.messages import Action, Drop, ModelRef, Send, WakeAfter
 from pens.methods.method import Method, Participants
 from pens.protocol.gossiping import Gossiping
+from pens.protocol.messages import Action, Drop, ModelRef, Send, WakeAfter
 from pens.protocol.plan import Plan
+from pens.settings.config import RunSettings
 
 _LATEST = 0.4  # a round takes 1, of which training takes half
 _PAUSE = 0.05  # after the models of a round have come

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.messages import PeerId
 from pens.methods.method import Method
+from pens.protocol.messages import PeerId
 
 
 class Local(Method):

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pens.config import Settings, flat_name
 from pens.errors import SettingsError
 from pens.methods.method import Absent, Method, Participants
 from pens.methods.spec import RunSpec
 from pens.partitions.partition import partition_of
 from pens.parts import METHODS as _ALL
 from pens.parts import Registry
+from pens.settings.config import Settings, flat_name
 from pens.topologies.topology import fewest_neighbours
 
 METHODS: Registry[Method] = _ALL

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.config import RunSettings, Settings
 from pens.errors import SettingsError
-from pens.messages import PeerId
 from pens.methods.method import Method, Participants
+from pens.protocol.messages import PeerId
+from pens.settings.config import RunSettings, Settings
 
 
 class Oracle(Method):

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pens.config import PensSettings, RunSettings, epochs_of_step1
 from pens.errors import SettingsError
 from pens.methods.method import Method, Participants
-from pens.policies import SelectionRule
 from pens.protocol.plan import Plan, Search
+from pens.protocol.policies import SelectionRule
+from pens.settings.config import PensSettings, RunSettings, epochs_of_step1
 
 
 class Pens(Method):

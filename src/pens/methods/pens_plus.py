@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from pens.config import Settings
 from pens.methods.pens import Pens
+from pens.settings.config import Settings
 
 
 class PensPlus(Pens):

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from pens.config import RunSettings, Settings
 from pens.methods.method import Method, Participants
+from pens.settings.config import RunSettings, Settings
 
 
 class Random(Method):

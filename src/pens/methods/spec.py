@@ -6,14 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pens.config import RunSettings, Settings
 from pens.errors import SettingsError
 from pens.methods.method import Method
-from pens.policies import SelectionRule
 from pens.protocol.plan import Plan
+from pens.protocol.policies import SelectionRule
+from pens.settings.config import RunSettings, Settings
 
 if TYPE_CHECKING:
-    from pens.learners import LearningRules
+    from pens.learning.learners import LearningRules
 
 
 @dataclass(frozen=True)

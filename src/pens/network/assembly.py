@@ -17,15 +17,13 @@ from pens.data.scenarios import PeerData, own_parts
 from pens.data.sources import load_dataset
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, resolve_device
-from pens.engine.training import Engine, new_engine
+from pens.engine.training import Engine
 from pens.errors import SettingsError
-from pens.experiment import first_model, new_workshop
-from pens.learners import Learners
+from pens.experiment.wiring import build_engine, first_model, new_executor
+from pens.learning.learners import Learners
 from pens.merging.trial import try_out
-from pens.messages import PeerId
 from pens.methods.names import alone, find_method, references_of
 from pens.methods.spec import RunSpec
-from pens.nets import net_factory
 from pens.network.control import ControlRules
 from pens.network.learning import Bench, Learning
 from pens.network.membership import Membership, MembershipRules
@@ -36,7 +34,8 @@ from pens.network.state import PeerFolder
 from pens.network.transport import MemberRecord, Transport
 from pens.partitions.partition import build_federation, partition_of
 from pens.parts import load_function
-from pens.peer import Peer
+from pens.protocol.messages import PeerId
+from pens.protocol.peer import Peer
 from pens.protocol.plan import Plan
 from pens.version import VERSION
 
@@ -177,13 +176,13 @@ def _learners(config: PeerConfig, spec: RunSpec, holding: Holding, device: torch
     rules = replace(spec.learning(), wire="fp32")  # others' models come rounded
     try_out(rules.merging, engine.network.stored, rules.own_in_merge)
     model = first_model(engine, config.settings, spec.seed, me)
-    return Learners(new_workshop(engine, [holding.data], device), 0, model[None], rules, [me])
+    return Learners(new_executor(engine, [holding.data], device), 0, model[None], rules, [me])
 
 
 def _control_rules(config: PeerConfig, learners: Learners, me: PeerId) -> ControlRules:
     settings, seed = config.settings, config.peer.seed
     return ControlRules(
-        first_model=first_model(learners.workshop.engine, settings, seed, me),
+        first_model=first_model(learners.executor.engine, settings, seed, me),
         learning=RunSpec.of(alone(), settings, seed).learning(),
         epochs=settings.training.epochs,
         rounds=settings.gossip.rounds,
@@ -192,15 +191,9 @@ def _control_rules(config: PeerConfig, learners: Learners, me: PeerId) -> Contro
 
 
 def _engine(config: PeerConfig, holding: Holding, device: torch.device) -> Engine:
-    settings, train = config.settings, holding.data.train
-    if config.peer.model:
-        factory = load_function(config.peer.model, "peer.model", config.folder)
-    else:
-        shape = tuple(train.x.shape[1:])
-        factory = net_factory(settings.model.net, settings.scenario.dataset, shape, holding.num_classes)
-    example = SampleStack([train], device).x[0, :3]
-    num_visits = len(train) * settings.training.epochs * settings.gossip.rounds
-    return new_engine(factory, example, holding.num_classes, settings.engine, num_visits)
+    train = holding.data.train
+    model = load_function(config.peer.model, "peer.model", config.folder) if config.peer.model else None
+    return build_engine(config.settings, holding.num_classes, train, len(train), device, model)
 
 
 def _card(config: PeerConfig, holding: Holding, plan: Plan, me: PeerId, device: torch.device) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pens.learners import Learners, LearningRules
-from pens.messages import Update
+from pens.learning.learners import Learners, LearningRules
 from pens.network.learning import Learning
+from pens.protocol.messages import Update
 
 
 @dataclass(frozen=True)
-class Alone:
+class AloneControl:
     """What training alone came to."""
 
     val_accuracy: float
@@ -50,11 +50,11 @@ class Control:
         self._learning, self._rules, self._me = learning, rules, learning.me
         self._learners: Learners | None = None
 
-    async def update(self) -> Alone | None:
+    async def update(self) -> AloneControl | None:
         """One update; after the last one, what came of them all."""
         if self._learners is None:
             first, rules = self._rules.first_model[None], self._rules.learning
-            self._learners = Learners(self._learning.learners.workshop, 0, first, rules, [self._me])
+            self._learners = Learners(self._learning.learners.executor, 0, first, rules, [self._me])
             self._current = self._learners.first_model(self._me)
         learners, done = self._learners, self._learners.num_computed(self._me)
         action = Update((), None, self._rules.epochs, may_stop=done >= self._rules.train_first)
@@ -69,15 +69,15 @@ class Control:
             self._learners and self._learners.has_stopped(self._me)
         )
 
-    async def _end(self, updates: int) -> Alone:
+    async def _end(self, updates: int) -> AloneControl:
         """Measure the control's best model, and let go of it."""
         learners = self._learners
         assert learners
-        found: list[Alone] = []
+        found: list[AloneControl] = []
 
         def measure() -> None:
             val_accuracy, accuracy = self._learning.measured(learners)
-            found.append(Alone(val_accuracy, accuracy, updates))
+            found.append(AloneControl(val_accuracy, accuracy, updates))
             learners.let_go()
 
         await self._learning.bench.do(measure, 0)

@@ -30,7 +30,7 @@ from pens.network import wire_pb2
 from pens.network.grpc_server import SERVICE
 from pens.network.identity import ANY_MEMBER, Credentials, exact_dns_name
 from pens.network.limits import Limits
-from pens.network.transport import Address, Introduction, MemberRecord, Parcel, Traffic, Verdict
+from pens.network.transport import Address, Introduction, MemberRecord, Parcel, Reception, TransportCounts
 from pens.network.wire import (
     HEADER,
     Header,
@@ -69,7 +69,9 @@ class _Connection:
 class MemberCaller:
     """Calls other members."""
 
-    def __init__(self, credentials: Credentials, limits: Limits, traffic: Traffic, jitter: random.Random) -> None:
+    def __init__(
+        self, credentials: Credentials, limits: Limits, traffic: TransportCounts, jitter: random.Random
+    ) -> None:
         self._limits, self._traffic, self._jitter = limits, traffic, jitter
         self._revoked = credentials.revoked
         self._tls = grpc.ssl_channel_credentials(
@@ -91,14 +93,14 @@ class MemberCaller:
 
         return await self._retrying(to, attempt)
 
-    async def send_model(self, to: MemberRecord, parcel: Parcel) -> Verdict:
+    async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:
         """Deliver a model; while the receiver is busy, come again a few times."""
         for pause_s in self._pauses():
             verdict = await self._retrying(to.address, lambda: self._deliver(to, parcel))
-            if verdict is not Verdict.BUSY:
+            if verdict is not Reception.BUSY:
                 break
             await asyncio.sleep(pause_s)
-        if verdict is Verdict.TAKEN:
+        if verdict is Reception.TAKEN:
             self._traffic.models_out += 1
         return verdict
 
@@ -110,7 +112,7 @@ class MemberCaller:
 
     # --- a model ------------------------------------------------------------------------------------------------------
 
-    async def _deliver(self, to: MemberRecord, parcel: Parcel) -> Verdict:
+    async def _deliver(self, to: MemberRecord, parcel: Parcel) -> Reception:
         size = len(parcel.payload)
         async with self._connection(to.address, to.name) as connection, self._sends:
             header = encode_header(Header(parcel.version, size, parcel.answer, parcel.note))

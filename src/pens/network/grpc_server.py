@@ -26,7 +26,7 @@ from grpc import aio
 from pens.errors import CertificateError
 from pens.network.identity import Credentials, Identity, identity_of
 from pens.network.limits import Intake, Limits
-from pens.network.transport import Inbox, Parcel, Traffic, Verdict
+from pens.network.transport import Inbox, Parcel, Reception, TransportCounts
 from pens.network.wire import (
     HEADER,
     Header,
@@ -47,7 +47,7 @@ _log = logging.getLogger("pens.network")
 class _Refusal(Exception):
     """A model that is turned away."""
 
-    def __init__(self, verdict: Verdict, reason: str, detail: str = "") -> None:
+    def __init__(self, verdict: Reception, reason: str, detail: str = "") -> None:
         super().__init__(detail or reason)
         self.verdict, self.reason = verdict, reason
 
@@ -56,7 +56,12 @@ class MemberService:
     """Answers the calls of other members."""
 
     def __init__(
-        self, credentials: Credentials, inbox: Inbox, limits: Limits, traffic: Traffic, clock: Callable[[], float]
+        self,
+        credentials: Credentials,
+        inbox: Inbox,
+        limits: Limits,
+        traffic: TransportCounts,
+        clock: Callable[[], float],
     ) -> None:
         self._credentials, self._inbox, self._limits, self._traffic = credentials, inbox, limits, traffic
         self._intake = Intake(limits, clock)
@@ -97,7 +102,7 @@ class MemberService:
 
     def _note(self, context: Any, reason: str, message: str) -> None:
         self._traffic.refusals[reason] += 1
-        told_by_the_node = reason == Verdict.OTHER_NETWORK.value
+        told_by_the_node = reason == Reception.OTHER_NETWORK.value
         level = logging.DEBUG if reason == "busy" or told_by_the_node else logging.WARNING
         _log.log(level, "refused %s: %s", context.peer(), message, extra={"reason": reason})
 
@@ -159,20 +164,20 @@ class MemberService:
             await context.write(encode_receipt(refusal.verdict))
             await self._read_to_the_end(context)
 
-    async def _receive(self, sender: str, context: Any) -> Verdict:
+    async def _receive(self, sender: str, context: Any) -> Reception:
         with self._intake.turn(sender) as its_turn:
             if not its_turn:
-                raise _Refusal(Verdict.BUSY, "busy", "another of its models is on its way")
+                raise _Refusal(Reception.BUSY, "busy", "another of its models is on its way")
             header = self._header(context)
             self._judge(sender, header.size)
             with self._intake.space(header.size) as enough:
                 if not enough:
-                    raise _Refusal(Verdict.BUSY, "busy", "too many models are on their way")
+                    raise _Refusal(Reception.BUSY, "busy", "too many models are on their way")
                 payload = await self._payload(context, header.size)
                 verdict = await self._inbox.take_model(
                     sender, Parcel(header.version, payload, header.answer, header.note)
                 )
-        if verdict is Verdict.TAKEN:
+        if verdict is Reception.TAKEN:
             self._traffic.models_in += 1
         else:
             self._traffic.refusals[verdict.value] += 1
@@ -180,20 +185,20 @@ class MemberService:
 
     def _judge(self, sender: str, size: int) -> None:
         verdict, reason = self._intake.judge(sender, size)
-        if verdict is Verdict.TAKEN:
+        if verdict is Reception.TAKEN:
             verdict = self._inbox.wants(sender, size)
-            reason = verdict.value if verdict is Verdict.OTHER_NETWORK else "unwanted"
-        if verdict is not Verdict.TAKEN:
-            raise _Refusal(verdict, "busy" if verdict is Verdict.BUSY else reason, f"{reason}, {size} bytes")
+            reason = verdict.value if verdict is Reception.OTHER_NETWORK else "unwanted"
+        if verdict is not Reception.TAKEN:
+            raise _Refusal(verdict, "busy" if verdict is Reception.BUSY else reason, f"{reason}, {size} bytes")
 
     def _header(self, context: Any) -> Header:
         headers = [value for key, value in context.invocation_metadata() if key == HEADER]
         if len(headers) != 1:
-            raise _Refusal(Verdict.REFUSED, "malformed", f"{len(headers)} headers, not 1")
+            raise _Refusal(Reception.REFUSED, "malformed", f"{len(headers)} headers, not 1")
         try:
             return decode_header(headers[0])
         except WireError as error:
-            raise _Refusal(Verdict.REFUSED, "malformed", str(error)) from None
+            raise _Refusal(Reception.REFUSED, "malformed", str(error)) from None
 
     async def _payload(self, context: Any, size: int) -> bytes:
         limit_s = self._limits.transfer_s(size)
@@ -201,9 +206,9 @@ class MemberService:
             async with asyncio.timeout(limit_s):
                 return await self._pieces(context, size)
         except TimeoutError:
-            raise _Refusal(Verdict.REFUSED, "slow", f"{size} bytes did not come within {limit_s:g} s") from None
+            raise _Refusal(Reception.REFUSED, "slow", f"{size} bytes did not come within {limit_s:g} s") from None
         except WireError as error:
-            raise _Refusal(Verdict.REFUSED, "malformed", str(error)) from None
+            raise _Refusal(Reception.REFUSED, "malformed", str(error)) from None
 
     async def _pieces(self, context: Any, size: int) -> bytes:
         payload = BytesIO()  # grows with what came, not with what was announced; its value is not copied
@@ -216,7 +221,7 @@ class MemberService:
             payload.write(piece)
             self._traffic.bytes_in += len(piece)
         if missing and context.cancelled():
-            raise _Refusal(Verdict.REFUSED, "broken off", f"broken off with {missing} of {size} bytes missing")
+            raise _Refusal(Reception.REFUSED, "broken off", f"broken off with {missing} of {size} bytes missing")
         if missing:
             raise WireError(f"{missing} bytes fewer than the {size} that were announced")
         return payload.getvalue()

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pens.network.native import native_log_settings, native_tls_settings, refusal_in, set_tls_1_3_only
+from pens.network.grpc_core import native_log_settings, native_tls_settings, refusal_in, set_tls_1_3_only
 
 set_tls_1_3_only()  # gRPC reads the environment when it is imported
 
@@ -29,7 +29,7 @@ from pens.network.grpc_client import MemberCaller  # noqa: E402
 from pens.network.grpc_server import MemberService, server_options  # noqa: E402
 from pens.network.identity import Credentials  # noqa: E402
 from pens.network.limits import Limits  # noqa: E402
-from pens.network.transport import Address, Inbox, Introduction, MemberRecord, Parcel, Traffic, Verdict  # noqa: E402
+from pens.network.transport import Address, Inbox, Introduction, MemberRecord, Parcel, Reception, TransportCounts  # noqa: E402
 
 __all__ = ["GrpcTransport", "Limits", "native_log_settings", "native_tls_settings", "refusal_in"]
 
@@ -45,7 +45,7 @@ class GrpcTransport:
         jitter: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.traffic = Traffic()
+        self.traffic = TransportCounts()
         self._credentials, self._listen, self._clock = credentials, listen, clock
         self._limits = limits or Limits()
         self._jitter = jitter or random.Random()
@@ -71,7 +71,7 @@ class GrpcTransport:
         await server.start()
         return Address(self._listen.host, port)
 
-    async def send_model(self, to: MemberRecord, parcel: Parcel) -> Verdict:
+    async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:
         """Deliver a model."""
         return await self._started().send_model(to, parcel)
 

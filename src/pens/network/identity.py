@@ -51,7 +51,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pens.errors import CertificateError
-from pens.messages import PeerId
+from pens.protocol.messages import PeerId
 
 AUTHORITY_DAYS = 3650
 PEER_DAYS = 365

@@ -20,14 +20,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from pens.calls import Evaluate, Work, evaluate
-from pens.config import WireForm
 from pens.engine.batches import SampleStack
 from pens.engine.layout import Layout
 from pens.errors import PayloadError
-from pens.learners import Learners
-from pens.messages import Ask, Compare, Counts, ModelRef, PeerId, Update
+from pens.learning.executor import Evaluate, Work, evaluate
+from pens.learning.learners import Learners
 from pens.network.codec import decode, encode, largest_payload, model_shape
+from pens.protocol.messages import Ask, Compare, Counts, ModelRef, PeerId, Update
+from pens.settings.config import WireForm
 
 
 class Bench(Protocol):
@@ -61,7 +61,7 @@ class Learning:
         """`test`: samples on which the tested model's accuracy is told; nothing is decided by it."""
         self.me, self.learners = me, learners
         self.bench, self._form, self._test = bench, form, test
-        self._engine = learners.workshop.engine
+        self._engine = learners.executor.engine
         self._layout: Layout = self._engine.network.stored
         self._expected = model_shape(self._layout.tensors(torch.zeros(self._layout.size)))
         self.max_payload_bytes = largest_payload(self._expected)
@@ -143,7 +143,7 @@ class Learning:
 
     def compute(self, work: Work) -> None:
         """Carry out work of this peer's learners, on the bench."""
-        self.learners.workshop.carry_out([work], [lambda: None])
+        self.learners.executor.carry_out([work], [lambda: None])
 
     def _pack(self, ref: ModelRef) -> bytes | None:
         (row,) = self.learners.models.read([self.learners.row(ref)])

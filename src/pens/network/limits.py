@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pens.network.transport import Verdict
+from pens.network.transport import Reception
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +141,10 @@ class Intake:
         finally:
             self.bytes_expected -= size_bytes
 
-    def judge(self, sender: str, size_bytes: int) -> tuple[Verdict, str]:
+    def judge(self, sender: str, size_bytes: int) -> tuple[Reception, str]:
         """What the bounds say about a model that is announced, and why."""
         if not 0 < size_bytes <= self._limits.max_model_bytes:
-            return Verdict.REFUSED, "size"
+            return Reception.REFUSED, "size"
         if not self._rate.take(sender):
-            return Verdict.REFUSED, "rate"
-        return Verdict.TAKEN, ""
+            return Reception.REFUSED, "rate"
+        return Reception.TAKEN, ""

@@ -48,7 +48,7 @@ from typing import Any, Literal, TextIO
 
 LogForm = Literal["json", "text"]
 
-_native = logging.getLogger("pens.network.native")
+_native = logging.getLogger("pens.network.grpc_core")
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _SORTS = 1000  # of records that are told apart; the rest is forgotten
@@ -195,7 +195,7 @@ def logging_to(
 
 
 class NativeLines:
-    """Turns lines that native code writes to file descriptor 2 into records of `pens.network.native`. Use as a
+    """Turns lines that native code writes to file descriptor 2 into records of `pens.network.grpc_core`. Use as a
     context, or start and stop; one at a time in a process."""
 
     def __init__(self, refusal_in: Callable[[str], str | None] = lambda line: None) -> None:

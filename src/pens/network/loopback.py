@@ -27,16 +27,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pens.config import MethodName, Settings
 from pens.errors import RunDirError, SettingsError
+from pens.experiment.presets import PRESETS, resolve_settings
 from pens.merging.rule import check_real
 from pens.methods.names import check_methods, find_method, networked_method, participants, written
 from pens.network.identity import Authority
 from pens.network.peer_config import read_peer_config
 from pens.partitions.partition import partition_of
-from pens.presets import PRESETS, resolve_settings
 from pens.processors import usable_cores
 from pens.protocol.behaviour import waits_for
+from pens.settings.config import MethodName, Settings
 from pens.topologies import topology
 
 USUAL_MINUTES = 3.0
@@ -64,7 +64,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Federation:
+class LocalFederation:
     """All of them, and what they have in common."""
 
     folder: Path
@@ -79,7 +79,7 @@ class Federation:
 
 
 @dataclass(frozen=True)
-class Wish:
+class FederationRequest:
     """What somebody wants of a federation."""
 
     settings: str
@@ -95,7 +95,7 @@ class Wish:
     """Seconds; None: such that it takes as long as it shall."""
 
 
-def make_federation(folder: Path, wish: Wish) -> tuple[Federation, str]:
+def make_federation(folder: Path, wish: FederationRequest) -> tuple[LocalFederation, str]:
     """A federation's files in a new or empty folder; and in words what was lowered for it."""
     method = networked_method(wish.method).name
     if wish.minutes is not None and (wish.interval is not None or not wish.minutes > 0):
@@ -170,7 +170,7 @@ def choose_interval(settings: Settings, method: MethodName, seconds: float, core
 
 def write_federation(
     folder: Path, settings: Settings, method: MethodName, seed: int, preset: tuple[str, Settings] | None
-) -> Federation:
+) -> LocalFederation:
     """Certificates and configurations, in a new or empty folder, all of them or nothing.
 
     `preset`: that from which the settings were made.
@@ -203,7 +203,7 @@ def _write_files(
     seed: int,
     preset: tuple[str, Settings] | None,
     ports: Sequence[int],
-) -> Federation:
+) -> LocalFederation:
     authority = Authority(folder / "certs")
     authority.create("up")
     count = settings.scenario.peers
@@ -229,10 +229,10 @@ def _write_files(
         }
         text = _config_text({"peer": about, "data": {"share": number}}, settings, preset)
         member.config.write_text(text, encoding="utf-8")
-    return Federation(folder, settings, method, seed, members)
+    return LocalFederation(folder, settings, method, seed, members)
 
 
-def read_federation(folder: Path) -> Federation:
+def read_federation(folder: Path) -> LocalFederation:
     """What `write_federation` left."""
     files = sorted(folder.glob("peer-*/config.toml"))
     if not files:
@@ -244,7 +244,7 @@ def read_federation(folder: Path) -> Federation:
             raise SettingsError(f"{path}: peer.metrics_port is not set, and nothing could be seen of that peer")
         members.append(Member(config.peer.name, path.parent, config.peer.metrics_port))
     first = configs[0]
-    return Federation(folder, first.settings, first.peer.method, first.peer.seed, tuple(members))
+    return LocalFederation(folder, first.settings, first.peer.method, first.peer.seed, tuple(members))
 
 
 def free_ports(count: int) -> list[int]:

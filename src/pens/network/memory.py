@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Sequence
 
 from pens.errors import TransportError
-from pens.network.transport import Address, Inbox, Introduction, MemberRecord, Parcel, Traffic, Verdict
+from pens.network.transport import Address, Inbox, Introduction, MemberRecord, Parcel, Reception, TransportCounts
 
 HOST = "memory"
 
@@ -66,15 +66,15 @@ class MemoryTransport:
     def __init__(self, network: MemoryNetwork, name: str) -> None:
         self._network, self._name = network, name
         self._port = 0
-        self._posted: set[asyncio.Task[Verdict]] = set()
-        self.traffic = Traffic()
+        self._posted: set[asyncio.Task[Reception]] = set()
+        self.traffic = TransportCounts()
 
     async def start(self, inbox: Inbox) -> Address:
         """Listen."""
         self._port = self._network.listen(self._name, inbox)
         return Address(HOST, self._port)
 
-    async def send_model(self, to: MemberRecord, parcel: Parcel) -> Verdict:
+    async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:
         """Deliver a model."""
         if not self._network.posts:
             return await self._deliver(to, parcel)
@@ -82,15 +82,15 @@ class MemoryTransport:
         delivery = asyncio.create_task(self._deliver(to, parcel))
         self._posted.add(delivery)
         delivery.add_done_callback(self._posted.discard)
-        return Verdict.TAKEN
+        return Reception.TAKEN
 
-    async def _deliver(self, to: MemberRecord, parcel: Parcel) -> Verdict:
+    async def _deliver(self, to: MemberRecord, parcel: Parcel) -> Reception:
         await self._travel()
         _, inbox = self._network.reach(self._name, to.address, to.name)
         verdict = inbox.wants(self._name, len(parcel.payload))
-        if verdict is Verdict.TAKEN:
+        if verdict is Reception.TAKEN:
             verdict = await inbox.take_model(self._name, parcel)
-        self.traffic.models_out += verdict is Verdict.TAKEN
+        self.traffic.models_out += verdict is Reception.TAKEN
         self.traffic.bytes_out += len(parcel.payload)
         return verdict
 

@@ -35,11 +35,24 @@ from typing import Any
 
 from torch import Tensor
 
-from pens.curves import UpdateRecord
 from pens.engine.devices import peak_memory_bytes
 from pens.errors import OtherNetwork, PayloadError, RunDirError
-from pens.learners import Learners
-from pens.messages import (
+from pens.learning.curves import UpdateRecord
+from pens.learning.learners import Learners
+from pens.network.codec import decode_note, encode_note
+from pens.network.control import AloneControl, Control, ControlRules
+from pens.network.gossiper import Gossiper
+from pens.network.learning import Learning
+from pens.network.membership import Membership
+from pens.network.misfits import REMEDY, Misfits, Occasions
+from pens.network.outbox import Outbox
+from pens.network.past import Past, compose_records
+from pens.network.progress import Progress
+from pens.network.reachable import Reachable
+from pens.network.state import Job, PeerFolder, decode_job, encode_job
+from pens.network.status import PeerCounts, Status
+from pens.network.transport import Address, MemberRecord, Parcel, Reception, Transport, TransportError
+from pens.protocol.messages import (
     Action,
     Answered,
     Ask,
@@ -60,20 +73,7 @@ from pens.messages import (
     Wake,
     WakeAfter,
 )
-from pens.network.codec import decode_note, encode_note
-from pens.network.control import Alone, Control, ControlRules
-from pens.network.gossiper import Gossiper
-from pens.network.learning import Learning
-from pens.network.membership import Membership
-from pens.network.misfits import REMEDY, Misfits, Occasions
-from pens.network.outbox import Outbox
-from pens.network.past import Past, compose_records
-from pens.network.progress import Progress
-from pens.network.reachable import Reachable
-from pens.network.state import Job, PeerFolder, decode_job, encode_job
-from pens.network.status import Counts, Status
-from pens.network.transport import Address, MemberRecord, Parcel, Transport, TransportError, Verdict
-from pens.peer import Peer
+from pens.protocol.peer import Peer
 
 Trace = Callable[[float, PeerId, Event, list[Action]], None]
 
@@ -121,12 +121,12 @@ class Node:
         self.peer, self._reachable, self._learning = peer, reachable, learning
         self.membership, self._transport, self._number = membership, transport, number
         self._rules, self._folder, self._advertise, self._trace = rules, folder, advertise, trace
-        self.counts, self._past = Counts(), Past()
+        self.counts, self._past = PeerCounts(), Past()
         self._gossiper = Gossiper(membership, transport, self._on_news)
         self._outbox = Outbox(transport, membership.find, self._on_sent, rules.outgoing)
         self._misfits, self._occasions = Misfits(), Occasions()
         self._control = Control(learning, control) if control else None
-        self._alone: Alone | None = None
+        self._alone: AloneControl | None = None
         self._progress = Progress()
         self._names: dict[PeerId, str] = {}
         self._chosen: tuple[PeerId, ...] = ()  # neighbours, as the log was told
@@ -258,17 +258,17 @@ class Node:
             version, note = self._learning.current.version, encode_note(self.peer.note())
             self._outbox.put(self._names[to], Parcel(version, payload, answer, note))
 
-    def _on_sent(self, name: str, parcel: Parcel, outcome: Verdict | TransportError) -> None:
-        if outcome is Verdict.TAKEN:
+    def _on_sent(self, name: str, parcel: Parcel, outcome: Reception | TransportError) -> None:
+        if outcome is Reception.TAKEN:
             self.counts.sent += 1
             self.counts.bytes_out += len(parcel.payload)
             self.membership.heard(name, self._now)
             self._misfits.remove(name)
             return
         self.counts.failed += 1
-        if outcome is Verdict.OTHER_NETWORK:
+        if outcome is Reception.OTHER_NETWORK:
             self._note_misfit(name, "it cannot use the model that we sent")
-        if outcome is Verdict.REFUSED and self._occasions.is_due("refuses", name, self._now):
+        if outcome is Reception.REFUSED and self._occasions.is_due("refuses", name, self._now):
             _log.warning("member refuses our models", extra={"member": name})
         if isinstance(outcome, TransportError):
             if self.membership.status(name, self._now) == "alive":
@@ -412,21 +412,21 @@ class Node:
 
     # --- what others send (Inbox) -------------------------------------------------------------------------------------
 
-    def wants(self, sender: str, size: int) -> Verdict:
+    def wants(self, sender: str, size: int) -> Reception:
         """Asked before a model of this many bytes is received."""
         if sender == self.membership.me.name:
-            return Verdict.REFUSED
+            return Reception.REFUSED
         most = self._learning.max_payload_bytes
         if size > most:
             self._note_misfit(sender, f"its model has {size} bytes, ours at most {most}")
-            return Verdict.OTHER_NETWORK
+            return Reception.OTHER_NETWORK
         full = self._closing or self._learning.num_held >= self._rules.max_held
-        return Verdict.BUSY if full else Verdict.TAKEN
+        return Reception.BUSY if full else Reception.TAKEN
 
-    async def take_model(self, sender: str, parcel: Parcel) -> Verdict:
+    async def take_model(self, sender: str, parcel: Parcel) -> Reception:
         """A model came."""
         verdict = self.wants(sender, len(parcel.payload))
-        if verdict is not Verdict.TAKEN:
+        if verdict is not Reception.TAKEN:
             return verdict
         try:
             if len(parcel.payload) > _LARGE_PAYLOAD:
@@ -436,15 +436,15 @@ class Node:
             note = decode_note(parcel.note)
         except OtherNetwork as error:
             self._note_misfit(sender, f"its model does not fit: {error}")
-            return Verdict.OTHER_NETWORK
+            return Reception.OTHER_NETWORK
         except PayloadError as error:
             self.counts.malformed += 1
             if self._occasions.is_due("malformed", sender, self._now):
                 _log.warning("model refused", extra={"member": sender, "reason": str(error)})
-            return Verdict.REFUSED
+            return Reception.REFUSED
         self._misfits.remove(sender)
         self._receive(sender, parcel, row, note)
-        return Verdict.TAKEN
+        return Reception.TAKEN
 
     def _note_misfit(self, member: str, why: str) -> None:
         """Models go neither way between this peer and a member: counted each time, told once an hour."""
@@ -607,8 +607,8 @@ class Node:
         self._due = list(state["due"])
         self._chosen = tuple(PeerId(peer) for peer in state["chosen"])
         self._names = {PeerId(peer): name for peer, name in state["names"]}
-        self.counts, self._past = Counts(**state["counts"]), Past(**state["past"])
-        self._alone = Alone(**state["alone"]) if state.get("alone") else None
+        self.counts, self._past = PeerCounts(**state["counts"]), Past(**state["past"])
+        self._alone = AloneControl(**state["alone"]) if state.get("alone") else None
         if state["finished"]:
             self._tell_finished()
         if state["wake_in"] is not None:

@@ -11,10 +11,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from pens.network.transport import MemberRecord, Parcel, Transport, TransportError, Verdict
+from pens.network.transport import MemberRecord, Parcel, Reception, Transport, TransportError
 
 Find = Callable[[str], MemberRecord | None]
-Told = Callable[[str, Parcel, Verdict | TransportError], None]
+Told = Callable[[str, Parcel, Reception | TransportError], None]
 
 
 class Outbox:
@@ -45,7 +45,7 @@ class Outbox:
         if record is None:
             return
         try:
-            outcome: Verdict | TransportError = await self._transport.send_model(record, parcel)
+            outcome: Reception | TransportError = await self._transport.send_model(record, parcel)
         except TransportError as error:
             outcome = error
         self._told(name, parcel, outcome)

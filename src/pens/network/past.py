@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pens.curves import UpdateRecord
 from pens.data.samples import Array
-from pens.learners import Learners
-from pens.ledger import Ledger
-from pens.messages import PeerId
+from pens.learning.curves import UpdateRecord
+from pens.learning.learners import Learners
+from pens.learning.ledger import Ledger
 from pens.network.learning import Learning
 from pens.network.state import Records
+from pens.protocol.messages import PeerId
 
 
 @dataclass

@@ -26,7 +26,7 @@ from pens.network.node import Node
 from pens.network.peer_config import PeerConfig, parse_address, read_peer_config
 from pens.network.state import held
 from pens.network.status import Status
-from pens.network.transport import Transport, Verdict
+from pens.network.transport import Reception, Transport
 from pens.version import VERSION
 
 _STUCK_S = 60.0
@@ -148,10 +148,10 @@ def _refusals(status: Status) -> Counter[str]:
             "no neighbour": counts.refused,
             "malformed": counts.malformed,
             "not delivered": counts.failed,
-            Verdict.OTHER_NETWORK.value: counts.other_network,
+            Reception.OTHER_NETWORK.value: counts.other_network,
         }
     )
-    above = (Verdict.REFUSED.value, Verdict.OTHER_NETWORK.value)
+    above = (Reception.REFUSED.value, Reception.OTHER_NETWORK.value)
     by_node.update({reason: n for reason, n in status.refusals.items() if reason not in above})
     return by_node
 

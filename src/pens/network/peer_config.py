@@ -32,13 +32,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from pens.config import Count, NotNegative, Positive, Section, Settings, flatten, problem
 from pens.errors import SettingsError, suggest
+from pens.experiment.presets import PAPERS_METHOD, preset
 from pens.merging.rule import check_real
 from pens.methods.method import ANY_NUMBER
 from pens.methods.names import check_methods, networked_method
 from pens.network.transport import Address
-from pens.presets import PAPERS_METHOD, preset
+from pens.settings.config import Count, NotNegative, Positive, Section, Settings, flatten, problem
 from pens.topologies import topology
 
 Port = Annotated[int, Field(ge=0, le=65535)]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whom a real peer can reach: what `pens.topology` is to a simulation's."""
+"""Whom a real peer can reach: what `pens.topologies.views` is to a simulation's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import overload
 
-from pens.messages import PeerId
+from pens.protocol.messages import PeerId
 
 
 class Reachable(Sequence[PeerId]):

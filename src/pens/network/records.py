@@ -33,17 +33,17 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from pens.config import MethodName, Settings, stored_settings
 from pens.data.samples import Array
 from pens.errors import PensError, RunDirError
-from pens.messages import PeerId
+from pens.experiment.presets import PAPERS_METHOD
+from pens.measuring.metrics import neighbour_agreement
+from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 from pens.methods.names import recall
-from pens.metrics import neighbour_agreement
 from pens.partitions.partition import partition_of
 from pens.parts import is_name
-from pens.presets import PAPERS_METHOD
-from pens.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
-from pens.runlog import ExperimentDir, ExperimentRecord
+from pens.protocol.messages import PeerId
+from pens.settings.config import MethodName, Settings, stored_settings
+from pens.storage.runlog import ExperimentDir, ExperimentRecord
 
 T = TypeVar("T")
 

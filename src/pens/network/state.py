@@ -33,10 +33,10 @@ from torch import Tensor
 
 from pens.data.samples import Array
 from pens.errors import RunDirError
-from pens.files import read_json, replace_file, write_json
-from pens.jobs import decode_weights, encode_weights
-from pens.messages import Ask, Compare, Counts, Losses, ModelRef, PeerId, Update
-from pens.runlog import RunDir
+from pens.learning.jobs import decode_weights, encode_weights
+from pens.protocol.messages import Ask, Compare, Counts, Losses, ModelRef, PeerId, Update
+from pens.storage.files import read_json, replace_file, write_json
+from pens.storage.runlog import RunDir
 
 Job = Compare | Ask | Update
 """What a peer wants computed, one after the other."""

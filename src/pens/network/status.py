@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Counts:
+class PeerCounts:
     """Models, but for the bytes."""
 
     sent: int = 0
@@ -49,7 +49,7 @@ class Status:
     training_s: float
     """Spent in jobs, in this life."""
     accuracy: float | None
-    counts: Counts
+    counts: PeerCounts
     merged: int
     scored: int
     refusals: Mapping[str, int]

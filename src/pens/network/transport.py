@@ -23,10 +23,10 @@ __all__ = [
     "Introduction",
     "MemberRecord",
     "Parcel",
-    "Traffic",
+    "Reception",
     "Transport",
+    "TransportCounts",
     "TransportError",
-    "Verdict",
 ]
 
 
@@ -74,7 +74,7 @@ class Parcel:
     """What the sender says beside it, as JSON; empty: nothing."""
 
 
-class Verdict(Enum):
+class Reception(Enum):
     """What a receiver says about a model."""
 
     TAKEN = "taken"
@@ -87,7 +87,7 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True)
-class Traffic:
+class TransportCounts:
     """What went through a transport. Bytes are those of models' payloads; refusals count by reason."""
 
     bytes_in: int = 0
@@ -100,7 +100,7 @@ class Traffic:
 class Inbox(Protocol):
     """What a node offers to its transport. `sender` is the name in the sender's certificate."""
 
-    async def take_model(self, sender: str, parcel: Parcel) -> Verdict:
+    async def take_model(self, sender: str, parcel: Parcel) -> Reception:
         """A whole model has come."""
         ...
 
@@ -108,7 +108,7 @@ class Inbox(Protocol):
         """Somebody says what it knows, and asks for what we know."""
         ...
 
-    def wants(self, sender: str, size: int) -> Verdict:
+    def wants(self, sender: str, size: int) -> Reception:
         """Asked before a single byte of a model of this many bytes is buffered."""
         ...
 
@@ -117,7 +117,7 @@ class Transport(Protocol):
     """How a node reaches the others."""
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> TransportCounts:
         """Plain counters."""
         ...
 
@@ -125,7 +125,7 @@ class Transport(Protocol):
         """Listen; the address with the real port."""
         ...
 
-    async def send_model(self, to: MemberRecord, parcel: Parcel) -> Verdict:
+    async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:
         """Deliver a model; `TransportError` if the member cannot be reached or is not who it should be."""
         ...
 

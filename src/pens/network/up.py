@@ -28,8 +28,8 @@ from rich.text import Text
 
 from pens.errors import Interrupted
 from pens.methods.names import find_method
-from pens.network.company import Company, Presence, Sighting
-from pens.network.loopback import Federation, num_cores, usual_waits
+from pens.network.loopback import LocalFederation, num_cores, usual_waits
+from pens.network.peer_processes import PeerProcesses, Presence, Sighting
 from pens.report.tables import duration, narrow_table
 
 _COLUMNS = ("peer", "state", "step", "neighbours", "valid.\n%", "last\nupdate", "models\nin / out", "MB\nin / out")
@@ -42,7 +42,7 @@ _STARTING_S = 2.5  # of one core, for each peer
 class Watch:
     """Asks the peers to stop when a signal comes; shows how they are doing: a live table, or lines now and then."""
 
-    def __init__(self, federation: Federation, console: Console) -> None:
+    def __init__(self, federation: LocalFederation, console: Console) -> None:
         self._federation, self._console = federation, console
         self._begun = time.monotonic()
         self._last_line = -_LINE_EVERY_S
@@ -127,7 +127,7 @@ def _state(seen: Sighting) -> str:
     return "done" if seen.health.get("done") else str(seen.health["phase"])
 
 
-def _cells(seen: Sighting, federation: Federation) -> list[str]:
+def _cells(seen: Sighting, federation: LocalFederation) -> list[str]:
     health = seen.health
     if not health:
         return [seen.name, _state(seen), *[""] * (len(_COLUMNS) - 2)]
@@ -156,19 +156,19 @@ def _neighbours(names: Sequence[str], others: int) -> str:
     return " ".join(numbers) if len(numbers) <= 8 else str(len(numbers))
 
 
-def num_steps(federation: Federation) -> int:
+def num_steps(federation: LocalFederation) -> int:
     """Updates of a peer that does not stop early: the first training, step 1, step 2."""
     searching = federation.settings.pens.step1_rounds if find_method(federation.method).selects else 0
     return 1 + searching + federation.settings.gossip.rounds
 
 
-def estimate_s(federation: Federation) -> float:
+def estimate_s(federation: LocalFederation) -> float:
     """Seconds, if computing keeps up with the models that come, and nobody stops early."""
     starting = _STARTING_S * len(federation.members) / num_cores()
     return starting + federation.settings.timing.interval * usual_waits(federation.settings, federation.method)
 
 
-def estimate_words(federation: Federation) -> str:
+def estimate_words(federation: LocalFederation) -> str:
     """What is about to run, and how long it will take."""
     settings = federation.settings
     return (
@@ -177,9 +177,9 @@ def estimate_words(federation: Federation) -> str:
     )
 
 
-def run_federation(federation: Federation, console: Console) -> list[Sighting]:
+def run_federation(federation: LocalFederation, console: Console) -> list[Sighting]:
     """All peers, until nobody is left; returns those that died. Raises `Interrupted` when a signal came."""
-    company, watch = Company(federation.members), Watch(federation, console)
+    company, watch = PeerProcesses(federation.members), Watch(federation, console)
     with watch.watching() as live:
         try:
             company.start()

@@ -16,10 +16,10 @@ from typing import Any, Protocol, TypeVar
 from google.protobuf.message import DecodeError
 
 from pens.errors import CertificateError, TransportError
-from pens.messages import NOTE_BYTES
 from pens.network import wire_pb2
 from pens.network.identity import check_name
-from pens.network.transport import Address, MemberRecord, Verdict
+from pens.network.transport import Address, MemberRecord, Reception
+from pens.protocol.messages import NOTE_BYTES
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _MAX_SERIAL_BYTES = 20
@@ -27,10 +27,10 @@ _MAX_RECORDS = 2048  # in a table: twice as many as a member keeps
 HEADER = "pens-header-bin"
 _PAYLOAD_TAG = bytes([wire_pb2.Piece.PAYLOAD_FIELD_NUMBER << 3 | 2])  # 2: a size and that many bytes
 _VERDICTS = {
-    Verdict.TAKEN: wire_pb2.Receipt.TAKEN,
-    Verdict.BUSY: wire_pb2.Receipt.BUSY,
-    Verdict.REFUSED: wire_pb2.Receipt.REFUSED,
-    Verdict.OTHER_NETWORK: wire_pb2.Receipt.REFUSED,
+    Reception.TAKEN: wire_pb2.Receipt.TAKEN,
+    Reception.BUSY: wire_pb2.Receipt.BUSY,
+    Reception.REFUSED: wire_pb2.Receipt.REFUSED,
+    Reception.OTHER_NETWORK: wire_pb2.Receipt.REFUSED,
 }
 
 
@@ -171,17 +171,17 @@ def _varint(number: int) -> bytes:
     return bytes(groups)
 
 
-def encode_receipt(verdict: Verdict) -> bytes:
+def encode_receipt(verdict: Reception) -> bytes:
     """The answer to a model."""
-    other_network = verdict is Verdict.OTHER_NETWORK
+    other_network = verdict is Reception.OTHER_NETWORK
     return bytes(wire_pb2.Receipt(verdict=_VERDICTS[verdict], other_network=other_network).SerializeToString())
 
 
-def decode_receipt(data: bytes) -> Verdict:
+def decode_receipt(data: bytes) -> Reception:
     """The answer to a model."""
     receipt = parse(wire_pb2.Receipt(), data)
     for verdict, number in _VERDICTS.items():
         if number == receipt.verdict:
-            is_other = verdict is Verdict.REFUSED and receipt.other_network
-            return Verdict.OTHER_NETWORK if is_other else verdict
+            is_other = verdict is Reception.REFUSED and receipt.other_network
+            return Reception.OTHER_NETWORK if is_other else verdict
     raise WireError(f"a receipt with verdict {receipt.verdict}")

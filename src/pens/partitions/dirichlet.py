@@ -14,11 +14,11 @@ import numpy as np
 from pydantic import Field
 
 from pens import rng
-from pens.config import Section, Settings
 from pens.data.samples import Array, Dataset
 from pens.data.scenarios import Federation
 from pens.partitions.labels import apportion, count_labels, federation_of
 from pens.partitions.partition import Partition
+from pens.settings.config import Section, Settings
 
 _DRAWS = 20  # for a peer, of which one is taken
 _FINE = 1 << 40  # shares as whole numbers

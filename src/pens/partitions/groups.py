@@ -13,12 +13,12 @@ import numpy as np
 from pydantic import Field
 
 from pens import rng
-from pens.config import Count, Section, Settings
 from pens.data.samples import Dataset
 from pens.data.scenarios import Federation, PeerData
 from pens.errors import SettingsError
 from pens.partitions.partition import Partition
 from pens.partitions.rotation import check_square, check_tests, hand_out, rotate, rotated_tests, rotation_names
+from pens.settings.config import Count, Section, Settings
 
 
 class GroupsSettings(Section):

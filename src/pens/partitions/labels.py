@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from pens import rng
-from pens.config import ScenarioSettings
 from pens.data.samples import Array, Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.errors import NotEnoughData
+from pens.settings.config import ScenarioSettings
 
 _TRIES = 10  # to round the sizes of test sets such that there are samples enough
 

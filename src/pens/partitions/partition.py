@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from pens.config import ScenarioSettings, Section, Settings
 from pens.data.samples import Dataset
 from pens.data.scenarios import Federation
 from pens.errors import DataError, NotEnoughData
 from pens.parts import PARTITIONS
+from pens.settings.config import ScenarioSettings, Section, Settings
 
 
 class Partition(ABC):

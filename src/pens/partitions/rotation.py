@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pens import rng
-from pens.config import ScenarioSettings, Settings
 from pens.data.samples import Array, Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.partitions.partition import Partition
+from pens.settings.config import ScenarioSettings, Settings
 
 
 class Rotation(Partition):

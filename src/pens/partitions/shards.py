@@ -12,12 +12,12 @@ from typing import ClassVar
 import numpy as np
 
 from pens import rng
-from pens.config import Count, Section, Settings
 from pens.data.samples import Array, Dataset
 from pens.data.scenarios import Federation
 from pens.errors import SettingsError
 from pens.partitions.labels import count_labels, federation_of
 from pens.partitions.partition import Partition
+from pens.settings.config import Count, Section, Settings
 
 
 class ShardsSettings(Section):

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pens.messages import Action, Ask, Chose, Drop, Losses, ModelRef, PeerId
-from pens.policies import Trials, admitted, is_win
+from pens.protocol.messages import Action, Ask, Chose, Drop, Losses, ModelRef, PeerId
+from pens.protocol.policies import Trials, admitted, is_win
 from pens.protocol.situation import Situation
 
 _STRANGERS = 16  # models of strangers that are kept until they are judged

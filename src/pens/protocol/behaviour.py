@@ -12,7 +12,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pens.messages import Action, Drop, ModelRef, Note, PeerId, Request, Send, WakeAfter
+from pens.protocol.messages import Action, Drop, ModelRef, Note, PeerId, Request, Send, WakeAfter
 from pens.protocol.situation import Situation
 
 
@@ -38,7 +38,7 @@ class Behaviour:
 
     def note(self) -> Note:
         """What the peer says beside its model whenever it is sent or pulled, where the plan has notes. Receivers have
-        it in `peer.notes`, by sender. On a real network it may take `pens.messages.NOTE_BYTES` as JSON."""
+        it in `peer.notes`, by sender. On a real network it may take `pens.protocol.messages.NOTE_BYTES` as JSON."""
         return None
 
     def on_wake(self) -> list[Action]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pens.messages import Action, Drop, Finish, ModelRef, PeerId, Send
 from pens.protocol.admission import Admission
 from pens.protocol.behaviour import Gathering, Talking
+from pens.protocol.messages import Action, Drop, Finish, ModelRef, PeerId, Send
 from pens.protocol.situation import Situation
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pens.policies import SelectionRule
+from pens.protocol.policies import SelectionRule
 
 
 @dataclass(frozen=True)

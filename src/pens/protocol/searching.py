@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pens.messages import Action, Ask, Chose, Compare, Counts, ModelRef, PeerId, Update
-from pens.policies import choose_neighbours
 from pens.protocol.behaviour import Gathering, Talking
+from pens.protocol.messages import Action, Ask, Chose, Compare, Counts, ModelRef, PeerId, Update
 from pens.protocol.plan import Search
+from pens.protocol.policies import choose_neighbours
 
 
 class Searching(Gathering):

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from pens import rng
-from pens.messages import Action, ModelRef, Note, PeerId, Update
+from pens.protocol.messages import Action, ModelRef, Note, PeerId, Update
 from pens.protocol.plan import Plan
 
 

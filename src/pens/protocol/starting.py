@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pens.messages import Action, WakeAfter
 from pens.protocol.behaviour import Behaviour
+from pens.protocol.messages import Action, WakeAfter
 
 
 class Starting(Behaviour):

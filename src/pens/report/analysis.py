@@ -9,13 +9,13 @@ from itertools import combinations
 
 import numpy as np
 
-from pens.config import MethodName
 from pens.data.samples import Array
+from pens.measuring.metrics import FEWEST_SEEDS, Interval, interval
+from pens.measuring.results import DataSizes, RunResult, Summary, summarise, work_of
 from pens.methods.names import in_order
-from pens.metrics import FEWEST_SEEDS, Interval, interval
-from pens.report.paper import Cell, paper_accuracy
+from pens.report.paper import PaperValue, paper_accuracy
 from pens.report.study import Study
-from pens.results import DataSizes, RunResult, Summary, summarise, work_of
+from pens.settings.config import MethodName
 
 FEWEST_FOR_WILCOXON = 6
 """With n seeds the signed-rank test cannot give less than 2 / 2ⁿ: below six seeds never less than 0.05."""
@@ -115,7 +115,7 @@ def ranking(study: Study) -> list[MethodName]:
     return sorted(in_order(means), key=lambda method: -means[method])
 
 
-def paper_cells(study: Study) -> dict[MethodName, Cell]:
+def paper_cells(study: Study) -> dict[MethodName, PaperValue]:
     """The paper's accuracies for the methods of an experiment; none beside own data or an own network."""
     if study.record.own_parts:
         return {}

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pens.data.samples import Array
+from pens.measuring.results import RunResult
 from pens.methods.names import method_of
-from pens.results import RunResult
 
 MOST_PEERS = 3000
 """A tree needs the distances of all pairs."""

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from pens.data.samples import Array
+from pens.measuring.results import ExperimentResult, RunResult
 from pens.methods.names import method_of, selecting
 from pens.report.discovered import Discovered, discover
-from pens.results import ExperimentResult, RunResult
 
 _CELLS = 1000  # of a heatmap, along each side
 _MOST_NAMES = 30  # of peers, along each side

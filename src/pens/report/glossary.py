@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.config import MethodName, Settings, flat_values
 from pens.methods.names import in_order, method_of
 from pens.methods.spec import RunSpec
 from pens.report.study import Study
+from pens.settings.config import MethodName, Settings, flat_values
 
 
 def glossary(studies: Sequence[Study]) -> tuple[tuple[str, str], ...]:

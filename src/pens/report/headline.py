@@ -7,9 +7,9 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from pens.config import MethodName, flat_values
+from pens.measuring.metrics import FEWEST_SEEDS
+from pens.measuring.results import summarise
 from pens.methods.names import all_methods, in_order, method_of
-from pens.metrics import FEWEST_SEEDS
 from pens.partitions.partition import data_words
 from pens.report.analysis import (
     costs,
@@ -22,7 +22,7 @@ from pens.report.analysis import (
 )
 from pens.report.section import Table, count, listed, points, setting_text, thousands
 from pens.report.study import Study
-from pens.results import summarise
+from pens.settings.config import MethodName, flat_values
 
 _FEW_NAMES = 6
 """That a sentence can hold."""

@@ -16,15 +16,15 @@ from pens.errors import ReportError
 from pens.report.glossary import glossary
 from pens.report.headline import missing, overview, side_by_side, title, verdict, what_was_run
 from pens.report.panel import Chart, as_csv
-from pens.report.section import Section
+from pens.report.section import ReportSection
 from pens.report.sections.accuracy import accuracy_section
 from pens.report.sections.costs import costs_section
 from pens.report.sections.curves import curves_section
-from pens.report.sections.luck import luck_section
 from pens.report.sections.merges import merges_section
 from pens.report.sections.neighbours import neighbours_section
 from pens.report.sections.peers import peers_section
 from pens.report.sections.settings import settings_section
+from pens.report.sections.significance import luck_section
 from pens.report.study import Study, read_studies
 from pens.report.svg import palette, standalone
 from pens.version import VERSION
@@ -54,7 +54,7 @@ class StudyView:
     verdict: str
     what: str
     missing: str
-    sections: tuple[Section, ...]
+    sections: tuple[ReportSection, ...]
 
     @property
     def charts(self) -> list[Chart]:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from pens.data.samples import Array
-from pens.metrics import Interval
+from pens.measuring.metrics import Interval
 from pens.report.svg import Canvas, Scale, tick_label
 
 Row = tuple[str | float | int | None, ...]

@@ -23,11 +23,11 @@ from typing import Any, Literal
 
 from scipy.special import stdtrit
 
-from pens.config import EngineSettings, MethodName, Settings, TimingSettings, flat_values
+from pens.experiment.presets import PAPERS_METHOD, PRESETS
+from pens.measuring.metrics import FEWEST_SEEDS, Interval
 from pens.methods.names import in_order, selecting, settings_without_effect
-from pens.metrics import FEWEST_SEEDS, Interval
 from pens.parts import METHODS
-from pens.presets import PAPERS_METHOD, PRESETS
+from pens.settings.config import EngineSettings, MethodName, Settings, TimingSettings, flat_values
 
 PAPER_SEEDS = 4
 """Section 5.4: 4 experiments for each algorithm."""
@@ -37,7 +37,7 @@ _HALF_TURN, _QUARTER_TURNS = (0, 180), (0, 90, 180, 270)
 
 
 @dataclass(frozen=True)
-class Cell:
+class PaperValue:
     """One number of the paper: mean and half the 95 % interval over four seeds, as fractions."""
 
     where: str
@@ -78,7 +78,7 @@ def tables() -> Mapping[str, Any]:
     return numbers
 
 
-def paper_accuracy(settings: Settings, method: MethodName) -> Cell | None:
+def paper_accuracy(settings: Settings, method: MethodName) -> PaperValue | None:
     """The paper's accuracy for these settings, if it reports one; tables before figures."""
     scene, sampling = _Scene.of(settings), (settings.pens.n_sampled, settings.pens.m)
     for known, for_sampling, name, cell in _accuracies():
@@ -87,13 +87,13 @@ def paper_accuracy(settings: Settings, method: MethodName) -> Cell | None:
     return None
 
 
-def paper_agreement(settings: Settings, method: MethodName = PAPERS_METHOD) -> tuple[Cell, Cell] | None:
+def paper_agreement(settings: Settings, method: MethodName = PAPERS_METHOD) -> tuple[PaperValue, PaperValue] | None:
     """Precision and recall of table 5, if these settings are one of its rows, and the method is that of the table."""
     scene = _Scene.of(settings)
     rows = {PAPERS_METHOD: tables()["table5_precision_recall"]["rows_train_size_precision_recall"]}
     for size, precision, recall in rows.get(method, ()):
         if scene == _Scene("cifar-10", _HALF_TURN, 100, size):
-            return Cell("table 5", _interval(precision)), Cell("table 5", _interval(recall))
+            return PaperValue("table 5", _interval(precision)), PaperValue("table 5", _interval(recall))
     return None
 
 
@@ -103,7 +103,7 @@ Outcome = Literal["not run", "not in the paper", "too few seeds", "does not diff
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PaperVerdict:
     """A mean of ours beside one of the paper's."""
 
     outcome: Outcome
@@ -136,18 +136,18 @@ RULE = (
 )
 
 
-def compare_with_paper(ours: Interval | None, seeds: int, paper: Interval | None) -> Verdict:
+def compare_with_paper(ours: Interval | None, seeds: int, paper: Interval | None) -> PaperVerdict:
     """The rule by which a number agrees with the paper's or does not, for everything that tells so."""
     if ours is None or not seeds:
-        return Verdict("not run")
+        return PaperVerdict("not run")
     if paper is None:
-        return Verdict("not in the paper")
+        return PaperVerdict("not in the paper")
     apart = less_paper(ours, seeds, paper)
     if apart.half_width is None:
-        return Verdict("too few seeds", apart)
+        return PaperVerdict("too few seeds", apart)
     if abs(apart.mean) <= apart.half_width:
-        return Verdict("does not differ", apart)
-    return Verdict("above" if apart.mean > 0 else "below", apart)
+        return PaperVerdict("does not differ", apart)
+    return PaperVerdict("above" if apart.mean > 0 else "below", apart)
 
 
 def less_paper(ours: Interval, seeds: int, paper: Interval) -> Interval:
@@ -222,7 +222,7 @@ def _without_effect(settings: Settings, methods: Iterable[MethodName]) -> set[st
 # --- its numbers ------------------------------------------------------------------------------------------------------
 
 
-def _accuracies() -> Iterator[tuple[_Scene, tuple[int, int] | None, MethodName, Cell]]:
+def _accuracies() -> Iterator[tuple[_Scene, tuple[int, int] | None, MethodName, PaperValue]]:
     """Scene, n_sampled and m where they matter, method, number."""
     numbers = tables()
     for init in ("independent", "common"):
@@ -234,7 +234,7 @@ def _accuracies() -> Iterator[tuple[_Scene, tuple[int, int] | None, MethodName, 
         column = numbers["table3_fashion_mnist"][str(size)]
         yield from _column(_Scene("fashion-mnist", _HALF_TURN, 100, size), f"table 3, {size} samples", column)
     for n_sampled, m, *value in numbers["table4_sampled_and_top_m"]["rows_n_sampled_m_accuracy"]:
-        cell = Cell(f"table 4, n_sampled = {n_sampled}, m = {m}", _interval(value))
+        cell = PaperValue(f"table 4, n_sampled = {n_sampled}, m = {m}", _interval(value))
         yield _Scene("cifar-10", _HALF_TURN, 100, 150), (n_sampled, m), PAPERS_METHOD, cell
     for samples in (200, 300, 400, 500):  # 100 of them are for validation
         column = numbers["figure1a_train_size"][str(samples)]
@@ -246,9 +246,9 @@ def _accuracies() -> Iterator[tuple[_Scene, tuple[int, int] | None, MethodName, 
 
 def _column(
     scene: _Scene, where: str, column: Mapping[str, Any]
-) -> Iterator[tuple[_Scene, tuple[int, int] | None, MethodName, Cell]]:
+) -> Iterator[tuple[_Scene, tuple[int, int] | None, MethodName, PaperValue]]:
     for method in in_order(column):
-        yield scene, None, method, Cell(where, _interval(column[method]))
+        yield scene, None, method, PaperValue(where, _interval(column[method]))
 
 
 def _interval(percent: list[float]) -> Interval:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pens.metrics import Interval
+from pens.measuring.metrics import Interval
 from pens.report.panel import Chart
 
 OLDER = "these runs are older than that record; run them again to have it"
@@ -28,7 +28,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A question, its answer, and what it rests on."""
 
     name: str

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pens.config import MethodName, Settings
 from pens.errors import RunDirError
+from pens.measuring.results import RunResult, spec_of
 from pens.methods.method import Absent
 from pens.methods.names import in_order, method_of, selecting
 from pens.methods.spec import RunSpec
-from pens.results import RunResult, spec_of
-from pens.runlog import ExperimentDir, ExperimentRecord
+from pens.settings.config import MethodName, Settings
+from pens.storage.runlog import ExperimentDir, ExperimentRecord
 
 
 @dataclass(frozen=True)

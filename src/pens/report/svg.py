@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from xml.sax.saxutils import escape, quoteattr
 
-from pens.config import MethodName
 from pens.methods.names import method_of
+from pens.settings.config import MethodName
 
 WIDTH = 340
 LIGHT = {

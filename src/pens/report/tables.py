@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pens.bench import BenchResult
+from pens.engine.bench import BenchResult
+from pens.measuring.metrics import FEWEST_SEEDS, Interval
+from pens.measuring.results import ExperimentResult, RunResult, Summary
 from pens.methods.names import selecting
-from pens.metrics import FEWEST_SEEDS, Interval
 from pens.report.discovered import discover
-from pens.results import ExperimentResult, RunResult, Summary
 
 _FIRST_TO_GO = ("mean\nbatch", "models\nmerged", "MB\nreceived", "time", "worst\ntenth %", "recall\n%", "precision\n%")
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pens.config import MethodName, Settings, flat_values
-from pens.metrics import Interval, interval
-from pens.presets import METHODS_OF, RULES_OF
-from pens.report.course import merged_within
-from pens.report.paper import Verdict, compare_with_paper
-from pens.reproduce.plan import Cell, Column, Exhibit, Quantity
+from pens.experiment.presets import METHODS_OF, RULES_OF
+from pens.measuring.metrics import Interval, interval
+from pens.measuring.results import RunResult, Spending, mean_or_none, spec_of, spending
+from pens.report.learning_curves import merged_within
+from pens.report.paper import PaperVerdict, compare_with_paper
+from pens.reproduce.plan import Column, Exhibit, PlannedValue, Quantity
 from pens.reproduce.store import RunStore
-from pens.results import RunResult, Spending, mean_or_none, spec_of, spending
-from pens.runlog import RULES
+from pens.settings.config import MethodName, Settings, flat_values
+from pens.storage.runlog import RULES
 
 AND = " and "
 """Between several versions of a library."""
@@ -56,7 +56,7 @@ class Finding:
         return interval(self.values) if self.values else None
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> PaperVerdict:
         return compare_with_paper(self.ours, len(self.seeds), self.paper)
 
 
@@ -127,7 +127,7 @@ def whose_rules(changed: Mapping[str, Any]) -> str | None:
     )
 
 
-def is_wanted(cell: Cell, changed: Mapping[str, Any]) -> bool:
+def is_wanted(cell: PlannedValue, changed: Mapping[str, Any]) -> bool:
     """Whether a cell belongs to a table or figure even where nothing of it is run: not where the method is ours, or
     missing in the code whose rules are followed."""
     known = METHODS_OF[whose_rules(changed) or "ours"]
@@ -183,7 +183,7 @@ def _column(
     return ColumnFindings(column.label, column.x, flat_values(settings.explicit), findings)
 
 
-def _finding(cell: Cell, runs: Sequence[RunResult], settings: Settings) -> Finding:
+def _finding(cell: PlannedValue, runs: Sequence[RunResult], settings: Settings) -> Finding:
     found = [(run, value) for run in runs if (value := _measured(run, cell.quantity)) is not None]
     return Finding(
         cell.method,

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from statistics import fmean
 
-from pens.config import MethodName, Settings
 from pens.errors import SettingsError
 from pens.reproduce.compare import Comparison
 from pens.reproduce.store import RunStore, identity
+from pens.settings.config import MethodName, Settings
 
 
 class Estimates:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pens import parts
-from pens.config import EngineSettings, MethodName, Settings, flat_name, flat_values
 from pens.errors import ReportError
+from pens.measuring.metrics import Interval
+from pens.measuring.results import Spending
 from pens.methods.names import settings_without_effect
-from pens.metrics import Interval
 from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding, is_wanted
 from pens.reproduce.plan import EXHIBITS, Quantity
-from pens.results import Spending
-from pens.runlog import RULES
+from pens.settings.config import EngineSettings, MethodName, Settings, flat_name, flat_values
+from pens.storage.runlog import RULES
 
 FORMAT = 1
 _MADE_BY = "pens reproduce"

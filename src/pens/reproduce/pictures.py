@@ -8,11 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from pens.config import MethodName
-from pens.metrics import Interval
+from pens.measuring.metrics import Interval
 from pens.parts import METHODS
 from pens.report.charts.merges import merge_chart
-from pens.report.course import merge_map
+from pens.report.learning_curves import merge_map
 from pens.report.panel import (
     Chart,
     Mark,
@@ -29,6 +28,7 @@ from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, 
 from pens.reproduce.keep import write_text
 from pens.reproduce.plan import Exhibit, exhibits
 from pens.reproduce.store import RunStore
+from pens.settings.config import MethodName
 
 
 def write_files(comparison: Comparison, store: RunStore, folder: Path, beside: Beside | None = None) -> list[Path]:

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pens.config import MethodName, Settings
 from pens.errors import SettingsError
+from pens.experiment.presets import PAPERS_METHOD, preset
+from pens.measuring.metrics import Interval
 from pens.methods.names import method_of
-from pens.metrics import Interval
 from pens.parts import METHODS
-from pens.presets import PAPERS_METHOD, preset
 from pens.report.paper import tables
+from pens.settings.config import MethodName, Settings
 
 Quantity = Literal["accuracy", "precision", "recall", "own cluster"]
 """`own cluster`: the share of merged models that came from a peer of the receiver's cluster."""
@@ -31,7 +31,7 @@ PLUS: dict[MethodName, MethodName] = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedValue:
     """One number: of a method, and the paper's where it gives one."""
 
     method: MethodName
@@ -48,7 +48,7 @@ class Column:
     label: str
     preset: str
     changes: Mapping[str, Any]
-    cells: tuple[Cell, ...]
+    cells: tuple[PlannedValue, ...]
     x: float | None = None
     """Its place along the axis of a figure."""
 
@@ -101,12 +101,12 @@ def exhibits(names: Iterable[str]) -> tuple[Exhibit, ...]:
 # --- the paper --------------------------------------------------------------------------------------------------------
 
 
-def _accuracies(numbers: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _accuracies(numbers: Mapping[str, Any]) -> tuple[PlannedValue, ...]:
     """The paper's methods, each after the one of ours that tests merged models."""
-    cells: list[Cell] = []
+    cells: list[PlannedValue] = []
     for method in PAPER_ORDER:
-        cells += [Cell(plus, "accuracy", None, ours=True) for plus, of in PLUS.items() if of == method]
-        cells.append(Cell(method, "accuracy", _interval(numbers[method])))
+        cells += [PlannedValue(plus, "accuracy", None, ours=True) for plus, of in PLUS.items() if of == method]
+        cells.append(PlannedValue(method, "accuracy", _interval(numbers[method])))
     return tuple(cells)
 
 
@@ -150,7 +150,7 @@ def _table4() -> Exhibit:
             f"n_sampled {n_sampled}, m {m}",
             "cifar-10",
             {"train_per_peer": 150, "n_sampled": n_sampled, "m": m},
-            (Cell(PAPERS_METHOD, "accuracy", _interval(value)),),
+            (PlannedValue(PAPERS_METHOD, "accuracy", _interval(value)),),
         )
         for n_sampled, m, *value in rows
     ]
@@ -166,8 +166,8 @@ def _table5() -> Exhibit:
             "cifar-10",
             {"train_per_peer": size},
             (
-                Cell(PAPERS_METHOD, "precision", _interval(precision)),
-                Cell(PAPERS_METHOD, "recall", _interval(recall)),
+                PlannedValue(PAPERS_METHOD, "precision", _interval(precision)),
+                PlannedValue(PAPERS_METHOD, "recall", _interval(recall)),
             ),
         )
         for size, precision, recall in rows
@@ -212,7 +212,7 @@ def _figure1b() -> Exhibit:
 
 def _figure2() -> Exhibit:
     """Section 6.1: who received whose models. 200 peers, which leaves them 150 of CIFAR-10's samples: figure 1b's."""
-    cells = tuple(Cell(method, "own cluster", None) for method in ("oracle", "pens", "random"))
+    cells = tuple(PlannedValue(method, "own cluster", None) for method in ("oracle", "pens", "random"))
     column = Column("200 peers", "cifar-10", {"peers": 200, "train_per_peer": 150}, cells)
     title = "Figure 2: who merged whose models, CIFAR-10, two rotations, 200 peers"
     return Exhibit("figure2", title, (column,), most_seeds=1)

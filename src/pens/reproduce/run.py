@@ -10,12 +10,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pens.config import MethodName, Settings, flat_values
 from pens.data.samples import Dataset
 from pens.data.sources import load_dataset
 from pens.engine.devices import device_name, resolve_device
 from pens.errors import Interrupted, SettingsError
-from pens.experiment import Experiment, Observer
+from pens.experiment.execution import Experiment
+from pens.experiment.observer import Observer
+from pens.measuring.results import RunResult
 from pens.methods.names import check_methods, in_order, participants
 from pens.partitions.partition import partition_of
 from pens.reproduce.compare import Comparison, compare
@@ -23,15 +24,15 @@ from pens.reproduce.estimates import Estimates
 from pens.reproduce.keep import kept_seeds
 from pens.reproduce.plan import Column, Exhibit
 from pens.reproduce.store import RunStore, identity
-from pens.results import RunResult
-from pens.runlog import ExperimentRecord
+from pens.settings.config import MethodName, Settings, flat_values
+from pens.storage.runlog import ExperimentRecord
 
 RunKey = tuple[str, MethodName, int]
 """Setting, method, seed."""
 
 
 @dataclass(frozen=True)
-class Request:
+class ReproduceRequest:
     """What is asked for."""
 
     exhibits: tuple[Exhibit, ...]
@@ -51,7 +52,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Work:
+class MissingRuns:
     """Runs of one setting that are missing and that no earlier work does."""
 
     exhibit: str
@@ -85,7 +86,7 @@ class PlanObserver(Observer):
     def planned(self, runs: int) -> None:
         """So many runs are to be done."""
 
-    def entered(self, work: Work) -> None:
+    def entered(self, work: MissingRuns) -> None:
         """Runs of another setting begin."""
 
     def advanced(self, done: float, seconds_left: float | None) -> None:
@@ -95,7 +96,7 @@ class PlanObserver(Observer):
 class Reproduction:
     """Tables and figures, their runs, and what of them is there."""
 
-    def __init__(self, request: Request, store: RunStore) -> None:
+    def __init__(self, request: ReproduceRequest, store: RunStore) -> None:
         self.request, self.store = request, store
         self._torch_device = resolve_device(request.device)
         self._datasets: dict[str, Dataset] = {}
@@ -137,12 +138,12 @@ class Reproduction:
         wanted, flat = [cell.quantity for cell in column.cells if cell.method == method], flat_values(settings.explicit)
         return all(seed in kept_seeds(kept, flat, method, quantity) for quantity in wanted)
 
-    def works(self) -> list[Work]:
+    def works(self) -> list[MissingRuns]:
         """What is missing, in order; runs that several tables share stand with the first."""
         planned: set[RunKey] = set()
         return [work for exhibit in self.request.exhibits for work in self._works_of(exhibit, planned)]
 
-    def _works_of(self, exhibit: Exhibit, planned: set[RunKey]) -> Iterator[Work]:
+    def _works_of(self, exhibit: Exhibit, planned: set[RunKey]) -> Iterator[MissingRuns]:
         for column in exhibit.columns:
             settings = column.settings(self.request.changed)
             missing = []
@@ -152,9 +153,9 @@ class Reproduction:
                     planned.add(key)
                     missing.append((method, seed))
             if missing:
-                yield Work(exhibit.name, column.label, settings, tuple(missing))
+                yield MissingRuns(exhibit.name, column.label, settings, tuple(missing))
 
-    def seconds(self, work: Work) -> list[float | None]:
+    def seconds(self, work: MissingRuns) -> list[float | None]:
         """What each missing run of a work will take, less what it has behind it."""
         place = self.store.find(work.settings)
         found: list[float | None] = []
@@ -182,7 +183,7 @@ class Reproduction:
                 except _BudgetSpent:
                     return
 
-    def _run(self, work: Work, conductor: _Conductor) -> None:
+    def _run(self, work: MissingRuns, conductor: _Conductor) -> None:
         folder = str(self.request.data_dir.resolve()) if self.request.data_dir else None
         conductor.enter(work)
         for methods, seeds in work.stacks:
@@ -201,7 +202,7 @@ class _Conductor(Observer):
     whole plan gets on."""
 
     def __init__(
-        self, plan: Reproduction, works: Sequence[Work], observer: PlanObserver, clock: Callable[[], float]
+        self, plan: Reproduction, works: Sequence[MissingRuns], observer: PlanObserver, clock: Callable[[], float]
     ) -> None:
         self._plan, self._observer, self._clock = plan, observer, clock
         self._begun, self._budget_s = clock(), plan.request.budget_s
@@ -211,11 +212,11 @@ class _Conductor(Observer):
         self._setting = ""
         observer.planned(len(self._fractions))
 
-    def enter(self, work: Work) -> None:
+    def enter(self, work: MissingRuns) -> None:
         self._setting = identity(work.settings)
         self._observer.entered(work)
 
-    def may_begin(self, work: Work) -> bool:
+    def may_begin(self, work: MissingRuns) -> bool:
         """Whether any single run of it fits."""
         return any(self._fits([key]) for key in work.keys)
 

@@ -11,15 +11,15 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from pens.config import EngineSettings, MethodName
-from pens.metrics import Interval
-from pens.report.paper import PAPER_SEEDS, RULE, Verdict
+from pens.measuring.metrics import Interval
+from pens.report.paper import PAPER_SEEDS, RULE, PaperVerdict
 from pens.report.section import count, thousands
 from pens.report.tables import duration
 from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, agreement_counts, whose_rules
 from pens.reproduce.keep import outdated
 from pens.reproduce.plan import PAPER_ORDER, PLUS, Column, Exhibit
-from pens.reproduce.run import Reproduction, Work
+from pens.reproduce.run import MissingRuns, Reproduction
+from pens.settings.config import EngineSettings, MethodName
 
 
 def plan_tables(plan: Reproduction) -> Iterator[tuple[str, Table]]:
@@ -65,7 +65,7 @@ class _Column(NamedTuple):
     heading: str
     source: str
     """Whose: the paper's, ours, or what stands beside."""
-    cells: list[str | Verdict]
+    cells: list[str | PaperVerdict]
 
     @property
     def width(self) -> int:
@@ -174,7 +174,7 @@ def outdated_lines(kept: Comparison, folder: Path) -> list[str]:
     return ["outdated:", *found, again]
 
 
-def _missing_words(plan: Reproduction, work: Work) -> str:
+def _missing_words(plan: Reproduction, work: MissingRuns) -> str:
     """pens, local: seed 0 1 2 3; random: seed 3; begun and saved: pens seed 0"""
     words = [f"{', '.join(methods)}: seed {' '.join(map(str, seeds))}" for methods, seeds in work.stacks]
     place = plan.store.find(work.settings)
@@ -216,7 +216,7 @@ def _source(
 ) -> list[_Column]:
     """The columns of one source of numbers."""
     costs = [finding.cost if finding else None for finding in findings]
-    found: list[tuple[str, list[str | Verdict]]] = [
+    found: list[tuple[str, list[str | PaperVerdict]]] = [
         (name.replace(" ", "\n") + " %", [form(f.ours) if f and f.ours else "–" for f in findings]),
         ("verdict", [finding.verdict if finding else "–" for finding in findings]),
         ("detect-\nable", [_points(finding.verdict.detectable) if finding else "–" for finding in findings]),
@@ -238,15 +238,15 @@ def _seeds(finding: Finding, comparison: Comparison) -> str:
     return str(planned) if len(finding.seeds) == planned else f"{len(finding.seeds)} of {planned}"
 
 
-def _styled(cell: str | Verdict) -> str:
+def _styled(cell: str | PaperVerdict) -> str:
     if isinstance(cell, str):
         return escape(cell)
     style = _VERDICT_STYLES.get(cell.outcome, "dim")
     return f"[{style}]{cell}[/]"
 
 
-def _shortened(cell: str | Verdict) -> str | Verdict:
-    return "no diff. seen" if isinstance(cell, Verdict) and cell.agrees else cell
+def _shortened(cell: str | PaperVerdict) -> str | PaperVerdict:
+    return "no diff. seen" if isinstance(cell, PaperVerdict) and cell.agrees else cell
 
 
 def _has_heading(column: ColumnFindings) -> bool:
@@ -270,7 +270,7 @@ def _count_complete(plan: Reproduction, column: Column, runs: Sequence[tuple[Met
     return sum(plan.is_there(column, method, seed) for method, seed in runs)
 
 
-def _to_run(plan: Reproduction, exhibit: Exhibit, column: Column, work: Work | None) -> str:
+def _to_run(plan: Reproduction, exhibit: Exhibit, column: Column, work: MissingRuns | None) -> str:
     """The column's own missing runs; those that stand above already are not counted again."""
     if work:
         return f"{len(work.missing)}, {_time(plan, [work])}"
@@ -278,7 +278,7 @@ def _to_run(plan: Reproduction, exhibit: Exhibit, column: Column, work: Work | N
     return "nothing" if _count_complete(plan, column, wanted) == len(wanted) else "as above"
 
 
-def _time(plan: Reproduction, works: list[Work]) -> str:
+def _time(plan: Reproduction, works: list[MissingRuns]) -> str:
     seconds = [s for work in works for s in plan.seconds(work)]
     known = [s for s in seconds if s is not None]
     if not known:

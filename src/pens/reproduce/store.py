@@ -13,10 +13,10 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from pens.config import MethodName, Settings
 from pens.errors import RunDirError
 from pens.partitions.partition import partition_of
-from pens.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
+from pens.settings.config import MethodName, Settings
+from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 
 _MARK = "reproduce.json"
 

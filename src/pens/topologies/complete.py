@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import overload
 
-from pens.config import SettingsTree
-from pens.messages import PeerId
+from pens.protocol.messages import PeerId
+from pens.settings.config import SettingsTree
 from pens.topologies.topology import Graph, Topology
-from pens.topology import Others
+from pens.topologies.views import Others
 
 
 class Everybody(Sequence[Sequence[PeerId]]):

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from pydantic import field_validator
 
-from pens.config import Section, SettingsTree
 from pens.errors import SettingsError
+from pens.settings.config import Section, SettingsTree
 from pens.topologies.topology import Graph, Topology, graph_of
 
 

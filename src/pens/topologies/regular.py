@@ -8,8 +8,8 @@ from random import Random
 from typing import ClassVar
 
 from pens import rng
-from pens.config import Count, Section, SettingsTree
 from pens.errors import SettingsError
+from pens.settings.config import Count, Section, SettingsTree
 from pens.topologies.topology import Graph, Topology, graph_of
 
 _TRIES = 100  # to find a connected graph: with three neighbours or more nearly all are

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from pens.config import Count, Section, SettingsTree
 from pens.errors import SettingsError
+from pens.settings.config import Count, Section, SettingsTree
 from pens.topologies.topology import Graph, Topology, graph_of
 
 

@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from pens.config import Section, SettingsTree
 from pens.errors import SettingsError
-from pens.messages import PeerId
 from pens.parts import TOPOLOGIES
+from pens.protocol.messages import PeerId
+from pens.settings.config import Section, SettingsTree
 
 Graph = Sequence[Sequence[PeerId]]
 """The neighbours of each peer, in ascending order."""

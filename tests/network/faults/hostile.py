@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pens.network import grpc_transport  # noqa: F401
 from pens.network.identity import ANY_MEMBER, Credentials
-from pens.network.transport import Address, MemberRecord, Verdict
+from pens.network.transport import Address, MemberRecord, Reception
 from pens.network.wire import HEADER, Header, decode_receipt, encode_header, encode_piece, encode_table
 
 import grpc  # isort: skip  # after grpc_transport, which prepares the environment
@@ -157,4 +157,4 @@ async def _write_a_byte(call: Any) -> None:
         await call.write(encode_piece(memoryview(b"x")))
 
 
-TAKEN = Verdict.TAKEN.name
+TAKEN = Reception.TAKEN.name

@@ -19,7 +19,7 @@ import pytest
 from pens.network.identity import Authority, load_credentials
 from pens.network.logs import Sparingly
 from pens.network.peer_command import trouble_of
-from pens.network.status import Counts, Status
+from pens.network.status import PeerCounts, Status
 from pens.network.transport import TransportError
 from tests.network.faults.hostile import SERVICE, channel_to, tell
 from tests.network.federations import QUICK, credentials, make_federation, running
@@ -185,7 +185,7 @@ def test_health_tells_of_what_a_person_should_look_at(tmp_path: Path) -> None:
     authority = make_federation(tmp_path, "alice")
     own = load_credentials(tmp_path / "peers" / "alice", authority.revoked_file)
     status = Status(
-        "alice", "gossiping", 1, 1, False, False, (), {}, None, None, None, 0.0, None, Counts(), 0, 0, {}, due=100.0
+        "alice", "gossiping", 1, 1, False, False, (), {}, None, None, None, 0.0, None, PeerCounts(), 0, 0, {}, due=100.0
     )
     today = datetime.now(UTC)
     assert trouble_of(status, own, 101.0, today) is None

@@ -13,10 +13,10 @@ from typing import ClassVar
 import numpy as np
 
 from pens import Dataset, Federation, Partition, Settings, rng
-from pens.config import Count, Section
 from pens.data.samples import Array
 from pens.errors import NotEnoughData, SettingsError
 from pens.partitions.labels import apportion, count_labels, federation_of
+from pens.settings.config import Count, Section
 
 
 class LabelRangesSettings(Section):

@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from pens import Method
-from pens.config import RunSettings
 from pens.errors import SettingsError
-from pens.messages import Action, ModelRef, PeerId
 from pens.methods.method import Participants
 from pens.protocol.gossiping import Gossiping
+from pens.protocol.messages import Action, ModelRef, PeerId
 from pens.protocol.plan import Plan
+from pens.settings.config import RunSettings
 
 
 class Rotating(Gossiping):

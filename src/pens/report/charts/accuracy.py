@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.config import MethodName
+from pens.measuring.results import Summary
 from pens.report.panel import Chart, Row, draw_columns, draw_interval, interval_ends
-from pens.report.paper import Cell
+from pens.report.paper import PaperValue
 from pens.report.svg import WIDTH, Canvas, scale_over
-from pens.results import Summary
+from pens.settings.config import MethodName
 
 
-def accuracy_chart(table: Sequence[Summary], paper: dict[MethodName, Cell], tested: bool = True) -> Chart:
+def accuracy_chart(table: Sequence[Summary], paper: dict[MethodName, PaperValue], tested: bool = True) -> Chart:
     """Mean and interval of each method, with the paper's below where it has one. `tested`: whether all is test data."""
     what = "test accuracy" if tested else "accuracy"
     cells = {row.method: [(row.accuracy, False)] for row in table}

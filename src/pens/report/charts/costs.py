@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.config import MethodName
 from pens.report.analysis import Cost
 from pens.report.panel import Chart, draw_columns
 from pens.report.svg import Canvas, scale_over
+from pens.settings.config import MethodName
 
 
 def bytes_chart(costs: Sequence[Cost]) -> Chart:

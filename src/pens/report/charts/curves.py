@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.config import MethodName
-from pens.report.course import Axis, Curve
+from pens.report.learning_curves import Axis, Curve
 from pens.report.panel import Chart, Row, draw_axes, points_at
 from pens.report.svg import Canvas, Scale, scale_over, spread
+from pens.settings.config import MethodName
 
 AXIS_TITLES: dict[Axis, str] = {
     "rounds": "rounds (updates of a peer after its first training)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.metrics import Interval
+from pens.measuring.metrics import Interval
 from pens.report.analysis import Difference
 from pens.report.panel import Chart, draw_columns
 from pens.report.svg import WIDTH, Canvas, scale_over

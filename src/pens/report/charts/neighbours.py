@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pens.config import MethodName
 from pens.data.samples import Array
-from pens.report.course import Selecting
+from pens.report.learning_curves import SelectionCurve
 from pens.report.panel import Chart, Row, draw_axes, points_at
-from pens.report.paper import Cell
+from pens.report.paper import PaperValue
 from pens.report.svg import Canvas, Scale, scale_over, spread
+from pens.settings.config import MethodName
 
 
 def neighbours_chart(
-    method: MethodName, found: Sequence[Selecting], paper: tuple[Cell, Cell] | None, lowest: float
+    method: MethodName, found: Sequence[SelectionCurve], paper: tuple[PaperValue, PaperValue] | None, lowest: float
 ) -> Chart:
     """Precision and recall had step 1 ended earlier: mean over seeds, and their range. `lowest` is the least that a
     chart beside it shows."""

@@ -5,17 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pens.config import MethodName
-from pens.metrics import FEWEST_SEEDS
+from pens.measuring.metrics import FEWEST_SEEDS
+from pens.measuring.results import Summary
 from pens.report.analysis import paper_cells, summary_of
 from pens.report.charts.accuracy import accuracy_chart
-from pens.report.paper import PAPER_PARTITION, PAPER_SEEDS, RULE, Cell, Verdict, compare_with_paper, departures
-from pens.report.section import Section, Table, count, listed, thousands
+from pens.report.paper import (
+    PAPER_PARTITION,
+    PAPER_SEEDS,
+    RULE,
+    PaperValue,
+    PaperVerdict,
+    compare_with_paper,
+    departures,
+)
+from pens.report.section import ReportSection, Table, count, listed, thousands
 from pens.report.study import Study
-from pens.results import Summary
+from pens.settings.config import MethodName
 
 
-def accuracy_section(study: Study) -> Section:
+def accuracy_section(study: Study) -> ReportSection:
     """Accuracy per method, what it cost, and the paper's."""
     table = [summary_of(study, method) for method in study.methods]
     cells = paper_cells(study)
@@ -45,7 +53,7 @@ def accuracy_section(study: Study) -> Section:
             f"{untested} of {study.num_peers} peers had no test data: their accuracy is the last one on their "
             "validation data, by which their model was chosen, so that it flatters."
         )
-    return Section(
+    return ReportSection(
         "accuracy",
         "How accurate is each method?",
         f"Mean over peers, {how}: {named}.{_paper_answer(table, cells)}",
@@ -60,7 +68,7 @@ def _accuracy_row(row: Summary) -> tuple[str, ...]:
     return (row.method, row.accuracy.percent(), row.worst_tenth.percent(), *cost)
 
 
-def _paper_row(row: Summary, cell: Cell | None) -> tuple[str, ...]:
+def _paper_row(row: Summary, cell: PaperValue | None) -> tuple[str, ...]:
     if not cell:
         return "–", "–", "not in the paper"
     verdict = _verdict(row, cell)
@@ -68,11 +76,11 @@ def _paper_row(row: Summary, cell: Cell | None) -> tuple[str, ...]:
     return cell.value.percent(), apart, f"{verdict} ({cell.where})"
 
 
-def _verdict(row: Summary, cell: Cell) -> Verdict:
+def _verdict(row: Summary, cell: PaperValue) -> PaperVerdict:
     return compare_with_paper(row.accuracy, row.seeds, cell.value)
 
 
-def _paper_answer(table: Sequence[Summary], cells: dict[MethodName, Cell]) -> str:
+def _paper_answer(table: Sequence[Summary], cells: dict[MethodName, PaperValue]) -> str:
     judged = [(row, cells[row.method], _verdict(row, cells[row.method])) for row in table if row.method in cells]
     if not judged:
         return ""
@@ -86,7 +94,7 @@ def _paper_answer(table: Sequence[Summary], cells: dict[MethodName, Cell]) -> st
     return text + (_order_words(judged) if len(judged) > 1 else "")
 
 
-def _order_words(judged: Sequence[tuple[Summary, Cell, Verdict]]) -> str:
+def _order_words(judged: Sequence[tuple[Summary, PaperValue, PaperVerdict]]) -> str:
     """Whether the methods stand in the paper's order."""
     turned = [
         f"{a.method} is above {b.method}"
@@ -97,7 +105,7 @@ def _order_words(judged: Sequence[tuple[Summary, Cell, Verdict]]) -> str:
     return f" Unlike in the paper, {listed(turned)}." if turned else " The methods stand in the paper's order."
 
 
-def _paper_notes(study: Study, cells: dict[MethodName, Cell]) -> list[str]:
+def _paper_notes(study: Study, cells: dict[MethodName, PaperValue]) -> list[str]:
     if not cells:
         why = "own data or an own network" if study.record.own_parts else "other data, peers, samples or initialisation"
         if not study.record.own_parts and study.settings.scenario.partition != PAPER_PARTITION:

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pens.config import MethodName
 from pens.methods.names import alone
 from pens.report.analysis import Cost, costs
 from pens.report.charts.costs import bytes_chart, work_chart
 from pens.report.charts.curves import curves_chart
-from pens.report.course import Axis, curves, value_at
-from pens.report.section import OLDER, Section, Table, listed, size
+from pens.report.learning_curves import Axis, curves, value_at
+from pens.report.section import OLDER, ReportSection, Table, listed, size
 from pens.report.study import Study
+from pens.settings.config import MethodName
 
 
-def costs_section(study: Study) -> Section:
+def costs_section(study: Study) -> ReportSection:
     """Models, bytes, work and seconds, and accuracy at equal terms."""
     found = costs(study)
     notes = [
@@ -48,7 +48,7 @@ def costs_section(study: Study) -> Section:
         f"{_equal_words(found, equal)}"
     )
     table = Table(("per peer", *study.methods), tuple(rows), narrow=True)
-    return Section("costs", "What does it cost?", answer, tuple(shown), table, tuple(notes))
+    return ReportSection("costs", "What does it cost?", answer, tuple(shown), table, tuple(notes))
 
 
 def _equal_terms(study: Study, found: Sequence[Cost]) -> tuple[dict[Axis, float], list[str]]:

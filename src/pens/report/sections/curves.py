@@ -7,15 +7,15 @@ import numpy as np
 
 from pens.methods.names import in_order, method_of
 from pens.report.charts.curves import curves_chart
-from pens.report.course import Axis, curves, first_trainings
-from pens.report.section import OLDER, Section, count, listed
+from pens.report.learning_curves import Axis, curves, first_trainings
+from pens.report.section import OLDER, ReportSection, count, listed
 from pens.report.study import Study
 
 _EXACT = 100_000
 """More points than there are rounds."""
 
 
-def curves_section(study: Study) -> Section:
+def curves_section(study: Study) -> ReportSection:
     """Validation accuracy over rounds, virtual time and bytes."""
     in_rounds = study.settings.gossip.schedule == "rounds"
     over_rounds = curves(study, "rounds")
@@ -52,7 +52,7 @@ def curves_section(study: Study) -> Section:
         notes.append("Over bytes there is no picture: no method here receives anything.")
     elif unknown := [method for method in talking if method not in {curve.method for curve in moving}]:
         notes.append(f"Over bytes {listed(unknown)} cannot be shown: {OLDER}.")
-    return Section(
+    return ReportSection(
         "curves", "How fast does each method learn?", _curves_answer(study), tuple(shown), notes=tuple(notes)
     )
 

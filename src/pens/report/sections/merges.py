@@ -6,25 +6,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from pens.config import MethodName, Settings
 from pens.report.charts.merges import merge_chart
-from pens.report.course import MergeMap, merge_map
 from pens.report.discovered import MOST_PEERS, Discovered, discover
-from pens.report.section import Section, Table, count, listed
+from pens.report.learning_curves import MergeMap, merge_map
+from pens.report.section import ReportSection, Table, count, listed
 from pens.report.study import Study
+from pens.settings.config import MethodName, Settings
 
 _QUESTION = "Whose models does a peer merge?"
 _MOST_NAMES = 40
 """Of a group, in its row of the table."""
 
 
-def merges_section(study: Study) -> Section:
+def merges_section(study: Study) -> ReportSection:
     """Figure 2; and where clusters are not known, who belongs together by the peers' own choices."""
     chooser, groups = _discovered(study)
     maps = [found for runs in study.by_method() if (found := merge_map(runs[0], discovered=groups))]
     if not maps:
         answer = f"Nobody's: no models are merged with {listed(study.methods)}, so there is no map."
-        return Section("merges", _QUESTION, answer)
+        return ReportSection("merges", _QUESTION, answer)
     notes = [
         "As in the paper's figure 2: in a light cell the receiving peer often merged a model of the sending one. "
         f"{_order_words(study, chooser)} All maps share one colour scale."
@@ -37,7 +37,7 @@ def merges_section(study: Study) -> Section:
     if quiet:
         notes.append(f"{listed(quiet)} merged nothing and {'has' if len(quiet) == 1 else 'have'} no map.")
     most = max(float(found.mean.max()) for found in maps)
-    return Section(
+    return ReportSection(
         "merges",
         _QUESTION,
         _answer(study, maps) if study.clusters_known else _discovered_answer(study, chooser, groups),

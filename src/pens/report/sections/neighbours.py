@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pens.config import MethodName
+from pens.measuring.metrics import Interval
+from pens.measuring.results import summarise
 from pens.methods.spec import RunSpec
-from pens.metrics import Interval
 from pens.report.charts.neighbours import neighbours_chart
-from pens.report.course import Selecting, selecting
-from pens.report.paper import Cell, compare_with_paper, paper_agreement
-from pens.report.section import OLDER, Section, count, listed
+from pens.report.learning_curves import SelectionCurve, selecting
+from pens.report.paper import PaperValue, compare_with_paper, paper_agreement
+from pens.report.section import OLDER, ReportSection, count, listed
 from pens.report.study import Study
-from pens.results import summarise
+from pens.settings.config import MethodName
 from pens.topologies.topology import topology_of
 
 
@@ -28,9 +28,9 @@ class _Chosen:
     seeds: int
     precision: Interval
     recall: Interval
-    course: tuple[Selecting, ...]
+    course: tuple[SelectionCurve, ...]
     """Round by round, one for each seed; empty where that is not on record."""
-    paper: tuple[Cell, Cell] | None
+    paper: tuple[PaperValue, PaperValue] | None
 
     @property
     def lowest(self) -> float:
@@ -39,13 +39,13 @@ class _Chosen:
         return min([float(np.nanmin(line)) for line in lines] + [cell.value.mean for cell in self.paper or ()])
 
 
-def neighbours_section(study: Study) -> Section:
+def neighbours_section(study: Study) -> ReportSection:
     """Precision and recall over the rounds of step 1, for each method that selects."""
     question = "Does PENS find the right neighbours, and when?"
     if not study.selecting:
-        return Section("neighbours", question, "pens was not run here, and no other method chooses neighbours.")
+        return ReportSection("neighbours", question, "pens was not run here, and no other method chooses neighbours.")
     if not study.clusters_known:
-        return Section(
+        return ReportSection(
             "neighbours",
             question,
             "The clusters of these peers are not known, so nobody can say which neighbours are right: there is no "
@@ -53,12 +53,12 @@ def neighbours_section(study: Study) -> Section:
         )
     found = [chosen for method in study.selecting if (chosen := _chosen(study, method))]
     if not found:
-        return Section("neighbours", question, "No peer chose a neighbour, so there is nothing to judge.")
+        return ReportSection("neighbours", question, "No peer chose a neighbour, so there is nothing to judge.")
     drawn = [each for each in found if each.course]
     lowest = min((each.lowest for each in drawn), default=0.0)
     charts = [neighbours_chart(each.method, each.course, each.paper, lowest) for each in drawn]
     notes = tuple(_notes(study, found))
-    return Section("neighbours", question, " ".join(map(_ended, found)), tuple(charts), notes=notes)
+    return ReportSection("neighbours", question, " ".join(map(_ended, found)), tuple(charts), notes=notes)
 
 
 def _chosen(study: Study, method: MethodName) -> _Chosen | None:
@@ -80,7 +80,7 @@ def _ended(chosen: _Chosen) -> str:
     return f"After {count(last, 'round')} step 1 of {chosen.method} {ended}.{_when(chosen.course)}"
 
 
-def _when(course: Sequence[Selecting]) -> str:
+def _when(course: Sequence[SelectionCurve]) -> str:
     """From which round on nearly all neighbours are right, and when half of the own cluster is found, in every seed."""
     shortest = min(len(s.rounds) for s in course)
     wrong = [np.flatnonzero(~(s.precision[:shortest] >= 0.95)) for s in course]

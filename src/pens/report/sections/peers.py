@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pens.methods.names import alone
 from pens.report.analysis import Gains, gains, outcomes
 from pens.report.charts.peers import gains_chart, peers_chart
-from pens.report.section import Section, Table, listed, low_to_high
+from pens.report.section import ReportSection, Table, listed, low_to_high
 from pens.report.study import Study
 
 
-def peers_section(study: Study) -> Section:
+def peers_section(study: Study) -> ReportSection:
     """Accuracy as a distribution over peers, and who lost."""
     found = outcomes(study)
     gained = gains(study, found)
@@ -26,7 +26,7 @@ def peers_section(study: Study) -> Section:
             f"{m} from {low_to_high([o.accuracy for o in found if o.method == m])} %" for m in study.methods
         )
         answer = f"That cannot be said ({why}), only how far peers are apart: {spread}."
-        return Section("peers", question, answer, tuple(shown))
+        return ReportSection("peers", question, answer, tuple(shown))
     columns = ("method", "mean gain", "peers that lost", "worst-off: smallest gain", "its peer", "lowest accuracy %")
     rows = tuple(
         (
@@ -45,7 +45,7 @@ def peers_section(study: Study) -> Section:
     )
     shown.append(gains_chart(found, study.alone))
     answer = f"Against training alone, {_gain_words(gained)}."
-    return Section("peers", question, answer, tuple(shown), Table(columns, rows, wordy=("its peer",)), notes)
+    return ReportSection("peers", question, answer, tuple(shown), Table(columns, rows, wordy=("its peer",)), notes)
 
 
 def _gain_words(gained: Sequence[Gains]) -> str:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from pens.config import flat_name
 from pens.report.glossary import own_settings
-from pens.report.reproduce import can_be_simulated, command, nearest_preset
-from pens.report.section import Section, count, listed, setting_text
+from pens.report.rerun import can_be_simulated, command, nearest_preset
+from pens.report.section import ReportSection, count, listed, setting_text
 from pens.report.study import Study
 from pens.report.tables import duration
+from pens.settings.config import flat_name
 
 _SIMULATED = "The command below simulates them."
 _EACH_ITS_OWN = (
@@ -17,7 +17,7 @@ _EACH_ITS_OWN = (
 )
 
 
-def settings_section(study: Study) -> Section:
+def settings_section(study: Study) -> ReportSection:
     """Settings, the command, and what the runs warned of."""
     base, changed = nearest_preset(study.settings)
     tree = study.settings.model_dump(mode="json")
@@ -62,6 +62,6 @@ def settings_section(study: Study) -> Section:
     if len(warned) > 8:
         notes.append(f"… and {len(warned) - 8} warnings more; each run's result.json has its own.")
     answer = f"With the command below; the runs gave {count(len(warned), 'warning') if warned else 'no warnings'}."
-    return Section(
+    return ReportSection(
         "settings", "How can this be repeated?", answer, notes=tuple(notes), code=command(study.record), settings=shown
     )

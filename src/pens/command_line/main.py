@@ -1,0 +1,631 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: parsing and printing only.
+
+Commands check their arguments first, and import what computes or draws only then: `pens --help` and a mistyped setting
+are answered without PyTorch.
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from pens.command_line import completion
+from pens.command_line.network import certs, collect_command, peer_command, up_command
+from pens.errors import Interrupted, PensError, SettingsError
+from pens.parts import METHODS
+from pens.version import VERSION
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pens.reproduce.compare import Beside, Comparison
+    from pens.reproduce.keep import Kept
+    from pens.reproduce.run import Reproduction
+    from pens.reproduce.store import RunStore
+    from pens.settings.catalogue import Entry
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="First steps: `pens run digits` compares four methods in less than a minute; `pens presets` and "
+    "`pens settings` show what else can be run.",
+)
+
+_SIMULATE, _RESULTS, _REAL, _LOOK_UP = "Simulate", "Results", "Real peers", "Look up"
+
+DataDir = Annotated[Path | None, typer.Option(help="Folder to look for data sets in, before all others.")]
+Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"pens {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Decentralised federated learning in which peers discover which others have similar data (PENS)."""
+
+
+@app.command("run", rich_help_panel=_SIMULATE)
+def run_command(
+    settings: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PRESET|FILE.toml",
+            help="What to run: a preset (`pens presets` lists them) or a .toml file of settings.",
+            show_default="digits",
+            autocompletion=completion.presets,
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Which methods to compare, with commas (`pens methods` explains them); own ones as file.py:Name or "
+            f"module:Name: {', '.join(METHODS.built_in)}.",
+            show_default="local,random,pens,oracle",
+            autocompletion=completion.methods,
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            help="How many seeds (4: those from 0 to 3), or which: 1,2,3 or 0-3. Each method runs once per seed.",
+            show_default="1",
+        ),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change settings, e.g. --set peers=8 m=1 rotations=0,90 (`pens settings` explains them all).",
+            autocompletion=completion.assignments,
+        ),
+    ] = None,
+    device: Device = "auto",
+    out: Annotated[
+        Path | None, typer.Option(help="New or empty folder for the results.", show_default="runs/NAME-TIME")
+    ] = None,
+    data_dir: DataDir = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Continue the run in this folder, with its settings.")
+    ] = None,
+) -> None:
+    """Simulate a federation: run methods with several seeds, and print a table of what they reached."""
+    from pens.experiment.presets import DEFAULT_METHODS, default_methods, resolve_settings
+    from pens.methods.names import check_methods, parse_methods, participants
+    from pens.partitions.partition import data_words, partition_of
+    from pens.settings.config import parse_assignments, read_seeds
+
+    if resume:
+        if settings is not None or assignments or out or methods is not None or seeds is not None:
+            raise SettingsError(
+                "--resume takes all settings from the folder: leave out the preset, --set, --methods, --seeds and --out"
+            )
+        folder = resume
+    else:
+        source = "digits" if settings is None else settings
+        chosen = DEFAULT_METHODS if methods is None else parse_methods(methods)  # they may have settings of their own
+        wanted = resolve_settings(source).replace(parse_assignments(assignments or []))
+        partition_of(wanted).check(wanted)
+        who = participants(wanted)
+        chosen = default_methods(who.smallest_cluster) if methods is None else chosen
+        left_out = ", ".join(method for method in DEFAULT_METHODS if method not in chosen)
+        numbers = read_seeds("1" if seeds is None else seeds)
+        check_methods(wanted, chosen, who)
+        folder = out or Path("runs") / f"{Path(source).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+
+    from pens.command_line.watch import Watcher, watching
+    from pens.experiment.interface import resume as resume_experiment
+    from pens.experiment.interface import run as run_experiment
+    from pens.report.tables import print_results
+
+    console = _console()
+    if not resume and left_out and methods is None:
+        scene = f"partition {wanted.scenario.partition} has no clusters"
+        console.print(f"without {left_out}: {scene}", style="dim", markup=False)
+    with watching(Watcher(console)) as watcher:
+        try:
+            if resume:
+                result = resume_experiment(resume, device=device, data_dir=data_dir, observer=watcher)
+            else:
+                result = run_experiment(
+                    wanted,
+                    methods=chosen,
+                    seeds=numbers,
+                    device=device,
+                    out=folder,
+                    data_dir=data_dir,
+                    observer=watcher,
+                )
+        except Interrupted:
+            raise Interrupted(f"stopped. Continue with: pens run --resume {shlex.quote(str(folder))}") from None
+    print_results(console, result, data_words(result.settings))
+    place = shlex.quote(str(folder))
+    ways = f"pictures: pens show {place}; one page: pens report {place}"
+    console.print(f"run directory: {place}; {ways}", style="dim", markup=False, soft_wrap=True)
+
+
+@app.command("show", rich_help_panel=_RESULTS)
+def show_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, as `pens run` names it at its end.")],
+) -> None:
+    """Print a run's table again, and draw its learning curves and merge counts as PNG files in its folder."""
+    from pens.measuring.results import ExperimentResult
+    from pens.partitions.partition import data_words
+    from pens.report.figures import write_curves, write_heatmaps
+    from pens.report.tables import print_results
+    from pens.storage.runlog import ExperimentDir
+
+    console = _console()
+    directory = ExperimentDir(folder)
+    record, runs = directory.read(), directory.results()
+    missing = len(record.methods) * len(record.seeds) - len(runs)
+    if missing:
+        command = f"pens run --resume {shlex.quote(str(folder))}"
+        console.print(
+            f"{missing} of {missing + len(runs)} runs are not complete: {command}", markup=False, soft_wrap=True
+        )
+    if not runs:
+        return
+    result = ExperimentResult(record.settings, tuple(runs), folder)
+    print_results(console, result, "own data" if "data" in record.own_parts else data_words(record.settings))
+    pictures = [folder / "curves.png"]
+    write_curves(result, folder / "curves.png", "seconds" if record.real_peers else "virtual time")
+    if write_heatmaps(result, folder / "heatmap.png"):
+        pictures.append(folder / "heatmap.png")
+    console.print(f"pictures: {', '.join(map(str, pictures))}", style="dim", markup=False, soft_wrap=True)
+
+
+@app.command("report", rich_help_panel=_RESULTS)
+def report_command(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR", help="Run directories, or folders of them.")],
+    out: Annotated[Path, typer.Option(help="The page; pictures and their numbers go into a folder beside it.")] = Path(
+        "report.html"
+    ),
+) -> None:
+    """Write one HTML page about runs: accuracy, learning curves, neighbours, costs, tests, and how to repeat them."""
+    from pens.report.page import write_report
+
+    page, *files = write_report(folders, out)
+    place = f"{page}; {len(files)} pictures and tables in {files[0].parent}"
+    _console().print(f"report: {place}", style="dim", markup=False, soft_wrap=True)
+
+
+@app.command("reproduce", rich_help_panel=_SIMULATE)
+def reproduce_command(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME",
+            help=f"Tables and figures of the paper: {', '.join(completion.EXHIBITS)}, or all.",
+            autocompletion=completion.exhibits,
+        ),
+    ],
+    seeds: Annotated[
+        str, typer.Option(help="How many seeds, or which: 1,2,3 or 0-3. The paper has 4.", show_default=True)
+    ] = "4",
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Which methods, with commas.",
+            show_default="all that the paper reports",
+            autocompletion=completion.methods,
+        ),
+    ] = None,
+    as_: Annotated[
+        str,
+        typer.Option("--as", help="ours: calibrated to the paper's numbers; authors: their published code's rules."),
+    ] = "ours",
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change settings, for trials, e.g. --set dataset=digits.",
+            autocompletion=completion.assignments,
+        ),
+    ] = None,
+    device: Device = "auto",
+    budget: Annotated[
+        float | None, typer.Option(metavar="MINUTES", help="Begin nothing that takes longer than is left of this.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the runs; what is complete there is kept.")] = Path(
+        "runs/reproduce"
+    ),
+    data_dir: DataDir = None,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write small JSON files and pictures, to be committed.")
+    ] = None,
+    kept: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="DIR",
+            help="Run nothing: show what --keep wrote there; with --keep, write and draw it anew.",
+        ),
+    ] = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Also show what --keep wrote there, by other rules, between the paper and ours."
+        ),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
+    fill: Annotated[bool, typer.Option("--fill", help="Run only what the files in --keep do not have yet.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is and what is missing.")] = False,
+) -> None:
+    """Run the experiments behind the paper's tables and figures again, and print the results beside the paper's."""
+    from pens.experiment.presets import METHODS_OF, rules_of
+    from pens.methods.names import parse_methods
+    from pens.settings.config import parse_assignments, read_seeds
+
+    numbers, changed = read_seeds(seeds), {**rules_of(as_), **parse_assignments(assignments or [])}
+    chosen_methods = METHODS_OF[as_] if methods is None else parse_methods(methods)
+
+    from pens.command_line.watch import PlanWatcher, watching
+    from pens.reproduce.keep import check_place, load, load_all
+    from pens.reproduce.plan import exhibits
+    from pens.reproduce.run import ReproduceRequest, Reproduction
+    from pens.reproduce.show import outdated_lines, plan_tables, plan_words
+    from pens.reproduce.store import RunStore
+
+    console = _console()
+    chosen = exhibits(names)
+    if kept:
+        if dry_run or fill or methods or assignments or budget is not None or as_ != "ours":
+            raise SettingsError(
+                "--from shows what was kept: leave out --dry-run, --fill, --methods, --as, --set and --budget"
+            )
+        for exhibit in chosen:
+            found = load(kept, exhibit.name)
+            other = _beside(beside, exhibit.name)
+            _print_comparison(console, found, other, markdown)
+            for line in outdated_lines(found, kept):
+                console.print(line, style="yellow", markup=False, soft_wrap=True)
+            if keep:
+                check_place(keep, [exhibit.name], found.changed)
+                _write_again(found, keep, RunStore(out), other)
+        return
+    if budget is not None and not budget > 0:
+        raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")
+    if fill and not keep:
+        raise SettingsError("--fill runs what the files in --keep do not have yet: name their folder with --keep DIR")
+    if keep:
+        check_place(keep, [exhibit.name for exhibit in chosen], changed)
+    request = ReproduceRequest(
+        chosen,
+        numbers,
+        chosen_methods,
+        changed,
+        device,
+        data_dir,
+        None if budget is None else 60 * budget,
+        tuple(load_all(keep, changed)) if keep and fill else (),
+    )
+    plan = Reproduction(request, RunStore(out))
+    plan.prepare()
+    if dry_run:
+        for title, table in plan_tables(plan):
+            console.print(title, style="bold", soft_wrap=True)
+            console.print(table)
+        console.print(plan_words(plan), style="dim", markup=False)
+        return
+    console.print(plan_words(plan), style="dim", markup=False)
+    with watching(PlanWatcher(console)) as watcher:
+        try:
+            plan.run(watcher)
+        except Interrupted:
+            if keep:
+                _keep(plan, plan.comparisons(), keep, beside)
+            command = shlex.join(["pens", *sys.argv[1:]])
+            raise Interrupted(f"stopped; what is done is kept. Continue with the same command: {command}") from None
+    _print_comparisons(console, plan, keep, beside, markdown)
+
+
+def _beside(folder: Path | None, name: str) -> Beside | None:
+    from pens.reproduce.compare import Beside, beside_label
+    from pens.reproduce.keep import load_beside
+
+    found = load_beside(folder, name) if folder else None
+    return Beside(beside_label(folder, found), found) if folder and found else None
+
+
+def _write_again(comparison: Comparison, folder: Path, store: RunStore, beside: Beside | None) -> None:
+    """What was kept, with the verdicts and pictures of today. Maps of merges need the runs themselves."""
+    from pens.reproduce.keep import Kept, write
+    from pens.reproduce.pictures import write_pictures
+
+    if (store.folder / "reproduce.json").is_file():
+        store.open()
+    write(Kept(folder / f"{comparison.name}.json", comparison, []))
+    write_pictures(comparison, store, folder, beside)
+
+
+def _keep(plan: Reproduction, comparisons: Sequence[Comparison], folder: Path, beside: Path | None) -> list[Kept]:
+    """What is known of each table and figure, with its pictures, written if that is anything."""
+    from pens.reproduce.keep import together, write
+    from pens.reproduce.pictures import write_pictures
+
+    found = [together(folder, comparison) for comparison in comparisons]
+    for kept in (each for each in found if not each.comparison.is_empty):
+        write(kept)
+        write_pictures(kept.comparison, plan.store, folder, _beside(beside, kept.comparison.name))
+    return found
+
+
+def _print_comparisons(
+    console: Console, plan: Reproduction, keep: Path | None, beside: Path | None, markdown: bool
+) -> None:
+    """What was run; with --fill, what is kept besides."""
+    from pens.reproduce.pictures import write_files
+    from pens.reproduce.show import not_run_lines
+
+    comparisons = plan.comparisons()
+    all_kept = _keep(plan, comparisons, keep, beside) if keep else [None] * len(comparisons)
+    for comparison, kept in zip(comparisons, all_kept, strict=True):
+        other = _beside(beside, comparison.name)
+        _print_comparison(console, kept.comparison if kept and plan.request.kept else comparison, other, markdown)
+        if not comparison.is_empty:
+            files = write_files(comparison, plan.store, plan.store.folder, other)
+            console.print(f"files: {', '.join(map(str, files))}", style="dim", markup=False, soft_wrap=True)
+        if kept and not kept.comparison.is_empty:
+            console.print(f"kept: {kept.path}", style="dim", markup=False, soft_wrap=True)
+            if kept.left_out:
+                words = f"no longer in it, because of other settings or rules: {', '.join(kept.left_out)}"
+                console.print(words, style="yellow", markup=False)
+    for line in not_run_lines(plan):
+        console.print(line, style="yellow", markup=False)
+
+
+def _print_comparison(console: Console, comparison: Comparison, beside: Beside | None, markdown: bool) -> None:
+    from pens.reproduce.show import comparison_markdown, comparison_notes, comparison_table
+
+    notes = comparison_notes(comparison, beside)
+    if markdown:
+        typer.echo("\n\n".join([f"**{comparison.title}**", comparison_markdown(comparison, beside), *notes]) + "\n")
+        return
+    console.print(comparison.title, style="bold", markup=False, soft_wrap=True)
+    console.print(comparison_table(comparison, beside, console.width))
+    for note in notes:
+        console.print(note, style="dim", markup=False)
+
+
+@app.command("bench", rich_help_panel=_SIMULATE)
+def bench_command(
+    network: Annotated[
+        str,
+        typer.Argument(
+            metavar="NETWORK", help="The network of digits, fashion-mnist or cifar-10; or an own one with --model."
+        ),
+    ] = "cifar-10",
+    model: Annotated[
+        str | None, typer.Option(metavar="FILE:NAME", help="An nn.Module class of your own, in a Python file.")
+    ] = None,
+    shape: Annotated[
+        str | None, typer.Option(help="Shape of one input of your own network.", show_default="3,32,32")
+    ] = None,
+    tokens: Annotated[
+        int | None,
+        typer.Option(metavar="COUNT", help="Inputs of your own network are tokens: numbers below this."),
+    ] = None,
+    peers: Annotated[int, typer.Option(help="Models that are trained at once.")] = 20,
+    samples: Annotated[int, typer.Option(help="Samples per peer.")] = 80,
+    batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 8,
+    device: Device = "auto",
+    precision: Annotated[str, typer.Option(help="Of matrix products on a GPU: fp32, tf32 or bf16.")] = "tf32",
+    compile_: Annotated[
+        str,
+        typer.Option("--compile", help="Compile C kernels for a CPU: auto (as in a long run), always, never."),
+    ] = "auto",
+    seconds: Annotated[float, typer.Option(help="How long each measurement takes.")] = 3.0,
+) -> None:
+    """Measure how fast this device trains models as a stack and one by one, and what each layer costs."""
+    from pens.settings.config import EngineSettings
+
+    engine = {"precision": precision, "compile": compile_}
+    for name, value in engine.items():
+        choices = get_args(EngineSettings.model_fields[name].annotation)
+        if value not in choices:
+            raise SettingsError(f"--{name} {value}: choose from {', '.join(choices)}")
+    how = EngineSettings.model_validate(engine)
+    own_sizes = _parse_shape(shape) if shape else ()
+
+    from pens.engine.bench import SHAPES, BenchSettings, builtin_factory, run_bench
+    from pens.parts import load_function
+    from pens.report.tables import bench_table, layers_table, size
+
+    factory = load_function(model, "--model") if model else builtin_factory(network)
+    sizes = own_sizes or SHAPES.get(network, ())
+    result = run_bench(BenchSettings(factory, sizes, peers, samples, batch_size, device, how, seconds, tokens))
+    console = _console()
+    console.print(layers_table(result))
+    console.print(bench_table(result, peers, batch_size))
+    console.print(
+        f"TFLOP/s count the network's own operations; a large matrix product reaches {result.peak_tflops:.2f} on this "
+        f"device. Compare ratios between machines, not rates. Peak memory: {size(result.peak_memory_bytes)}.",
+        style="dim",
+    )
+
+
+def _parse_shape(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise SettingsError(f"--shape {text}: expected sizes of at least 1 with commas, for instance --shape 3,32,32")
+    return sizes
+
+
+@app.command("presets", rich_help_panel=_LOOK_UP)
+def presets_command(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Print this preset as a .toml file, with every setting explained.",
+            autocompletion=completion.presets,
+        ),
+    ] = None,
+) -> None:
+    """List the presets that `pens run` knows, or print one of them as a .toml file to change."""
+    from pens.experiment.presets import PRESETS, preset
+    from pens.settings.catalogue import as_toml
+
+    if name is not None:
+        typer.echo(as_toml(preset(name).settings), nl=False)
+        return
+    from rich.table import Table
+
+    table = Table("preset", "what it is for")
+    for each in PRESETS.values():
+        table.add_row(each.name, each.about)
+    console = _console()
+    console.print(table)
+    console.print("[dim]All settings of one, as a .toml file to change: pens presets digits > my.toml[/dim]")
+
+
+@app.command("settings", rich_help_panel=_LOOK_UP)
+def settings_command(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KEY|SECTION",
+            help="A setting, or a section of settings.",
+            show_default="all settings",
+            autocompletion=completion.settings,
+        ),
+    ] = None,
+) -> None:
+    """Explain settings: what each means, what it may be, its default. Change them with --set or in a .toml file."""
+    from pens.settings import catalogue
+
+    chosen = catalogue.entries() if name is None else catalogue.find(name)
+    console = _console()
+    if len(chosen) == 1:
+        _print_setting(console, chosen[0])
+        return
+    from rich.table import Table
+
+    for section in dict.fromkeys(entry.section for entry in chosen):
+        console.print(f"[{section}]", style="bold", markup=False, end=" ")
+        console.print(catalogue.section_about(section), markup=False)
+        table = Table("setting", "default", "allowed", "what it means", width=console.width)
+        for entry in (each for each in chosen if each.section == section):
+            table.add_row(entry.key, catalogue.toml_value(entry.default), entry.allowed, entry.about)
+        console.print(table, markup=False)
+    console.print("Change them with `pens run digits --set KEY=VALUE`, or in a .toml file.", style="dim", markup=False)
+
+
+def _print_setting(console: Console, entry: Entry) -> None:
+    """One setting in full, with the presets that change it."""
+    from pens.experiment.presets import PRESETS
+    from pens.settings.catalogue import toml_value
+
+    console.print(f"{entry.section}.{entry.key}", style="bold", markup=False)
+    console.print(entry.about, markup=False)
+    console.print(f"allowed: {entry.allowed}", markup=False)
+    console.print(f"default: {toml_value(entry.default)}", markup=False)
+    for preset in PRESETS.values():
+        values = preset.settings.model_dump(mode="json").get(entry.section, {})
+        if (value := values.get(entry.key, entry.default)) != entry.default:
+            console.print(f"in the preset {preset.name}: {toml_value(value)}", markup=False)
+
+
+@app.command("methods", rich_help_panel=_LOOK_UP)
+def methods_command() -> None:
+    """List the methods that `pens run` knows: ours, and those of installed packages."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from pens.methods.names import all_methods
+
+    table = Table("method", "what it is", "real peers", "settings")
+    for method in all_methods():
+        section = f"[{method.section.title}]" if method.section else ""
+        table.add_row(method.name, escape(method.about), "yes" if method.networked else "no", escape(section))
+    console = _console()
+    console.print(table)
+    console.print("An own one: pens run digits --methods my_file.py:MyMethod", style="dim", markup=False)
+
+
+@app.command("data", rich_help_panel=_LOOK_UP)
+def data_command(data_dir: DataDir = None) -> None:
+    """Show which data sets are on this machine, and where."""
+    from rich.table import Table
+
+    from pens.data.sources import survey
+
+    table = Table("data set", "where", "what")
+    for found in survey(data_dir):
+        where = "–" if found.folder is None else "in the package" if found.name == "digits" else str(found.folder)
+        table.add_row(found.name, where, found.detail)
+    _console().print(table)
+
+
+app.command("up", rich_help_panel=_REAL)(up_command)
+app.command("peer", rich_help_panel=_REAL)(peer_command)
+app.command("collect", rich_help_panel=_REAL)(collect_command)
+app.add_typer(certs, rich_help_panel=_REAL)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)
+
+
+def _spread_assignments(arguments: Sequence[str]) -> list[str]:
+    """`--set a=1 b=2` → `--set a=1 --set b=2`"""
+    spread: list[str] = []
+    setting = False
+    for argument in arguments:
+        if setting and "=" in argument and not argument.startswith("-"):
+            spread += [argument] if spread[-1] == "--set" else ["--set", argument]
+            continue
+        setting = argument == "--set"
+        spread.append(argument)
+    return spread
+
+
+def main(arguments: Sequence[str] | None = None) -> Any:
+    """The command `pens`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ± still gets its table
+    # Whatever must be set before PyTorch is imported belongs here: commands import it when they run.
+    try:
+        app(args=_spread_assignments(sys.argv[1:] if arguments is None else arguments), prog_name="pens")
+    except Interrupted as stop:
+        _print_error(str(stop))
+        sys.exit(130)
+    except PensError as error:
+        _print_error(str(error), "error ")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _print_error("stopped at once; a run in progress resumes from its last checkpoint")
+        sys.exit(130)
+
+
+def _print_error(message: str, label: str = "") -> None:
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False, emoji=False)
+    console.print(label, style="red", end="", markup=False)
+    console.print(message, markup=False, soft_wrap=True)

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pens certs …`, `pens peer`, `pens up` and `pens collect`: real peers on the command line. Parsing and printing only.
+
+The libraries that this needs are an extra, so they are imported when a command runs, and who has not installed them
+gets one line that says what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pens.command_line import completion
+from pens.errors import Interrupted, SettingsError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pens.network.loopback import LocalFederation
+
+certs = typer.Typer(
+    name="certs", no_args_is_help=True, help="Make and revoke the certificates by which real peers know each other."
+)
+
+Folder = Annotated[Path, typer.Option("--dir", help="The authority's folder, which holds its secret key.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+CERTS = Path("certs")
+_EXTRA = ("grpc", "google", "cryptography", "prometheus_client")
+
+
+@contextmanager
+def needs_network_extra() -> Iterator[None]:
+    """Around imports of the extra's libraries."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in _EXTRA:
+            raise
+        raise SettingsError(f"{error.name} is not installed; real peers need: pip install 'pens-fl[network]'") from None
+
+
+@certs.command("init")
+def init_command(
+    folder: Folder = CERTS,
+    federation: Annotated[str, typer.Option(help="A name for the federation, shown in certificates.")] = "pens",
+    days: Annotated[int, typer.Option(help="For how many days the authority is valid.")] = 3650,
+    force: Force = False,
+) -> None:
+    """Make a federation's authority, which issues and revokes the certificates of its members."""
+    with needs_network_extra():
+        from pens.network.identity import Authority
+    authority = Authority(folder)
+    authority.create(federation, days, force)
+    typer.echo(f"authority {federation!r} until {authority.not_after:%Y-%m-%d}: {folder}")
+    typer.echo("Whoever has authority.key can admit anybody: keep that folder on one machine, and back it up.")
+
+
+@certs.command("issue")
+def issue_command(
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names of members.")],
+    folder: Folder = CERTS,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host",
+            help="DNS name or address to put into the certificate, for other tools; peers do not need it.",
+            show_default="localhost",
+        ),
+    ] = None,
+    days: Annotated[int, typer.Option(help="For how many days the certificate is valid.")] = 365,
+    force: Force = False,
+) -> None:
+    """Make a member's certificate and key: four files to carry to its machine."""
+    with needs_network_extra():
+        from pens.network.identity import Authority
+    for name in names:
+        files = Authority(folder).issue(name, hosts or (), days, force)
+        typer.echo(f"{name}: {files.folder}")
+
+
+@certs.command("revoke")
+def revoke_command(
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names of members.")], folder: Folder = CERTS
+) -> None:
+    """Revoke all certificates of members, and sign a new list of those revoked."""
+    with needs_network_extra():
+        from pens.network.identity import Authority
+    authority = Authority(folder)
+    for name in names:
+        gone = authority.revoke(name)
+        typer.echo(f"{name}: {len(gone)} certificate{'s' if len(gone) > 1 else ''} revoked")
+    typer.echo(f"Give {authority.revoked_file} to every member: a peer that runs reads it again when it changes.")
+
+
+@certs.command("show")
+def show_command(folder: Folder = CERTS) -> None:
+    """List the certificates that were issued."""
+    with needs_network_extra():
+        from pens.network.identity import Authority
+    from rich.table import Table
+
+    authority = Authority(folder)
+    now = datetime.now(UTC)
+    table = Table("name", "until", "state", "serial number")
+    for entry in authority.issued():
+        state = "revoked" if entry.revoked else "ended" if entry.identity.not_after <= now else "good"
+        table.add_row(entry.identity.name, f"{entry.identity.not_after:%Y-%m-%d}", state, f"{entry.identity.serial:x}")
+    console = _console()
+    console.print(table)
+    console.print(f"authority {authority.federation!r} until {authority.not_after:%Y-%m-%d}", style="dim", markup=False)
+
+
+def peer_command(
+    config: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CONFIG.toml", help="Who the peer is, where its certificates and data are, and its settings."
+        ),
+    ],
+    bootstrap: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST:PORT", help="A member to call first; any will do. May be repeated."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the peer's state and records, instead of that in the file.")
+    ] = None,
+) -> None:
+    """Run one real peer until it is stopped. It saves its state: started again, it continues where it was."""
+    from pens.network.grpc_core import native_log_settings
+
+    os.environ.update(native_log_settings())  # before gRPC is imported
+    with needs_network_extra():
+        from pens.network.peer_command import run_peer
+    run_peer(config, tuple(bootstrap or ()), out)
+
+
+def up_command(
+    peers: Annotated[int | None, typer.Option(help="How many peers.", show_default="8")] = None,
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            "--preset",
+            metavar="PRESET|FILE.toml",
+            help="A preset (`pens presets` lists them) or a .toml file of settings.",
+            show_default="digits",
+            autocompletion=completion.presets,
+        ),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="A method that real peers can follow (`pens methods` tells which), or an own one as file.py:Name.",
+            show_default="pens",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Decides who holds which data, and first models.", show_default="0")
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change settings, e.g. --set rounds=30 m=1 (`pens settings` explains them all).",
+            autocompletion=completion.assignments,
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="About how long it shall take; the interval follows from it.", show_default="3"),
+    ] = None,
+    interval: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Time between two models that a peer sends.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="New or empty folder for certificates and results.", show_default="runs/up-NAME-TIME"),
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Start the peers of this folder again.")] = None,
+) -> None:
+    """Run a federation of real peers on this machine, each a process with a certificate; then print a table."""
+    from pens.experiment.presets import PAPERS_METHOD, resolve_settings
+    from pens.methods.names import networked_method
+    from pens.settings.config import parse_assignments
+
+    chosen = networked_method(PAPERS_METHOD if method is None else method).name  # it may have settings of its own
+    source, changes = "digits" if settings is None else settings, parse_assignments(assignments or [])
+    resolve_settings(source).replace(changes)
+    with needs_network_extra():
+        from pens.network.loopback import FederationRequest, make_federation, read_federation
+        from pens.network.up import estimate_words, run_federation
+    console = _console()
+    if resume:
+        if any(option is not None for option in (peers, settings, method, seed, assignments, minutes, interval, out)):
+            raise SettingsError("--resume takes everything from the folder: leave out all other options")
+        federation, lowered = read_federation(resume), ""
+    else:
+        wish = FederationRequest(
+            settings=source,
+            changes=changes,
+            peers=8 if peers is None else peers,
+            method=chosen,
+            seed=seed or 0,
+            minutes=minutes,
+            interval=interval,
+        )
+        name = f"up-{Path(wish.settings).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+        federation, lowered = make_federation(out or Path("runs") / name, wish)
+    if lowered:
+        console.print(f"to fit {len(federation.members)} peers: {lowered}", markup=False)
+    console.print(estimate_words(federation), markup=False)
+    place = shlex.quote(str(federation.folder))
+    try:
+        dead = run_federation(federation, console)
+    except Interrupted:
+        _put_together(federation)
+        raise Interrupted(f"stopped. Continue with: pens up --resume {place}") from None
+    if _put_together(federation):
+        _show(console, federation.run_folder)
+    for seen in dead:
+        console.print(f"{seen.name} did not end in peace: {seen.end}; {seen.last_words}", style="red", markup=False)
+    if dead:
+        console.print(f"Logs: {place}/peer-*/log.jsonl. Again: pens up --resume {place}", markup=False, soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def collect_command(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="PEER_FOLDER", help="State folders of peers, or copies of them.")
+    ],
+    out: Annotated[Path, typer.Option(help="Run directory to write: a new one, or that of other methods or seeds.")],
+) -> None:
+    """Make one run directory of several real peers' records, for `pens show` and `pens report`."""
+    from pens.network.records import compose
+
+    compose(folders, out)
+    _show(_console(), out)
+
+
+def _put_together(federation: LocalFederation) -> bool:
+    """What all peers left, in one run directory; False where there is nothing yet."""
+    from pens.network.records import compose
+
+    folders = [member.folder for member in federation.members]
+    if not any((folder / "history.parquet").is_file() for folder in folders):
+        return False
+    compose(folders, federation.run_folder)
+    return True
+
+
+def _show(console: Console, folder: Path) -> None:
+    """The table of a run directory, and how to see more of it."""
+    from pens.measuring.results import ExperimentResult
+    from pens.partitions.partition import data_words
+    from pens.report.tables import print_results
+    from pens.storage.runlog import ExperimentDir
+
+    directory = ExperimentDir(folder)
+    record = directory.read()
+    result = ExperimentResult(record.settings, tuple(directory.results()), folder)
+    print_results(console, result, "own data" if "data" in record.own_parts else data_words(record.settings))
+    place = shlex.quote(str(folder))
+    ways = f"run directory: {place}; pictures: pens show {place}; one page: pens report {place}"
+    console.print(ways, style="dim", markup=False, soft_wrap=True)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live progress on a terminal, lines elsewhere; and Ctrl-C as a stop at the end of the round."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from pens.errors import Interrupted
+from pens.experiment.observer import Observer
+from pens.measuring.results import RunResult
+from pens.report.tables import duration
+from pens.reproduce.run import MissingRuns, PlanObserver
+from pens.settings.config import MethodName
+
+
+class Watcher(Observer):
+    """Shows a live bar per run."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.tasks: dict[tuple[MethodName, int], TaskID] = {}
+        self.stop_asked = False
+
+    def started(self, method: MethodName, seed: int) -> None:
+        self.tasks[method, seed] = self.progress.add_task(f"{method} seed {seed}", total=1.0)
+
+    def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
+        self.progress.update(self.tasks[method, seed], completed=fraction)
+        if self.stop_asked:
+            raise Interrupted("stopped")
+
+    def warned(self, method: MethodName, seed: int, message: str) -> None:
+        self.console.print(f"[yellow]warning[/yellow] {method} seed {seed}: {message}", soft_wrap=True)
+
+    def finished(self, result: RunResult) -> None:
+        if (task := self.tasks.get((result.method, result.seed))) is not None:
+            self.progress.update(task, completed=1.0)
+        if not self.console.is_terminal:
+            self.console.print(_line(result), highlight=False)
+
+
+class PlanWatcher(Watcher, PlanObserver):
+    """Shows a bar for the whole plan, and below it one for each run in progress."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._whole: TaskID | None = None
+        self._runs, self._done = 0, 0
+        self._work: MissingRuns | None = None
+        self._seconds_left: float | None = None
+
+    def planned(self, runs: int) -> None:
+        self._runs = runs
+        if runs:
+            self._whole = self.progress.add_task(f"0 of {runs} runs", total=runs, left="")
+
+    def entered(self, work: MissingRuns) -> None:
+        self._work = work
+
+    def started(self, method: MethodName, seed: int) -> None:
+        self.tasks[method, seed] = self.progress.add_task(f"{self._place()}: {method} seed {seed}", total=1.0, left="")
+
+    def advanced(self, done: float, seconds_left: float | None) -> None:
+        self._seconds_left = seconds_left
+        if self._whole is not None:
+            self.progress.update(self._whole, completed=done, left=self._left())
+
+    def finished(self, result: RunResult) -> None:
+        self._done += 1
+        if (task := self.tasks.pop((result.method, result.seed), None)) is not None:
+            self.progress.remove_task(task)
+        count = f"{self._done} of {self._runs}"
+        if self._whole is not None:
+            self.progress.update(self._whole, description=f"{count} runs")
+        left = f"; {self._left()}" if self._left() and not self.console.is_terminal else ""
+        words = f"[dim]{count}[/dim] {self._place()}: {_line(result)}[dim]{left}[/dim]"
+        self.console.print(words, highlight=False, soft_wrap=True)
+
+    def _left(self) -> str:
+        return f"about {duration(self._seconds_left)} left" if self._seconds_left else ""
+
+    def _place(self) -> str:
+        return f"{self._work.exhibit}, {self._work.label}" if self._work else ""
+
+
+AnyWatcher = TypeVar("AnyWatcher", bound=Watcher)
+
+
+@contextmanager
+def watching(watcher: AnyWatcher) -> Iterator[AnyWatcher]:
+    """Bars are shown and signals are asked for a stop, until this is left."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if watcher.stop_asked:
+            raise KeyboardInterrupt
+        watcher.stop_asked = True
+        watcher.console.print("stopping at the end of this round; once more to stop at once")
+
+    with watcher.progress:
+        before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield watcher
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _line(result: RunResult) -> str:
+    return f"{result.method} seed {result.seed}: {100 * result.mean_accuracy:.1f} % in {duration(result.seconds)}"

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One nn.Module as a function of rows: a model is one row of numbers, a stack of models a matrix.
+
+    row = [ trained parameters | frozen parameters and float buffers ]
+
+Training changes the first part; merging averages the whole row, so buffers (running averages, say) are merged like
+weights. Buffers that a forward pass updates in training are written back to the peer's row. Integer buffers cannot be
+averaged: they must be constants, and stay with the module.
+
+What a stack of models can run is any module whose output for one sample depends on that sample alone. This is tried
+out on real samples before any work starts, and refused with a reason where it does not hold: batch normalisation
+mixes samples, and peers that merge would mix statistics of different data.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from pens.engine.attention import plain_attention
+from pens.engine.gradient_buffers import GradientBuffers
+from pens.engine.layout import Layout
+from pens.engine.lowering import PATHS, Level, Noise, kernel_orders, lower
+from pens.errors import ModelError
+from pens.nets import NetFactory
+
+_MIXING = (
+    "use a normalisation that works on each sample (nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d) in place of batch "
+    "normalisation"
+)
+
+
+_LOOP = (
+    'backend = "loop" trains one model after the other instead: pens.run(…, overrides={"backend": "loop"}), or in the '
+    'settings file of a run or of a real peer, section [engine]: backend = "loop"'
+)
+_ROUNDING = 0.03  # relative: what bf16 products may cost; a wrong layer is off by its whole size
+
+
+class StackedNetwork:
+    """A network that is applied to K rows and K batches at once, or to one row (`single`)."""
+
+    def __init__(
+        self,
+        factory: NetFactory,
+        example: Tensor,
+        num_classes: int,
+        stacked: bool = True,
+        levels: Sequence[Level] = ("sliced", "plain"),
+        precision: str = "tf32",
+    ) -> None:
+        """`example` [sample, ...]: a few real inputs, on which the network is tried out.
+
+        `levels`: how far layers may be exchanged for their twins; the first that gives the right answer is taken.
+        """
+        module = _made(factory)
+        self._factory, self._never_run, self._precision = factory, module, precision
+        self.name = type(module).__name__
+        self.device = example.device
+        key = self.a_key()
+        self._install("plain")
+        self.draws = {True: False, False: False}
+        """Whether it draws random numbers of its own, beside the key's, in training and in evaluation."""
+        self.num_outputs, used = _try_plain(self, example, key, num_classes)
+        """Scores that it gives for a sample: one for each class, or more."""
+        self.stored = _layout(module, used)
+        """How tensors lie in a row."""
+        self.size = self.stored.size
+        self.bytes_per_sample = _saved_bytes(self, example, key)
+        if stacked:
+            self._choose_level(levels, example, key)
+        if self.level == "sliced":  # slices are kept for the backward pass
+            self.bytes_per_sample = _saved_bytes(self, example, key)
+        self.in_work = self.stored.in_work(kernel_orders(self._modules[True]))
+        """How they lie while an update or an evaluation runs."""
+        self._into_work = self.in_work.columns_of(self.stored).to(self.device)
+        self._out_of_work = self.stored.columns_of(self.in_work).to(self.device)
+
+    def _choose_level(self, levels: Sequence[Level], example: Tensor, key: Tensor) -> None:
+        """Exchange layers as far as the network still gives the right answer."""
+        rows = torch.stack([self.new_row(s) for s in (1, 2)]).to(self.device)
+        with torch.no_grad():
+            alone = {
+                train: torch.stack([self.single(self.tensors(r.clone()), example[:2], key, train) for r in rows])
+                for train in (True, False)
+            }
+        _refuse_nan(self, *alone.values())
+        reason = None
+        for level in levels:
+            self._install(level)
+            reason = _why_not_stacked(self, rows, alone, example[:2], key)
+            if reason is None:
+                return
+        raise ModelError(reason or "there is no level to run the network at")
+
+    def copied(self) -> StackedNetwork:
+        """For another thread: a call writes tensors into the module, and the user's code may keep some there."""
+        other = copy.copy(self)
+        other._install(self.level)
+        return other
+
+    def _install(self, level: Level) -> None:
+        """Two copies of the module, one for training and one for evaluation, with layers exchanged for their twins."""
+        self.level = level
+        self._noise = {mode: Noise() for mode in (True, False)}
+        self.homes = GradientBuffers()
+        """Where a step wants its gradients."""
+        self._modules = {
+            mode: lower(self._never_run, noise, self.homes, level, self._precision).train(mode).to(self.device)
+            for mode, noise in self._noise.items()
+        }
+
+    def twins(self) -> dict[str, nn.Module]:
+        """The innermost modules by name, as they run in training: a layer's twin, or the layer itself."""
+        modules = self._modules[True].named_modules()
+        return {name: module for name, module in modules if next(module.children(), None) is None}
+
+    def paths(self) -> list[tuple[str, str, str]]:
+        """(name, layer, path) of each layer: a twin it was exchanged for, or its own code under vmap."""
+        plain = dict(_made(self._factory).named_modules())
+        found = []
+        for name, twin in self.twins().items():
+            if name in plain:
+                path = "its own code, under vmap"
+                if type(twin) is not type(plain[name]):
+                    path = PATHS[type(twin).__name__]
+                found.append((name, type(plain[name]).__name__, path))
+        return found
+
+    def a_key(self) -> Tensor:
+        """Some key for random numbers.  []"""
+        return torch.zeros((), dtype=torch.int64, device=self.device)
+
+    def new_row(self, seed: int) -> Tensor:
+        """The weights of a fresh network, initialised from a seed.  [size]"""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = _made(self._factory)
+        return self.row_of(module)
+
+    def row_of(self, module: nn.Module) -> Tensor:
+        """A module's tensors as one row.  [size]"""
+        tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+        return torch.cat([tensors[p.name].detach().reshape(-1) for p in (*self.stored.trained, *self.stored.kept)])
+
+    def tensors(self, rows: Tensor) -> dict[str, Tensor]:
+        """Views of the rows' tensors by name.  [peer, size] → {name: [peer, *shape]}, or without the peer axis"""
+        return self.stored.tensors(rows)
+
+    def to_work(self, rows: Tensor) -> Tensor:
+        """Copies of rows as they are worked with.  [peer, size] → [peer, in_work.size]"""
+        return rows.index_select(1, self._into_work)
+
+    def from_work(self, rows: Tensor) -> Tensor:
+        """The way back.  [peer, in_work.size] → [peer, size]"""
+        return rows.index_select(1, self._out_of_work)
+
+    def state(self, rows: Tensor) -> dict[str, Tensor]:
+        """What `load_state_dict` wants: shared parameters by all their names, constants too.  {name: [peer, *shape]}"""
+        tensors, template = self.tensors(rows), self._modules[False]
+        constants = {name: t.expand(len(rows), *t.shape) for name, t in template.named_buffers()}
+        named = [*template.named_parameters(remove_duplicate=False), *template.named_buffers(remove_duplicate=False)]
+        first_name: dict[int, str] = {}
+        for name, tensor in named:
+            first_name.setdefault(id(tensor), name)
+        values, wanted = constants | tensors, template.state_dict().keys()
+        return {name: values[first_name[id(tensor)]] for name, tensor in named if name in wanted}
+
+    def logits(self, tensors: dict[str, Tensor], x: Tensor, keys: Tensor, train: bool) -> Tensor:
+        """tensors {name: [peer, *shape]}, x [peer, batch, ...], keys [peer] → [peer, batch, class]
+
+        Buffers that the forward pass changed are written back into `tensors`.
+        """
+        with plain_attention():
+            outputs, changed = vmap(self._call, in_dims=(0, 0, 0, None))(tensors, x, keys, train)
+        self._write_back(tensors, changed)
+        return outputs
+
+    def single(self, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool, seeded: bool = True) -> Tensor:
+        """The same for one model: tensors {name: shape}, x [batch, ...] → [batch, class]
+
+        Random numbers that the network draws by itself come from the key, too. `seeded`: False where it draws none, and
+        several threads run it: PyTorch's generator is one for all of them.
+        """
+        if not seeded:
+            outputs, changed = self._call(tensors, x, key, train)
+            self._write_back(tensors, changed)
+            return outputs
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(int(key))
+            outputs, changed = self._call(tensors, x, key, train)
+        self._write_back(tensors, changed)
+        return outputs
+
+    def _call(
+        self, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        noise, inputs = self._noise[train], dict(tensors)
+        noise.key, noise.calls = key, 0
+        outputs: Tensor = functional_call(self._modules[train], inputs, (x,))
+        noise.key = None
+        changed = {n: t for n, t in inputs.items() if t is not tensors[n]} if train else {}
+        return outputs, changed
+
+    @staticmethod
+    def _write_back(tensors: dict[str, Tensor], changed: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, value in changed.items():
+                tensors[name].copy_(value)
+
+
+def _made(factory: NetFactory) -> nn.Module:
+    """A fresh network on the CPU in float32."""
+    try:
+        module = factory()
+    except Exception as error:  # the user's own code
+        raise ModelError(f"the network cannot be made: {type(error).__name__}: {_brief(error)}") from error
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"model makes a {type(module).__name__}: it must make an nn.Module")
+    if any(isinstance(p, nn.UninitializedParameter) for p in module.parameters()):
+        raise ModelError(f"{type(module).__name__} has lazy layers, whose sizes are not known: give all sizes")
+    return module.to(device="cpu", dtype=torch.float32)
+
+
+def _layout(module: nn.Module, used: set[str]) -> Layout:
+    """Trained tensors first, then those that only travel along."""
+    parameters = {n: p.shape for n, p in module.named_parameters()}
+    trained = {n: shape for n, shape in parameters.items() if n in used}
+    kept = {n: shape for n, shape in parameters.items() if n not in used}
+    return Layout.stored(trained, kept | {n: b.shape for n, b in module.named_buffers() if b.is_floating_point()})
+
+
+def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classes: int) -> tuple[int, set[str]]:
+    """Run the module as it is and refuse what no stack could do. Returns the number of scores that it gives for a
+    sample, and the names of the parameters that it trains."""
+    module = network._modules[True]
+    tensors = {n: p.detach().clone().requires_grad_(p.requires_grad) for n, p in module.named_parameters()}
+    tensors |= {n: b.detach().clone() for n, b in module.named_buffers()}
+    before = {n: b.clone() for n, b in module.named_buffers()}
+    try:
+        together = network.single(tensors, example[:3], key, True)
+        network.draws = {mode: _draws_own_noise(network, tensors, example[:3], key, mode) for mode in (True, False)}
+        compared = (False,) if network.draws[True] else (True, False)
+        mixes = any(_mixes(network, tensors, example[:3], key, mode) for mode in compared)
+    except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError) as error:
+        hint = f" ({_MIXING})" if "value per channel" in str(error) else ""
+        raise ModelError(
+            f"{network.name} does not run on samples of shape {tuple(example.shape[1:])} and type "
+            f"{str(example.dtype).removeprefix('torch.')}: {_brief(error)}{hint}"
+        ) from None
+    if not isinstance(together, Tensor):
+        raise ModelError(f"{network.name} returns a {type(together).__name__}: expected one tensor of class scores")
+    if together.dim() != 2 or together.shape[0] != len(example[:3]) or together.shape[1] < num_classes:
+        raise ModelError(
+            f"{network.name} returns shape {tuple(together.shape)} for a batch of {len(example[:3])}: "
+            f"expected one row of at least {num_classes} class scores per sample"
+        )
+    with torch.no_grad():
+        _refuse_nan(network, together, network.single(_copies(tensors), example[:3], key, False))
+    if mixes:
+        raise ModelError(
+            f"{network.name} mixes the samples of a batch, so that peers could not be trained side by side: {_MIXING}"
+        )
+    for name, buffer in before.items():
+        if not buffer.is_floating_point() and not torch.equal(buffer, tensors[name]):
+            raise ModelError(
+                f"{network.name} changes its integer buffer {name!r}, which cannot be merged: make it float"
+            )
+    learned = {n: t for n, t in tensors.items() if t.requires_grad}
+    if not learned or not together.requires_grad:
+        raise ModelError(f"{network.name} has no parameters to train")
+    gradients = torch.autograd.grad(together.sum(), list(learned.values()), allow_unused=True)
+    return together.shape[1], {n for n, g in zip(learned, gradients, strict=True) if g is not None}
+
+
+def _refuse_nan(network: StackedNetwork, *scores: Tensor) -> None:
+    """Inputs were checked where they came from (`pens.data.samples`): what has no value is the network's own."""
+    if any(some.isnan().any() for some in scores):
+        raise ModelError(
+            f"{network.name} returns NaN for finite inputs before any training, so that no loss can be computed: look "
+            "for 0 / 0, for the logarithm or the root of a negative number, for the softmax of a row that is masked as "
+            "a whole, and for NaN among its first weights"
+        )
+
+
+def _draws_own_noise(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> bool:
+    """Whether it draws random numbers beside those of the key: then its results for samples cannot be compared."""
+    with torch.random.fork_rng(devices=[network.device] if network.device.type == "cuda" else []):
+        before = torch.get_rng_state()
+        one, two = (network._call(_copies(tensors), x, key, train)[0] for _ in range(2))
+        drawn = not torch.equal(before, torch.get_rng_state())
+    return drawn or (isinstance(one, Tensor) and not torch.equal(one.nan_to_num(), two.nan_to_num()))
+
+
+def _mixes(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> bool:
+    """Whether a sample's result depends on the others of its batch. Dropout's masks do not: they go by position."""
+    together, alone = (network.single(_copies(tensors), part, key, train) for part in (x, x[:1]))
+    if not isinstance(together, Tensor) or together.dim() < 1 or together[:1].shape != alone.shape:
+        return False  # not one row of scores per sample: refused for that
+    return not torch.allclose(together[:1], alone, rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def _why_not_stacked(
+    network: StackedNetwork, rows: Tensor, alone: dict[bool, Tensor], example: Tensor, key: Tensor
+) -> str | None:
+    """Run two models side by side and compare with each alone, in training and in evaluation; what stands in the way,
+    if anything does.  alone {whether in training: [model, sample, class]}"""
+    x, keys = example.unsqueeze(0).repeat(2, *(1 for _ in example.shape)), torch.stack([key, key])
+    try:
+        with torch.no_grad():
+            stacked = {mode: network.logits(network.tensors(rows.clone()), x, keys, mode) for mode in alone}
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        return (
+            f"{network.name} cannot run as a stack of models: {_brief(error)}\n"
+            "What usually stands in the way: recurrent layers (nn.LSTM, nn.GRU), random numbers of its own (nn.Dropout "
+            f"is fine, an attention's dropout is not), in-place writes, decisions on values. {_LOOP}"
+        )
+    if all(_agree(stacked[mode], alone[mode]) for mode in alone):
+        return None
+    return f"{network.name} gives other results as a stack of models than alone. {_LOOP}"
+
+
+def _agree(scores: Tensor, expected: Tensor) -> bool:
+    """Up to rounding. Infinite scores, by which a network may rule out classes, must be the same."""
+    finite = expected.isfinite()
+    if not torch.equal(scores.masked_fill(finite, 0), expected.masked_fill(finite, 0)):
+        return False
+    off, size = ((t.masked_fill(~finite, 0)).norm() for t in (scores - expected, expected))
+    return bool(off <= _ROUNDING * size + 1e-6)
+
+
+def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor) -> int:
+    """Bytes that one sample's forward pass keeps for the backward pass, from which chunks are sized."""
+    total = 0
+
+    def count(tensor: Tensor) -> Tensor:
+        nonlocal total
+        total += tensor.numel() * tensor.element_size()
+        return tensor
+
+    batch = example[:2]
+    tensors = network.tensors(network.new_row(0).to(example.device))
+    for place in network.stored.trained:
+        tensors[place.name] = tensors[place.name].detach().requires_grad_()
+    weights = 4 * network.size
+    with plain_attention(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+        network._call(tensors, batch, key, True)
+    return max(total - weights, 4 * batch[0].numel()) // len(batch) + 1
+
+
+def _brief(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

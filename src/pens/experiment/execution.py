@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods × seeds of one setting: what is missing is run, several seeds as one stack where they fit."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pens.data.samples import Dataset
+from pens.data.scenarios import Federation, check_own_data
+from pens.data.sources import load_dataset
+from pens.engine.devices import forget_peak_memory, resolve_device
+from pens.engine.training import Engine
+from pens.errors import Interrupted, SettingsError
+from pens.experiment.observer import Observer
+from pens.experiment.outcome import outcome
+from pens.experiment.running import Running
+from pens.experiment.wiring import build_engine, build_simulator, first_models, new_executor, smallest_cluster
+from pens.learning.executor import Executor
+from pens.measuring.results import ExperimentResult, RunResult
+from pens.merging.rule import chosen
+from pens.merging.trial import try_out
+from pens.methods.method import Participants
+from pens.methods.names import (
+    check_methods,
+    find_method,
+    participants,
+)
+from pens.methods.spec import RunSpec
+from pens.partitions.partition import build_federation, partition_of
+from pens.processors import CpuShare
+from pens.settings.config import (
+    MethodName,
+)
+from pens.simulation.simulator import advance_together
+from pens.storage.runlog import ExperimentDir, ExperimentRecord, RunDir
+from pens.topologies.topology import fewest_neighbours
+
+_PEERS_AT_ONCE = 2048  # fill a GPU: seeds beyond that would cost memory and save no time
+
+
+@dataclass
+class Experiment:
+    """Methods × seeds of one setting."""
+
+    record: ExperimentRecord
+    device: str = "auto"
+    model: Callable[[], nn.Module] | None = None
+    data: Dataset | Federation | None = None
+    data_dir: Path | None = None
+    _torch_device: torch.device = field(init=False)
+    _dataset: Dataset = field(init=False)
+    _engine: Engine = field(init=False)
+    _federations: dict[int, Federation] = field(init=False, default_factory=dict)
+    """Who holds what, for the seeds that are computed together."""
+    _executor: Executor | None = field(init=False, default=None)
+    """For their peers, whatever the method."""
+    _untrained: dict[int, Tensor] = field(init=False, default_factory=dict)
+    _cpu_share: CpuShare = field(init=False, default_factory=lambda: CpuShare())
+
+    def prepare(self) -> None:
+        """Refuse what cannot work, before anything is written or computed."""
+        settings, methods = self.record.settings, self.record.methods
+        self._torch_device = resolve_device(self.device)
+        if self.model is not None and (isinstance(self.model, nn.Module) or not callable(self.model)):
+            raise SettingsError(
+                f"model is {type(self.model).__name__}, one network, but each peer needs a fresh one: "
+                "pass its class, or a function that makes it"
+            )
+        if self.data is not None and not isinstance(self.data, Dataset | Federation):
+            raise SettingsError(f"data is a {type(self.data).__name__}: pass a pens.Dataset or a pens.Federation")
+        if self.data is not None:
+            check_own_data(self.data)
+        smallest = smallest_cluster(settings, self.data)
+        if isinstance(self.data, Federation):
+            peers = len(self.data.peers)
+            fewest = fewest_neighbours(settings, peers, self.record.seeds)
+            check_methods(settings, methods, Participants(peers, smallest, fewest))
+        else:
+            partition_of(settings).check(settings)
+            check_methods(settings, methods, participants(settings, self.record.seeds))
+            folder = self.data_dir or (Path(self.record.data_dir) if self.record.data_dir else None)
+            self._dataset = self.data or load_dataset(settings.scenario.dataset, folder)
+        self._engine = self._make_engine(self.federation(self.record.seeds[0]))
+        try_out(chosen(settings), self._engine.network.stored, settings.gossip.own_in_merge)
+
+    def federation(self, seed: int) -> Federation:
+        """Who holds what, for one seed."""
+        if isinstance(self.data, Federation):
+            return self.data
+        if seed not in self._federations:
+            self._federations[seed] = build_federation(self._dataset, self.record.settings, seed)
+        return self._federations[seed]
+
+    def _make_engine(self, federation: Federation) -> Engine:
+        classes = federation.num_classes if isinstance(self.data, Federation) else self._dataset.num_classes
+        some = federation.peers[0].train
+        shown = some if len(some) > 2 else federation.tests[0]
+        samples = sum(len(peer.train) for peer in federation.peers)
+        return build_engine(self.record.settings, classes, shown, samples, self._torch_device, self.model)
+
+    def run(self, folder: ExperimentDir | None, observer: Observer) -> ExperimentResult:
+        """Run what is missing; keep what is complete."""
+        results: list[RunResult] = []
+        for seeds in self._seeds_at_once():
+            self._forget_others(seeds)
+            for method in self.record.methods:
+                dirs = {seed: folder.run(method, seed) if folder else None for seed in seeds}
+                for run_dir in dirs.values():
+                    if run_dir and run_dir.is_complete():
+                        results.append(run_dir.read())
+                        observer.finished(results[-1])
+                missing = {seed: run_dir for seed, run_dir in dirs.items() if not (run_dir and run_dir.is_complete())}
+                if missing and observer.wants(method, tuple(missing)):
+                    results += self._run_together(method, seeds, missing, observer)
+        results.sort(key=lambda r: (self.record.methods.index(r.method), self.record.seeds.index(r.seed)))
+        return ExperimentResult(self.record.settings, tuple(results), folder.folder if folder else None)
+
+    def _seeds_at_once(self) -> Iterator[tuple[int, ...]]:
+        seeds, count = self.record.seeds, self.record.settings.engine.seeds_at_once
+        peers = len(self.federation(seeds[0]).peers)
+        count = count or (max(1, _PEERS_AT_ONCE // peers) if self._torch_device.type == "cuda" else 1)
+        return (seeds[start : start + count] for start in range(0, len(seeds), count))
+
+    def _forget_others(self, seeds: Sequence[int]) -> None:
+        self._federations = {seed: f for seed, f in self._federations.items() if seed in seeds}
+        self._executor, self._untrained = None, {}
+
+    def _run_together(
+        self, method: MethodName, seeds: Sequence[int], missing: Mapping[int, RunDir | None], observer: Observer
+    ) -> list[RunResult]:
+        """One method with several of the seeds, as one stack."""
+        forget_peak_memory(self._torch_device)
+        last = time.perf_counter()
+        runs = self._begin(method, seeds, missing, observer)
+        results: list[RunResult] = []
+        try:
+            while runs := self._those_not_over(runs, results, observer):
+                with _collector_paused(), self._cpu_share.measured():
+                    advance_together([run.simulator for run in runs])
+                last, spent = time.perf_counter(), time.perf_counter() - last
+                for run in runs:
+                    run.seconds += spent / len(runs)
+                    run.tell_setbacks(partial(observer.warned, method, run.seed))
+                    run.save_if_due(self.record.settings.engine.checkpoint_every_s)
+                if self._torch_device.type == "cpu" and (complaint := self._cpu_share.complaint()):
+                    observer.warned(method, runs[0].seed, complaint)
+                for run in runs:
+                    observer.progressed(method, run.seed, run.simulator.progress())
+        except Interrupted:
+            for run in runs:
+                run.save()
+            raise
+        return results
+
+    def _begin(
+        self, method: MethodName, seeds: Sequence[int], missing: Mapping[int, RunDir | None], observer: Observer
+    ) -> list[Running]:
+        executor, first_slots = self._place(method, seeds)
+        runs = []
+        for seed, run_dir in missing.items():
+            observer.started(method, seed)
+            spec, federation = self._spec(method, seed), self.federation(seed)
+            models = self._first_models(spec, len(federation.peers))
+            simulator = build_simulator(spec, federation, executor, models, first_slots[seed])
+            runs.append(Running(method, seed, simulator, run_dir))
+            runs[-1].resume()
+        return runs
+
+    def _place(self, method: MethodName, seeds: Sequence[int]) -> tuple[Executor, dict[int, int]]:
+        """Where several seeds are computed, and the slot of each one's first peer. Samples are brought to the device
+        once, for all methods; those of an own federation, which is the same for all seeds, only once at all."""
+        spec = self._spec(method, seeds[0])
+        held = {id(f): spec.method.holders(f, spec.settings) for f in map(self.federation, seeds)}
+        starts = dict(zip(held, np.cumsum([0, *map(len, held.values())]).tolist(), strict=False))
+        executor = self._executor if not spec.method.pools_data else None
+        if executor is None:
+            data = [peer for peers in held.values() for peer in peers]
+            executor = new_executor(self._engine, data, self._torch_device, len(seeds) // len(held))
+        if not spec.method.pools_data:
+            self._executor = executor
+        return executor, {seed: starts[id(self.federation(seed))] for seed in seeds}
+
+    def _spec(self, method: MethodName, seed: int) -> RunSpec:
+        return RunSpec.of(find_method(method), self.record.settings, seed)
+
+    def _first_models(self, spec: RunSpec, peers: int) -> Tensor:
+        """Made once for all methods."""
+        seed, count = spec.seed, spec.method.num_learners(peers)
+        if len(self.record.methods) == 1:
+            return first_models(self._engine, self.record.settings, seed, count)
+        if len(self._untrained.get(seed, ())) < count:
+            self._untrained[seed] = first_models(self._engine, self.record.settings, seed, count)
+        return self._untrained[seed][:count]
+
+    def _those_not_over(self, runs: list[Running], results: list[RunResult], observer: Observer) -> list[Running]:
+        """What goes on; the others become results."""
+        for run in runs:
+            if run.simulator.is_over():
+                results.append(self._complete(run))
+                observer.finished(results[-1])
+        return [run for run in runs if not run.simulator.is_over()]
+
+    def _complete(self, run: Running) -> RunResult:
+        spec, federation = self._spec(run.method, run.seed), self.federation(run.seed)
+        result = outcome(run, spec, federation, self._engine, self._torch_device)
+        run.simulator.learners.let_go()
+        if not run.run_dir:
+            return result
+        run.run_dir.save(result)
+        return replace(result, models=run.run_dir.models())
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Events, names and jobs come and go by the million and hold no cycles: looking for some can double the cost."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

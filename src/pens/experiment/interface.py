@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pens.run` and `pens.resume`: what a user asks for, checked and recorded, then carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from pens.data.samples import Dataset
+from pens.data.scenarios import Federation
+from pens.errors import RunDirError
+from pens.experiment.execution import Experiment
+from pens.experiment.observer import Observer
+from pens.experiment.presets import default_methods, resolve_settings
+from pens.experiment.wiring import smallest_cluster
+from pens.measuring.results import ExperimentResult
+from pens.methods.method import Method
+from pens.methods.names import (
+    MethodLike,
+    lost,
+    parse_methods,
+    references_of,
+)
+from pens.settings.config import (
+    Settings,
+    parse_seeds,
+)
+from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord
+
+
+def run(
+    settings: Settings | str | Path | Mapping[str, Any] = "digits",
+    *,
+    methods: str | Method | type[Method] | Iterable[MethodLike] | None = None,
+    seeds: int | Sequence[int] = 1,
+    overrides: Mapping[str, Any] | None = None,
+    model: Callable[[], nn.Module] | None = None,
+    data: Dataset | Federation | None = None,
+    data_dir: Path | str | None = None,
+    device: str = "auto",
+    out: Path | str | None = None,
+    observer: Observer | None = None,
+) -> ExperimentResult:
+    """Run methods × seeds of one setting and return what was found.
+
+    settings:   a preset's name, a .toml file, a mapping of settings, or Settings
+    methods:    names, or own ones: file.py:Name, module:Name, a class or an instance of pens.Method. None: local,
+                random, pens, and, where the data have clusters, oracle
+    overrides:  settings to change, {"peers": 8, "n_sampled": 3}
+    model:      makes the network, in place of the setting `net`: an nn.Module class, or a function without arguments
+    data:       a Dataset to share out as the scenario says, or a whole Federation
+    out:        a new or empty folder for the run directory; None keeps results in memory
+    """
+    names = () if methods is None else parse_methods(methods)  # before the settings, which may have their sections
+    resolved = resolve_settings(settings).replace(overrides or {})
+    record = ExperimentRecord(
+        settings=resolved,
+        methods=names or default_methods(smallest_cluster(resolved, data)),
+        seeds=parse_seeds(seeds),
+        own_parts=tuple(name for name, part in (("model", model), ("data", data)) if part is not None),
+        data_dir=str(Path(data_dir).resolve()) if data_dir else None,
+        references=references_of(names),
+    )
+    experiment = Experiment(record, device=device, model=model, data=data)
+    experiment.prepare()
+    folder = ExperimentDir(Path(out)) if out else None
+    if folder:
+        folder.create(record)
+    return experiment.run(folder, observer or Observer())
+
+
+def resume(
+    folder: Path | str,
+    *,
+    methods: Iterable[MethodLike] = (),
+    model: Callable[[], nn.Module] | None = None,
+    data: Dataset | Federation | None = None,
+    data_dir: Path | str | None = None,
+    device: str = "auto",
+    observer: Observer | None = None,
+) -> ExperimentResult:
+    """Continue an experiment that was stopped, to the same result as if it had not been.
+
+    methods:  own ones that only Python has, and a record cannot say where they are
+    """
+    given = parse_methods(own) if (own := list(methods)) else ()
+    directory = ExperimentDir(Path(folder))
+    record = directory.read()
+    if record.real_peers:
+        raise RunDirError(
+            f"{folder} was composed from real peers' records: there is nothing to resume, restart the peers"
+        )
+    if record.rules != RULES:
+        raise RunDirError(
+            f"{folder} was begun by a version of pens with other rules: pens show and pens report still read it, "
+            "but it has to be run anew, in another folder"
+        )
+    for name, part in (("model", model), ("data", data)):
+        if name not in record.own_parts and part is not None:
+            raise RunDirError(f"{folder} was not run with an own {name}: leave it out to resume")
+        if name in record.own_parts and part is None:
+            raise RunDirError(
+                f"{folder} was run with an own {name}: resume it from Python, pens.resume({str(folder)!r}, {name}=…)"
+            )
+    for name, why in lost((name for name in record.methods if name not in given), record.references).items():
+        raise RunDirError(
+            f"{folder} was run with the method {name!r}, which is not there any more: {why}. "
+            f"From Python, it can be given: pens.resume({str(folder)!r}, methods=[…])"
+        )
+    experiment = Experiment(
+        record, device=device, model=model, data=data, data_dir=Path(data_dir) if data_dir else None
+    )
+    experiment.prepare()
+    return experiment.run(directory, observer or Observer())

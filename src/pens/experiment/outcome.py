@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulation that is over becomes a result: models are tested, and what was counted is gathered.
+
+Test data and the true clusters are read here, and nowhere below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from pens.data.samples import Array
+from pens.data.scenarios import Federation
+from pens.engine.batches import SampleStack
+from pens.engine.devices import device_name, peak_memory_bytes
+from pens.engine.rounding import model_bytes
+from pens.engine.training import Engine
+from pens.experiment.running import Running
+from pens.learning.curves import UpdateRecord
+from pens.learning.learners import Learners
+from pens.learning.ledger import Ledger
+from pens.measuring.metrics import neighbour_agreement
+from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
+from pens.methods.spec import RunSpec
+from pens.protocol.messages import PeerId
+from pens.simulation.message_counts import MessageCounts
+from pens.simulation.simulator import Simulator
+from pens.topologies.topology import Graph, topology_of
+
+
+def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine, device: torch.device) -> RunResult:
+    """Test each peer's model on its cluster's test data, and gather what was counted on the way."""
+    simulator = run.simulator
+    learners, traffic, neighbours = simulator.learners, simulator.traffic, simulator.neighbours()
+    tests = SampleStack(federation.tests, device)
+    rows = learners.tested_rows()
+    if spec.method.pools_data:
+        slots = list(range(len(federation.tests)))
+        per_test = engine.evaluate(learners.models, rows * len(slots), tests, slots).accuracy
+        accuracy = per_test[list(federation.tested_on)]
+    else:
+        accuracy = engine.evaluate(learners.models, rows, tests, federation.tested_on).accuracy
+    tensors = {n: t.cpu() for n, t in engine.network.state(learners.models.read(rows)).items()}
+    return RunResult(
+        method=run.method,
+        seed=run.seed,
+        accuracy=accuracy,
+        clusters=federation.clusters,
+        cluster_names=federation.cluster_names,
+        agreement=neighbour_agreement(neighbours, federation.clusters, _reach_in_sparse_graph(spec, simulator)),
+        neighbours={int(p): tuple(int(n) for n in ns) for p, ns in sorted(neighbours.items())},
+        communication=Communication(
+            sent=np.array(traffic.sent),
+            received=np.array(traffic.received),
+            refused=np.array(traffic.refused),
+            merged=np.array([m.total() for m in learners.merges.values()]),
+            scored=np.array(list(learners.scored.values())) + simulator.asked(),
+            model_bytes=model_bytes(engine.network.stored, spec.settings.gossip.wire),
+        ),
+        pairs=_pairs(learners),
+        history=_history(learners, traffic),
+        models=tensors,
+        rounds=simulator.now,
+        mean_batch=learners.num_updates / learners.num_batches,
+        seconds=run.seconds,
+        warnings=tuple(_all_warnings(simulator)),
+        device=device_name(device),
+        peak_memory_bytes=peak_memory_bytes(device),
+        comparisons=_comparisons(learners.comparisons),
+        data_sizes=_data_sizes(spec, federation),
+        step1_epochs=_step1_epochs(simulator),
+    )
+
+
+def _reach_in_sparse_graph(spec: RunSpec, simulator: Simulator) -> Graph | None:
+    """Whom each peer can reach; None where the topology lets it reach all others."""
+    return None if topology_of(spec.settings).is_complete else [peer.reachable for peer in simulator.peers]
+
+
+def _all_warnings(simulator: Simulator) -> list[str]:
+    setbacks = [
+        f"peer {peer}: {count} update(s) undone, the loss was not a finite number"
+        for peer, count in sorted(simulator.learners.setbacks.items())
+    ]
+    neighbours = simulator.neighbours()
+    fallbacks = [f"peer {peer}: {_fallback(simulator, peer, neighbours[peer])}" for peer in sorted(simulator.fallbacks)]
+    return setbacks + fallbacks
+
+
+def _fallback(simulator: Simulator, peer: PeerId, neighbours: Sequence[PeerId]) -> str:
+    """What a peer did that selected nobody more often than expected, in words. `neighbours`: in the end."""
+    admits, compared = simulator.peers[peer].plan.admit, bool(simulator.learners.tallies[peer].samplings)
+    too_few = "heard too few others in step 1 to compare them" if admits else "heard nobody in step 1"
+    why = "selected nobody more often than expected" if compared else too_few
+    if simulator.selections[peer]:
+        return f"{why}, so took those selected most often"
+    if not admits:
+        return f"{why}, so trained alone"
+    later = f"has admitted {len(neighbours)}" if neighbours else "admitted nobody"
+    return f"{why}, so began step 2 without neighbours, and {later}"
+
+
+def _pairs(learners: Learners) -> Pairs:
+    columns: list[list[int]] = [[], [], [], [], []]
+    for peer, merges in learners.merges.items():
+        tally = learners.tallies[peer]
+        for other in sorted(set(merges) | set(tally.sampled)):
+            row = (peer, other, merges[other], tally.selected[other], tally.sampled[other])
+            for column, value in zip(columns, row, strict=True):
+                column.append(value)
+    return Pairs(*(np.array(column, np.int64) for column in columns))
+
+
+def _comparisons(ledger: Ledger) -> Comparisons | None:
+    """Counts per receiver, round and sender, in that order, whatever order they were computed in."""
+    if not len(ledger):
+        return None
+    columns = tuple(ledger.column(name) for name in ("peer", "round", "sender"))
+    shape = tuple(int(c.max()) + 1 for c in columns)
+    keys, place, sampled = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True, return_counts=True)
+    selected = np.bincount(place, ledger.column("chosen"), len(keys)).astype(np.int64)
+    receiver, round_, sender = np.unravel_index(keys, shape)
+    return Comparisons(receiver, round_, sender, sampled, selected)
+
+
+def _data_sizes(spec: RunSpec, federation: Federation) -> DataSizes:
+    train, val = zip(*spec.method.data_sizes(federation, spec.settings), strict=True)
+    return DataSizes(np.array(train), np.array(val))
+
+
+def _step1_epochs(simulator: Simulator) -> tuple[int, ...] | None:
+    searches = [peer.plan.search for peer in simulator.peers]
+    return tuple(search.epochs for search in searches if search) if all(searches) else None
+
+
+def _history(learners: Learners, traffic: MessageCounts) -> History:
+    curves = learners.history.sorted()
+    types = {"peer": np.int64, "version": np.int64, "searching": np.bool_, "merged": np.int64}
+    columns: dict[str, Array] = {
+        name: curves.column(name).astype(types.get(name, np.float64)) for name in UpdateRecord._fields
+    }
+    return History(**columns, received=traffic.received_at(columns["peer"], columns["version"]))

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Named settings, the paper's experiments among them (section 5, tables 1 and 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pens.errors import SettingsError
+from pens.methods.names import find_method
+from pens.settings.config import MethodName, Settings, flat_keys, parse_settings
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings with a name and a purpose."""
+
+    name: str
+    about: str
+    values: dict[str, Any]
+
+    @property
+    def settings(self) -> Settings:
+        return Settings().replace(self.values)
+
+
+_CIFAR10 = {
+    "dataset": "cifar-10",
+    "peers": 100,
+    "train_per_peer": 400,
+    "val_per_peer": 100,
+    "weight_decay": 1e-3,  # docs/decisions/0022
+    "patience": 100,  # docs/decisions/0017
+    "central_val_share": 0.1,  # docs/decisions/0006
+}
+_FASHION = {
+    "dataset": "fashion-mnist",
+    "peers": 100,
+    "train_per_peer": 500,
+    "val_per_peer": 100,
+    "weight_decay": 1e-3,
+    "patience": 100,
+    "central_val_share": 0.1,
+}
+_LAPTOP = {
+    "peers": 20,
+    "train_per_peer": 100,
+    "val_per_peer": 50,
+    "test_samples": 1000,
+    "rounds": 40,
+    "patience": 15,
+    "n_peers": 5,
+    "n_sampled": 6,
+    "step1_rounds": 8,
+    "step1_samplings": 5,
+    "step1_epochs": 3,
+    "central_rounds": 12,
+    "central_patience": 4,
+}
+
+PRESETS: dict[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            "digits",
+            "20 peers, two rotations, embedded 8 × 8 digits: the paper's story in seconds",
+            {
+                "dataset": "digits",
+                "peers": 20,
+                "train_per_peer": 40,
+                "val_per_peer": 30,
+                "lr": 3e-3,
+                "rounds": 50,
+                "patience": 20,
+                "n_peers": 9,
+                "n_sampled": 8,
+                "step1_rounds": 10,
+                "step1_samplings": 8,
+                "step1_epochs": 10,
+                "central_rounds": 30,
+            },
+        ),
+        Preset("fashion-mnist", "table 3: 100 peers of 500 samples, two rotations; for a GPU", _FASHION),
+        Preset("cifar-10", "table 1: 100 peers of 400 samples, two rotations; for a GPU", _CIFAR10),
+        Preset(
+            "fashion-mnist-small",
+            "20 peers of 100 samples, two rotations; minutes on a laptop",
+            {**_LAPTOP, "dataset": "fashion-mnist"},
+        ),
+        Preset(
+            "cifar-10-small",
+            "20 peers of 100 samples, two rotations; minutes on a laptop",
+            {**_LAPTOP, "dataset": "cifar-10"},
+        ),
+    )
+}
+
+AUTHORS_CODE: dict[str, Any] = {
+    "half_turn": "flip",
+    "test": "full",
+    "weight_decay": 0.0,
+    "train_first": False,
+    "step1_rounds": 20,
+    "step1_samplings": 10,
+    "step1_epochs": "authors",
+    "score_by": "accuracy",
+    "expected_offset": -1.0,
+    "nobody_found": "alone",
+    "patience": 51,  # they stop when the best round lies more than 50 rounds back
+}
+"""What the authors' published code does otherwise than the paper's presets of ours: `pens reproduce --as authors`. Only
+rules that a real peer could follow (docs/decisions/0025)."""
+DEFAULT_METHODS: tuple[MethodName, ...] = ("local", "random", "pens", "oracle")
+"""Those that `pens run` compares unless told otherwise."""
+PAPERS_METHOD: MethodName = "pens"
+"""The method that the paper proposes, and that real peers follow unless told otherwise."""
+AUTHORS_METHODS: tuple[MethodName, ...] = ("oracle", "pens", "random", "local")
+"""The methods in the authors' code: it has no `central`."""
+METHODS_OF: dict[str, tuple[MethodName, ...] | None] = {"ours": None, "authors": AUTHORS_METHODS}
+"""The methods that somebody's rules know; None: all."""
+RULES_OF: dict[str, dict[str, Any]] = {"ours": {}, "authors": AUTHORS_CODE}
+"""Whose rules the paper's experiments are run by, and what these change of the presets."""
+
+
+def rules_of(whose: str) -> dict[str, Any]:
+    """What somebody's rules change of the presets."""
+    if whose not in RULES_OF:
+        raise SettingsError(f"--as {whose}: choose from {', '.join(RULES_OF)}")
+    return RULES_OF[whose]
+
+
+def preset(name: str) -> Preset:
+    """A preset by name."""
+    if name not in PRESETS:
+        raise SettingsError(f"unknown preset {name!r}: choose from {', '.join(PRESETS)}, or name a .toml file")
+    return PRESETS[name]
+
+
+def resolve_settings(settings: Settings | str | Path | Mapping[str, Any]) -> Settings:
+    """A preset's name, a .toml file (which may name a preset to start from), a mapping, or Settings → Settings."""
+    if isinstance(settings, Settings):
+        return settings
+    if isinstance(settings, Mapping):
+        return parse_settings(settings)
+    if str(settings).lower().endswith(".toml"):
+        values = flat_keys(Path(settings))
+        base = values.pop("preset", None)
+        return (preset(str(base)).settings if base else Settings()).replace(values)
+    return preset(str(settings)).settings
+
+
+def default_methods(smallest_cluster: int | None) -> tuple[MethodName, ...]:
+    """Those that are compared unless told otherwise; where clusters are not known (None), nobody can be told them."""
+    return tuple(m for m in DEFAULT_METHODS if smallest_cluster is not None or not find_method(m).told_clusters)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings → engine, first models, peers, and a simulator that is ready to begin.
+
+Which peer is in which cluster is used here alone, to tell a method that asks for it (the oracle).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from pens import rng
+from pens.data.samples import Dataset, Samples
+from pens.data.scenarios import Federation, PeerData
+from pens.engine.batches import SampleStack
+from pens.engine.training import Engine, new_engine
+from pens.learning.executor import Executor
+from pens.learning.learners import Learners
+from pens.methods.method import Method
+from pens.methods.spec import RunSpec
+from pens.nets import NetFactory, net_factory
+from pens.partitions.partition import partition_of
+from pens.protocol.messages import PeerId
+from pens.protocol.peer import Peer
+from pens.settings.config import (
+    RunSettings,
+    Settings,
+    SettingsTree,
+)
+from pens.simulation.links import Links
+from pens.simulation.simulator import Schedule, Simulator, Trace
+from pens.topologies.complete import Everybody
+from pens.topologies.topology import Graph, build_graph
+from pens.topologies.views import Others
+
+
+def build_engine(
+    settings: SettingsTree,
+    num_classes: int,
+    shown: Samples,
+    num_samples: int,
+    device: torch.device,
+    model: Callable[[], nn.Module] | None = None,
+) -> Engine:
+    """What trains and evaluates models of one network.
+
+    model: makes the network; None: the setting `net`.  shown: some samples of the data, for their shape.
+    num_samples: held by all peers that are computed here, from which follows what is worth compiling for.
+    """
+    shape = tuple(shown.x.shape[1:])
+    factory: NetFactory = model or net_factory(settings.model.net, settings.scenario.dataset, shape, num_classes)
+    example = SampleStack([shown], device).x[0, :3]
+    num_visits = num_samples * settings.training.epochs * settings.gossip.rounds
+    return new_engine(factory, example, num_classes, settings.engine, num_visits)
+
+
+def new_executor(engine: Engine, data: Sequence[PeerData], device: torch.device, runs: int = 1) -> Executor:
+    """Where runs on these data are computed; `runs`: how many of them on the same."""
+    training, validation = SampleStack([d.train for d in data], device), SampleStack([d.val for d in data], device)
+    return Executor(engine, training, validation, runs * len(data))
+
+
+def build_simulator(
+    spec: RunSpec,
+    federation: Federation,
+    executor: Executor,
+    models: Tensor,
+    first_slot: int = 0,
+    trace: Trace | None = None,
+) -> Simulator:
+    """One run, ready to begin. `models` [peer, size]: untrained."""
+    learners = Learners(executor, first_slot, models, spec.learning())
+    sizes = [(len(data.train), len(data.val)) for data in federation.peers[: len(models)]]
+    graph = build_graph(spec.settings, len(federation.peers), spec.seed)
+    counts = [(*size, 1 + len(graph[p])) for p, size in enumerate(sizes)]
+    plans = {count: spec.plan(*count) for count in set(counts)}
+    reach = reached(spec.method, federation, graph)
+    peers = [Peer(PeerId(p), spec.seed, plans[count], reach(PeerId(p))) for p, count in enumerate(counts)]
+    return Simulator(peers, learners, _schedule(spec.settings), trace)
+
+
+def reached(method: Method, federation: Federation, graph: Graph | None = None) -> Callable[[PeerId], Sequence[PeerId]]:
+    """Whom each peer may talk to, by its method and the topology's graph; None: everybody can talk to everybody.
+
+    Views: 100,000 peers that may all talk to each other hold one range, not lists."""
+    if graph is not None and not isinstance(graph, Everybody):
+        return partial(_reached_in, graph, method, federation.clusters)
+    everybody, members = range(len(federation.peers)), federation.members()
+
+    def of(me: PeerId) -> Sequence[PeerId]:
+        alike = Others(members[federation.clusters[me]], me) if federation.clusters is not None else ()
+        return method.reachable(me, Others(everybody, me), alike)
+
+    return of
+
+
+def _reached_in(graph: Graph, method: Method, clusters: Sequence[int] | None, me: PeerId) -> Sequence[PeerId]:
+    """Likewise, on a sparse graph: those of the peer's neighbours that the method allows."""
+    others = graph[me]
+    alike = [other for other in others if clusters[other] == clusters[me]] if clusters is not None else []
+    allowed = set(method.reachable(me, others, alike))
+    return tuple(other for other in others if other in allowed)
+
+
+def first_models(engine: Engine, settings: Settings, seed: int, count: int) -> Tensor:
+    """Untrained models: independent for each peer, or one for all (section 6, table 1).  → [peer, size]"""
+    different = 1 if settings.model.init == "common" else count
+    return torch.stack([first_model(engine, settings, seed, PeerId(p)) for p in range(different)]).expand(count, -1)
+
+
+def first_model(engine: Engine, settings: Settings, seed: int, peer: PeerId) -> Tensor:
+    """One peer's untrained model.  → [size]"""
+    whose = () if settings.model.init == "common" else (peer,)
+    return engine.network.new_row(rng.key(seed, "init", *whose))
+
+
+def _schedule(settings: RunSettings) -> Schedule:
+    timing = settings.timing
+    links = Links(timing.latency, timing.training_time, settings.training.epochs)
+    metronome = settings.gossip.schedule == "rounds"
+    return Schedule(metronome, links, in_turn=metronome and settings.gossip.pull_from == "latest")
+
+
+def smallest_cluster(settings: Settings, data: Dataset | Federation | None) -> int | None:
+    """How many peers the smallest cluster has; None where clusters are not known."""
+    if isinstance(data, Federation):
+        return data.smallest_cluster
+    return partition_of(settings).smallest_cluster(settings)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs ask of the engine, as data; and the executor that carries it out, for one run or for several at once.
+
+Theory of operation. A run does not call the engine. Its work is a generator that yields calls (`Train`, `Evaluate`) and
+is sent the answers. `carry_out` drives the work of several runs: it waits until each has asked for something, merges
+the calls of one kind into a single call of the engine, and hands each run its share. Runs share one stack of models and
+one stack of samples, in which each has slots of its own; as no result depends on what is computed beside it (law 3),
+none can tell that there are others. One run is the same with a list of one.
+
+While a device trains, the host is free: `meanwhile` is what it may do until the numbers are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal
+
+from torch import Tensor
+
+from pens.data.samples import Array
+from pens.engine.batches import SampleStack, Subset
+from pens.engine.cores import one_thread
+from pens.engine.optimizers import Moments, Recipe
+from pens.engine.stack import ModelStack
+from pens.engine.training import Engine, Evaluation, Trained
+from pens.merging.merger import RowMerge, merge_rows
+from pens.merging.rule import Merging
+
+_MODELS_PER_PEER = 3  # its last, its next and its best: what rounds of most methods need, and what is reserved
+
+
+@dataclass(frozen=True)
+class MomentRows:
+    """What an optimizer remembers of one model: rows beside the models', and the steps that were taken."""
+
+    rows: list[int]
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class Train:
+    """Merge each group of models, and train the results on a slot's samples, each in the order of its key."""
+
+    groups: list[list[int]] | list[RowMerge]
+    """Rows to average, or, with `merging`, what its rule is to merge."""
+    slots: list[int]
+    keys: list[int]
+    epochs: int
+    recipe: Recipe
+    keep_merged: bool = False
+    """Whether the averages are wanted, too, as they were before training."""
+    moments: list[MomentRows] | None = None
+    """What the optimizer of each model remembers; None: it begins anew."""
+    merging: Merging | None = None
+    """By which rule models are merged; None: the plain average."""
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        rule = self.merging.key if self.merging else ""
+        return 1, self.epochs, repr(self.recipe), self.keep_merged, self.moments is None, rule
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Run each model over a slot's training or validation samples, or over a subset of them."""
+
+    on: Literal["train", "val"]
+    rows: list[int]
+    slots: list[int]
+    subset: Subset | None = None
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        return 0 if self.on == "train" else 2, self.subset.size if self.subset else 0
+
+
+@dataclass(frozen=True)
+class NewModels:
+    """The answer to `Train`: rows with one reference each, and training losses."""
+
+    rows: list[int]
+    part: slice
+    """Which of those that were trained together are these."""
+    together: Trained
+    merged: list[int]
+    """The averages, likewise, where they were wanted; else none."""
+    moments: list[MomentRows]
+    """What optimizers remember now, likewise, where they do; else none."""
+
+    @property
+    def loss(self) -> Array:
+        """Who asks waits until the device has done what it was told so far: better to tell it more before."""
+        return self.together.loss[self.part]
+
+
+Call = Train | Evaluate
+"""Those of lower kind go first (comparisons, training, validation), so that runs which do the same stay in step."""
+Answer = NewModels | Evaluation
+Work = Generator[Call, Answer, None]
+
+
+def train(call: Train) -> Generator[Call, Answer, NewModels]:
+    """Ask for training, from within work."""
+    answer = yield call
+    assert isinstance(answer, NewModels)
+    return answer
+
+
+def evaluate(call: Evaluate) -> Generator[Call, Answer, Evaluation]:
+    """Ask for an evaluation, from within work."""
+    answer = yield call
+    assert isinstance(answer, Evaluation)
+    return answer
+
+
+class Executor:
+    """The engine, and what runs that are computed together share: the models that are alive, and all peers' samples."""
+
+    def __init__(self, engine: Engine, training: SampleStack, validation: SampleStack, peers: int) -> None:
+        """`peers`: of all runs together."""
+        self.engine = engine
+        self.models = ModelStack(engine.network.size, training.device, _MODELS_PER_PEER * peers)
+        self._samples = {"train": training, "val": validation}
+
+    def num_training_samples(self, slot: int) -> int:
+        """How many a holder has."""
+        return self._samples["train"].counts[slot]
+
+    def carry_out(self, works: Sequence[Work], meanwhile: Sequence[Callable[[], None]]) -> None:
+        """Do the work of several runs to its end. `meanwhile`: what each may do when the device has begun to train."""
+        with one_thread():  # models are shared out, not operations
+            self._carry_out(works, meanwhile)
+
+    def _carry_out(self, works: Sequence[Work], meanwhile: Sequence[Callable[[], None]]) -> None:
+        waiting = {i: call for i, work in enumerate(works) if (call := next(work, None))}
+        while waiting:
+            kind = min(call.kind for call in waiting.values())
+            alike = {i: call for i, call in waiting.items() if call.kind == kind}
+            answers = self._answer(list(alike.values()), [meanwhile[i] for i in alike])
+            for i, answer in zip(alike, answers, strict=True):
+                try:
+                    waiting[i] = works[i].send(answer)
+                except StopIteration:
+                    del waiting[i]
+
+    def _answer(self, calls: list[Call], meanwhile: Sequence[Callable[[], None]]) -> Sequence[Answer]:
+        """Calls of one kind as one."""
+        if trainings := [call for call in calls if isinstance(call, Train)]:
+            return self._train(trainings, meanwhile)
+        return self._evaluate([call for call in calls if isinstance(call, Evaluate)])
+
+    def _train(self, calls: list[Train], meanwhile: Sequence[Callable[[], None]]) -> list[NewModels]:
+        groups, slots, keys = (_joined([getattr(c, name) for c in calls]) for name in ("groups", "slots", "keys"))
+        data, first = self._samples["train"], calls[0]
+        mixed = self._merged(groups, first.merging)
+        merged = self.models.add(mixed) if first.keep_merged else []
+        remembered = self._recalled(_joined([c.moments or [] for c in calls]))
+        trained = self.engine.train(mixed, data, slots, keys, first.epochs, first.recipe, remembered)
+        for do in meanwhile:
+            do()
+        rows = self.models.add(trained.rows)
+        moments = self._kept(trained.moments) if trained.moments else []
+        parts = _parts([len(c.slots) for c in calls])
+        return [NewModels(rows[part], part, trained, merged[part], moments[part]) for part in parts]
+
+    def _merged(self, groups: list[Any], merging: Merging | None) -> Tensor:
+        if merging is None:
+            return self.models.mix(groups)
+        return merge_rows(self.models, self.engine.network.stored, merging, groups)
+
+    def _recalled(self, moments: list[MomentRows]) -> Moments | None:
+        if not moments:
+            return None
+        rows = _joined([one.rows for one in moments])
+        shape = (len(moments), len(rows) // len(moments), self.models.size)
+        return Moments(self.models.read(rows).view(shape), [one.steps for one in moments])
+
+    def _kept(self, moments: Moments) -> list[MomentRows]:
+        rows, each = self.models.add(moments.values.flatten(0, 1)), moments.values.shape[1]
+        return [MomentRows(rows[i * each : (i + 1) * each], steps) for i, steps in enumerate(moments.steps)]
+
+    def _evaluate(self, calls: list[Evaluate]) -> list[Evaluation]:
+        rows, slots = (_joined([getattr(c, name) for c in calls]) for name in ("rows", "slots"))
+        subsets = [call.subset for call in calls if call.subset]
+        subset = Subset(subsets[0].size, _joined([s.keys for s in subsets])) if subsets else None
+        found = self.engine.evaluate(self.models, rows, self._samples[calls[0].on], slots, subset)
+        return [Evaluation(found.loss[part], found.accuracy[part]) for part in _parts([len(c.slots) for c in calls])]
+
+
+def _joined(parts: Sequence[Sequence[Any]]) -> list[Any]:
+    return list(chain.from_iterable(parts))
+
+
+def _parts(lengths: list[int]) -> list[slice]:
+    """Where each of several lists lies in their concatenation."""
+    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    return [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is recorded and not yet computed: comparisons and updates, and which of them wait for which models.
+
+Theory of operation. A job names the models that it reads; the models are computed by other jobs. Each job knows how
+many of its inputs are still missing, and each missing model who waits for it. When a model becomes known, those jobs
+are told, and whoever misses nothing any more is ready: every edge of the graph is looked at once, however long jobs
+wait and however many there are.
+
+An update that chooses among its models is two jobs, a comparison and the update, which waits for it: a comparison needs
+the received models alone, so that a peer's choice of neighbours need not wait for its training.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from pens.protocol.messages import ModelRef, PeerId
+
+
+@dataclass(eq=False, slots=True)
+class Updating:
+    """A recorded update: merge and train."""
+
+    peer: PeerId
+    time: float
+    """When it is complete."""
+    models: tuple[ModelRef, ...]
+    """Those to merge: as received; once compared, the chosen ones."""
+    epochs: int
+    may_stop: bool
+    own: ModelRef
+    """The peer's own model before."""
+    out: ModelRef
+    """The one that comes out."""
+    anew: bool = False
+    """Whether the model that is kept for step 2 takes the place of the peer's own."""
+    weights: tuple[float, ...] | None = None
+    """How much each model counts, the own one first; None: as the merge rule says."""
+    segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    """Likewise, of the parameters whose names begin with a prefix."""
+    place: int = 0
+    """In the order of recording."""
+    missing: int = 0
+    """Inputs that are not known yet."""
+    begun: bool = False
+    open: bool = True
+    """Whether it is not done yet."""
+
+
+class Question(NamedTuple):
+    """What makes a scoring the answer to a question, in place of a comparison that is counted."""
+
+    name: str
+    on: Literal["train", "val"]
+    """Whose samples of the peer the models are scored on."""
+    time: float
+    """When it is answered."""
+    num_asked: int
+    """The first so many models are those asked for; the others are there to compare with."""
+
+
+@dataclass(eq=False, slots=True)
+class Scoring:
+    """A recorded comparison: score models, and count the top m."""
+
+    peer: PeerId
+    number: int
+    """Of the peer's comparisons."""
+    round: int
+    """Updates that the peer had begun before: in step 1, the round."""
+    models: tuple[ModelRef, ...]
+    top_m: int
+    update: Updating | None
+    """The update that merges the top m, if one does."""
+    question: Question | None = None
+    place: int = 0
+    missing: int = 0
+
+
+Job = Scoring | Updating
+Weights = tuple[float, ...]
+SegmentWeights = tuple[tuple[str, Weights], ...]
+
+
+class JobGraph:
+    """The jobs of one run that are recorded and not yet done."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Job] = {}
+        self._recorded = 0
+        self._waiting: dict[ModelRef, list[Job]] = {}
+        self._ready_scorings: list[Scoring] = []
+        self._ready_updates: list[Updating] = []
+        self._chains: dict[PeerId, deque[Updating]] = {}
+        self._unscored: Counter[PeerId] = Counter()
+        self.num_updates = 0
+        """Updates that have not begun."""
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def next_update(self, peer: PeerId) -> Updating | None:
+        """A peer's first update that is not done."""
+        chain = self._chains.get(peer)
+        return chain[0] if chain else None
+
+    def is_scored(self, peer: PeerId) -> bool:
+        """Whether all comparisons of a peer are done."""
+        return not self._unscored[peer]
+
+    # --- what goes in -------------------------------------------------------------------------------------------------
+
+    def add_scoring(self, job: Scoring, known: Collection[ModelRef]) -> None:
+        self._add(job, job.models, known)
+        self._unscored[job.peer] += 1
+
+    def add_update(self, job: Updating, known: Collection[ModelRef], compares: bool) -> None:
+        """`compares`: a comparison follows, which waits for the models and chooses among them."""
+        job.missing = int(compares)
+        self._add(job, (job.own,) if compares else (job.own, *job.models), known)
+        self._chains.setdefault(job.peer, deque()).append(job)
+        self.num_updates += 1
+
+    def _add(self, job: Job, reads: Iterable[ModelRef], known: Collection[ModelRef]) -> None:
+        job.place = self._recorded
+        self._recorded += 1
+        self._open[job.place] = job
+        for ref in reads:
+            if ref not in known:
+                self._waiting.setdefault(ref, []).append(job)
+                job.missing += 1
+        if not job.missing:
+            self._make_ready(job)
+
+    # --- what comes out -----------------------------------------------------------------------------------------------
+
+    def know(self, ref: ModelRef) -> None:
+        """A model has got its values."""
+        for job in self._waiting.pop(ref, ()):
+            self._miss_one_less(job)
+
+    def take_scorings(self, at_most: int) -> list[Scoring]:
+        """Comparisons that are ready, in the order of recording; 0: all. Each is then to be `done`."""
+        taken, self._ready_scorings = _first(self._ready_scorings, at_most)
+        return taken
+
+    def take_updates(self, at_most: int) -> list[Updating]:
+        """Updates that are ready, likewise."""
+        taken, self._ready_updates = _first([job for job in self._ready_updates if job.open], at_most)
+        for job in taken:
+            self._begin(job)
+        return taken
+
+    def scored(self, job: Scoring, chosen: tuple[ModelRef, ...]) -> None:
+        """A comparison is done."""
+        del self._open[job.place]
+        self._unscored[job.peer] -= 1
+        if job.update:
+            job.update.models = chosen
+            self._miss_one_less(job.update)
+
+    def updated(self, job: Updating) -> None:
+        """An update is done, be it by work or because its peer has stopped: the first of its peer's chain."""
+        job.open = False
+        del self._open[job.place]
+        first = self._chains[job.peer].popleft()
+        assert first is job
+        self._begin(job)
+
+    def _begin(self, job: Updating) -> None:
+        self.num_updates -= not job.begun
+        job.begun = True
+
+    def _miss_one_less(self, job: Job) -> None:
+        job.missing -= 1
+        if not job.missing:
+            self._make_ready(job)
+
+    def _make_ready(self, job: Job) -> None:
+        if isinstance(job, Scoring):
+            self._ready_scorings.append(job)
+        else:
+            self._ready_updates.append(job)
+
+    # --- state on disk ------------------------------------------------------------------------------------------------
+
+    def state(self) -> list[list[Any]]:
+        """All open jobs in the order of recording, as plain data."""
+        return [_encode(job) for job in self._open.values()]
+
+    def restore(self, state: list[list[Any]], known: Collection[ModelRef]) -> None:
+        """Take in what `state` described, into an empty graph."""
+        compared = {(peer, merging) for kind, peer, *_, merging, _ in state if kind == "scoring"}
+        updates: dict[tuple[int, int], Updating] = {}
+        for kind, peer, *values in state:
+            if kind == "update":
+                time, models, epochs, may_stop, own, out, anew, *weights = values
+                me, refs = PeerId(peer), _refs(models)
+                mine, coming = ModelRef(me, own), ModelRef(me, out)
+                job = Updating(me, time, refs, epochs, may_stop, mine, coming, anew, *decode_weights(weights))
+                updates[peer, out] = job
+                self.add_update(job, known, (peer, out) in compared)
+            else:
+                number, round_, models, top_m, merging, question = values
+                update = None if merging is None else updates[peer, merging]
+                how = Question(*question) if question else None
+                self.add_scoring(Scoring(PeerId(peer), number, round_, _refs(models), top_m, update, how), known)
+
+
+def _encode(job: Job) -> list[Any]:
+    models = [[ref.owner, ref.version] for ref in job.models]
+    if isinstance(job, Updating):
+        own, out = job.own.version, job.out.version
+        weights = encode_weights(job.weights, job.segment_weights)
+        return ["update", job.peer, job.time, models, job.epochs, job.may_stop, own, out, job.anew, *weights]
+    merging = job.update.out.version if job.update else None
+    return ["scoring", job.peer, job.number, job.round, models, job.top_m, merging, job.question]
+
+
+def encode_weights(weights: Weights | None, segments: SegmentWeights) -> list[Any]:
+    """As plain data; nothing where there are none, as before there were any."""
+    return [weights, segments] if weights is not None or segments else []
+
+
+def decode_weights(data: Sequence[Any]) -> tuple[Weights | None, SegmentWeights]:
+    """What `encode_weights` made plain data of."""
+    weights, segments = data or (None, ())
+    return None if weights is None else tuple(weights), tuple((prefix, tuple(of)) for prefix, of in segments)
+
+
+def _refs(models: list[list[int]]) -> tuple[ModelRef, ...]:
+    return tuple(ModelRef(PeerId(owner), version) for owner, version in models)
+
+
+J = TypeVar("J", Scoring, Updating)
+
+
+def _first(ready: list[J], at_most: int) -> tuple[list[J], list[J]]:
+    """The first jobs in the order of recording, and the rest."""
+    ready.sort(key=lambda job: job.place)
+    cut = at_most or len(ready)
+    return ready[:cut], ready[cut:]

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured of a run: accuracy, the neighbours' precision and recall, models sent and received."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from pens.data.samples import Array
+from pens.protocol.messages import PeerId
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well selected neighbours agree with the true clusters (section 6.1, table 5)."""
+
+    precision: float
+    """The fraction of peers of the same distribution among those selected; mean over peers."""
+    recall: float
+    """The fraction selected among the peers of the same distribution that a peer can reach; mean over peers that can
+    reach some."""
+
+
+def neighbour_agreement(
+    selections: Mapping[PeerId, Sequence[PeerId]],
+    clusters: Sequence[int] | None,
+    reachable: Sequence[Sequence[PeerId]] | None = None,
+) -> Agreement | None:
+    """Section 6.1: precision and recall of the selected neighbours. None where nobody selected, or where the clusters
+    are not known (None). `reachable`: whom each peer can reach, if not all others; recall counts only those."""
+    if clusters is None:
+        return None
+    precisions, recalls = [], []
+    sizes = Counter(clusters)
+    for peer, neighbours in selections.items():
+        right = sum(clusters[n] == clusters[peer] for n in neighbours)
+        alike = sizes[clusters[peer]] - 1 if reachable is None else num_alike(peer, reachable[peer], clusters)
+        precisions += [right / len(neighbours)] if neighbours else []
+        recalls += [right / alike] if alike else []
+    if not precisions or not recalls:
+        return None
+    return Agreement(float(np.mean(precisions)), float(np.mean(recalls)))
+
+
+def num_alike(peer: int, others: Sequence[PeerId], clusters: Sequence[int]) -> int:
+    """How many of these others are of the peer's own cluster."""
+    return sum(clusters[other] == clusters[peer] for other in others)
+
+
+def worst_tenth(accuracy: Array) -> float:
+    """Mean accuracy of the worst tenth of the peers, at least one."""
+    count = max(1, math.ceil(len(accuracy) / 10))
+    return float(np.sort(accuracy)[:count].mean())
+
+
+UNKNOWN_CLUSTER = "unknown"
+"""In older records: the name of the cluster of a peer of which nobody said where its data come from."""
+
+
+def clusters_are_known(clusters: Sequence[int], cluster_names: Sequence[str]) -> bool:
+    """Whether anything can be said about which peers belong together, so that neighbours can be right or wrong.
+
+    Older records write clusters that nobody knows as one cluster for each peer, or as clusters of the name
+    `UNKNOWN_CLUSTER`. One cluster for each peer means the same today: no neighbour can be right.
+    """
+    return len(set(clusters)) < len(clusters) and UNKNOWN_CLUSTER not in cluster_names
+
+
+FORWARDS_PER_TRAINED_SAMPLE = 3
+"""A backward pass costs about two forward passes, so that training on a sample once costs as much as three samples
+that are only looked at."""
+
+
+def forward_passes(trained: float, validated: float, scored: float) -> float:
+    """Work in one unit, forward passes of one sample, whatever the method spends it on.
+
+    trained:    samples times epochs of local training, three forward passes each
+    validated:  validation samples that a peer's own models were evaluated on, one each
+    scored:     samples that models of others were evaluated on, one each
+    """
+    return FORWARDS_PER_TRAINED_SAMPLE * trained + validated + scored
+
+
+FEWEST_SEEDS = 3
+"""With fewer there is no interval and no test: two seeds have t = 12.7, and their interval may span the whole scale."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds and half the width of its 95 % confidence interval; None with fewer than `FEWEST_SEEDS`."""
+
+    mean: float
+    half_width: float | None
+    values: tuple[float, ...] = ()
+    """The single values, where there are several of them but too few for an interval."""
+
+    def __str__(self) -> str:
+        return self.percent()
+
+    def percent(self) -> str:
+        """85.3 ± 1.2; of two seeds 85.3 (2 seeds: 84.1, 86.5); of one seed 85.3"""
+        return f"{100 * self.mean:.1f}{self._spread(f'{len(self.values)} seeds: ', _plain)}"
+
+    def brief(self) -> str:
+        """The same for a narrow table: 85.3 (84.1, 86.5)"""
+        return f"{100 * self.mean:.1f}{self._spread('', _plain)}"
+
+    def short(self) -> str:
+        """Without single values, for a picture that shows them: 85.3 ± 1.2, or 85.3"""
+        return Interval(self.mean, self.half_width).percent()
+
+    def signed(self) -> str:
+        """A difference, in points: +7.0 ± 1.9"""
+        return f"{_signed(self.mean)}{self._spread(f'{len(self.values)} seeds: ', _signed)}"
+
+    def _spread(self, lead: str, form: Callable[[float], str]) -> str:
+        if self.half_width is not None:
+            return f" ± {100 * self.half_width:.1f}"
+        return f" ({lead}{', '.join(map(form, self.values))})" if self.values else ""
+
+
+def _plain(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _signed(value: float) -> str:
+    sign = "" if round(1000 * value) == 0 else "−" if value < 0 else "+"
+    return sign + f"{100 * value:.1f}".lstrip("-")
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Section 5.4: mean and 95 % confidence interval over seeds, by Student's t; no interval for one or two seeds."""
+    mean = float(np.mean(values))
+    if len(values) < FEWEST_SEEDS:
+        return Interval(mean, None, tuple(map(float, values)) if len(values) > 1 else ())
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return Interval(mean, float(stdtrit(len(values) - 1, 0.975)) * error)

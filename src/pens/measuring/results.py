@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Typed results: what one run found, what an experiment of several runs found, and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pens.data.samples import Array
+from pens.measuring.metrics import Agreement, Interval, clusters_are_known, forward_passes, interval, worst_tenth
+from pens.methods.names import method_of
+from pens.methods.spec import RunSpec
+from pens.settings.config import MethodName, RunSettings, Settings
+
+
+@dataclass(frozen=True)
+class Communication:
+    """Models that each peer sent, received, refused, merged and scored.  [peer] each"""
+
+    sent: Array
+    received: Array
+    refused: Array
+    merged: Array
+    scored: Array
+    model_bytes: int
+    """What one model weighs on the wire: 4 bytes per number, or less where it is rounded."""
+
+    @property
+    def bytes_sent(self) -> int:
+        return int(self.sent.sum()) * self.model_bytes
+
+    @property
+    def bytes_received(self) -> int:
+        return int(self.received.sum()) * self.model_bytes
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What happened between pairs of peers, as sparse columns: only pairs that met have a row."""
+
+    receiver: Array
+    sender: Array
+    merged: Array
+    """How often the receiver merged a model of the sender."""
+    selected: Array
+    """How often the sender was among the receiver's top m."""
+    sampled: Array
+    """How often the receiver compared a model of the sender."""
+
+    def merge_matrix(self, num_peers: int) -> Array:
+        """Merge counts as a dense matrix, as in figure 2.  [receiver, sender]"""
+        matrix = np.zeros((num_peers, num_peers), np.int64)
+        matrix[self.receiver, self.sender] = self.merged
+        return matrix
+
+
+@dataclass(frozen=True)
+class History:
+    """All updates in order of virtual time, as columns of equal length."""
+
+    time: Array
+    """When the update was complete: virtual time, or round number (+ 0.5)."""
+    peer: Array
+    version: Array
+    searching: Array
+    """Whether early stopping did not apply yet: the first training and PENS step 1."""
+    merged: Array
+    train_loss: Array
+    val_loss: Array
+    val_accuracy: Array
+    received: Array | None = None
+    """Models that the peer had received when the update began; None in records that are older than this column."""
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """Step 1 of PENS round by round, as sparse columns: a row for each peer that was compared in a round."""
+
+    receiver: Array
+    round: Array
+    """1, 2, …"""
+    sender: Array
+    sampled: Array
+    """How often the receiver compared a model of the sender in that round."""
+    selected: Array
+    """How often the sender was among the top m."""
+
+
+@dataclass(frozen=True)
+class DataSizes:
+    """Samples that each learner holds: each peer, or `central` alone.  [peer] each"""
+
+    train: Array
+    val: Array
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One method with one seed."""
+
+    method: MethodName
+    seed: int
+    accuracy: Array
+    """Test accuracy of each peer on its own distribution.  [peer]"""
+    clusters: tuple[int, ...] | None
+    """Each peer's distribution; None where that is not known, however a record says so."""
+    cluster_names: tuple[str, ...]
+    agreement: Agreement | None
+    """Precision and recall of the selected neighbours, where the method selects."""
+    neighbours: Mapping[int, tuple[int, ...]]
+    """The neighbours that each peer selected."""
+    communication: Communication
+    pairs: Pairs
+    history: History
+    models: Mapping[str, torch.Tensor]
+    """The tested model of each peer.  {name: [peer, *shape]}; of a run that is on disk, read when asked for"""
+    rounds: float
+    """Virtual time at the end."""
+    mean_batch: float
+    """Updates computed at once, on average."""
+    seconds: float
+    """Wall-clock time, interruptions not counted."""
+    warnings: tuple[str, ...]
+    device: str
+    peak_memory_bytes: int
+    """Of the tensors on a GPU during the run; on a CPU of the whole process until its end."""
+    comparisons: Comparisons | None = None
+    """None where nobody compared, and in records that are older than these."""
+    data_sizes: DataSizes | None = None
+    step1_epochs: tuple[int, ...] | None = None
+    """Epochs that each peer trains in a round of step 1: what `auto` came to. None where there is no step 1, and in
+    records that are older than this."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of pens and of the libraries that computed the run; empty until it has been read from disk."""
+    peer_names: tuple[str, ...] = ()
+    """Of real peers, and of those that were each written as a cluster of its own; empty where peers have numbers."""
+    untested: tuple[int, ...] = ()
+    """Real peers without test data: their accuracy is the last one on their validation data."""
+
+    def __post_init__(self) -> None:
+        clusters = self.clusters or ()
+        if clusters_are_known(clusters, self.cluster_names):
+            return
+        if not self.peer_names and sorted(clusters) == list(range(len(self.cluster_names))):
+            object.__setattr__(self, "peer_names", tuple(self.cluster_names[cluster] for cluster in clusters))
+        for name, unknown in (("clusters", None), ("cluster_names", ()), ("agreement", None)):
+            object.__setattr__(self, name, unknown)
+
+    @property
+    def num_peers(self) -> int:
+        return len(self.accuracy)
+
+    @property
+    def mean_accuracy(self) -> float:
+        return float(self.accuracy.mean())
+
+    @property
+    def worst_tenth(self) -> float:
+        return worst_tenth(self.accuracy)
+
+    @property
+    def clusters_known(self) -> bool:
+        return self.clusters is not None
+
+    def peer_label(self, peer: int) -> str:
+        """A peer's name where it has one, else its number."""
+        return self.peer_names[peer] if self.peer_names else f"peer {peer}"
+
+    def cluster_label(self, peer: int) -> str:
+        """The name of a peer's cluster; empty where clusters are not known."""
+        return "" if self.clusters is None else self.cluster_names[self.clusters[peer]]
+
+    def state_dict(self, peer: int) -> dict[str, torch.Tensor]:
+        """One peer's tested model, to load into a module. That of one learner for all is peer 0."""
+        return {name: tensor[peer] for name, tensor in self.models.items()}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One row of the table: a method over all its seeds."""
+
+    method: MethodName
+    seeds: int
+    accuracy: Interval
+    worst_tenth: Interval
+    precision: Interval | None
+    recall: Interval | None
+    models_merged: float
+    """Models merged per peer."""
+    mean_batch: float
+    seconds: float
+    """Of all seeds together."""
+    models_received: float = 0.0
+    """Models received per peer, whatever became of them."""
+    bytes_received: float = 0.0
+    """Bytes of models received per peer."""
+    work: float | None = None
+    """Forward passes of one sample per peer (`metrics.forward_passes`); None where the record does not tell."""
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """All runs of an experiment."""
+
+    settings: Settings
+    runs: tuple[RunResult, ...]
+    folder: Path | None = None
+
+    def of(self, method: MethodName) -> tuple[RunResult, ...]:
+        """A method's runs, one per seed."""
+        return tuple(run for run in self.runs if run.method == method)
+
+    def summary(self, method: MethodName) -> Summary:
+        """A method over its seeds."""
+        return summarise(self.of(method), self.settings)
+
+    @property
+    def table(self) -> tuple[Summary, ...]:
+        """One row per method, in the order in which they were run."""
+        return tuple(self.summary(method) for method in dict.fromkeys(run.method for run in self.runs))
+
+
+def summarise(runs: tuple[RunResult, ...], settings: Settings | None = None) -> Summary:
+    """One method's runs as a row of the table. Without the experiment's settings its work is not known."""
+    if not runs:
+        raise KeyError("no run of that method")
+    found = [run.agreement for run in runs if run.agreement]
+    spent = [spending(run, spec_of(run, settings) if settings else None) for run in runs]
+    return Summary(
+        method=runs[0].method,
+        seeds=len(runs),
+        accuracy=interval([run.mean_accuracy for run in runs]),
+        worst_tenth=interval([run.worst_tenth for run in runs]),
+        precision=interval([a.precision for a in found]) if found else None,
+        recall=interval([a.recall for a in found]) if found else None,
+        models_merged=float(np.mean([run.communication.merged.mean() for run in runs])),
+        mean_batch=float(np.mean([run.mean_batch for run in runs])),
+        seconds=sum(run.seconds for run in runs),
+        models_received=float(np.mean([each.models_received for each in spent])),
+        bytes_received=float(np.mean([each.bytes_received for each in spent])),
+        work=mean_or_none([each.work for each in spent]),
+    )
+
+
+def mean_or_none(values: Sequence[float | None]) -> float | None:
+    """None where any of them is missing."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known and len(known) == len(values) else None
+
+
+def spec_of(run: RunResult, settings: Settings) -> RunSpec:
+    """What decided a run of an experiment with these settings."""
+    return RunSpec.of(method_of(run.method), settings, run.seed)
+
+
+# --- what a run costs -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a run cost per peer. The work of one learner for all is divided among the peers whose data it trains on."""
+
+    models_received: float
+    bytes_received: float
+    work: float | None
+    """Forward passes of one sample; None where the record does not tell how many samples each peer holds."""
+
+
+@dataclass(frozen=True)
+class UpdateWork:
+    """What each update of a run took, in forward passes of one sample.  [update] each"""
+
+    training: Array
+    validation: Array
+
+
+def spending(run: RunResult, spec: RunSpec | None) -> Spending:
+    """What a run cost per peer; where it is not known what decided it, no work."""
+    peers, traffic = run.num_peers, run.communication
+    work = work_of(run, spec) if spec else None
+    return Spending(
+        float(traffic.received.sum()) / peers,
+        traffic.bytes_received / peers,
+        None if work is None else sum(work),
+    )
+
+
+def work_of(run: RunResult, spec: RunSpec, sizes: DataSizes | None = None) -> tuple[float, float, float] | None:
+    """Forward passes per peer for training, for validation and for scoring others' models (`metrics.forward_passes`);
+    None where the record does not tell how many samples each peer holds, and `sizes` does not either."""
+    sizes = sizes or run.data_sizes
+    if sizes is None:
+        return None
+    updates = work_of_updates(run, spec, sizes)
+    totals = updates.training.sum(), updates.validation.sum(), scoring_work(run, spec.settings, sizes).sum()
+    training, validation, scoring = (float(total) / run.num_peers for total in totals)
+    return training, validation, scoring
+
+
+def work_of_updates(run: RunResult, spec: RunSpec, sizes: DataSizes) -> UpdateWork:
+    """Training and validation of each update."""
+    peer = run.history.peer
+    trained = epochs_of_updates(run, spec) * sizes.train[peer]
+    return UpdateWork(forward_passes(1, 0, 0) * trained, forward_passes(0, 1, 0) * sizes.val[peer])
+
+
+def epochs_of_updates(run: RunResult, spec: RunSpec) -> Array:
+    """Epochs of each update.  [update]"""
+    history, settings = run.history, spec.settings
+    is_first_training = (history.version == 1) & settings.training.train_first
+    in_step1 = history.searching & ~is_first_training & spec.method.selects
+    step1 = np.array(run.step1_epochs)[history.peer] if run.step1_epochs else settings.step1_epochs
+    return np.where(in_step1, step1, settings.training.epochs)
+
+
+def samples_per_score(settings: RunSettings, sizes: DataSizes) -> Array:
+    """Samples on which each peer scores one model in step 1.  [peer]"""
+    held = sizes.train if settings.pens.score_on == "train" else sizes.val
+    return held if settings.pens.score_samples is None else np.minimum(held, settings.pens.score_samples)
+
+
+def scoring_work(run: RunResult, settings: RunSettings, sizes: DataSizes) -> Array:
+    """Forward passes to score others' models: in step 1, and on validation data where strangers were judged after it.
+    [peer]"""
+    scored = run.communication.scored
+    compared = scored
+    if run.comparisons is not None:
+        compared = np.bincount(run.comparisons.receiver, run.comparisons.sampled, len(scored))
+    judged = np.maximum(0, scored - compared)
+    passes: Array = forward_passes(0, 0, 1) * (compared * samples_per_score(settings, sizes) + judged * sizes.val)
+    return passes

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to a peer (events) and what it wants done (actions). Plain data: no tensors, clock, socket or file.
+
+    Event  = Start | Wake | Received | Pulled | Updated | Answered
+    Action = Send | Request | WakeAfter | Compare | Update | Ask | Chose | Drop | Finish
+    Query  = Counts | Losses
+
+A driver turns actions into events: the simulator in virtual time and in batches, a networked node in real time.
+Numbers come back to a peer in one way only: it asks (`Ask`), and is answered (`Answered`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, NewType
+
+PeerId = NewType("PeerId", int)
+
+
+NOTE_BYTES = 4096
+
+Note = Any
+"""What a sender says beside a model, to others of its method: plain data as JSON has it, and little. None: nothing."""
+
+
+class ModelRef(NamedTuple):
+    """A name for one version of one peer's model. What it stands for is the driver's business."""
+
+    owner: PeerId
+    version: int
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The peer begins its life."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """WAIT(Δ) is over; or, in rounds, a round begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """ONRECEIVEMODEL: a model came from `model.owner`."""
+
+    model: ModelRef
+    answer: bool = False
+    """Whether it came as an answer."""
+    note: Note = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """ONRECEIVEMODEL for all models of a `Request`: they come together, since many single events take long."""
+
+    models: tuple[ModelRef, ...]
+    notes: tuple[Note, ...] = ()
+    """One of each sender, or none at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """The `Update` in progress is complete; the peer's model is the new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the peer asked for under this name. `answer` is what the query says that it is answered by."""
+
+    name: str
+    answer: Any
+
+
+Event = Start | Wake | Received | Pulled | Updated | Answered
+
+# --- actions ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Push the peer's current model, as it is now, to another peer."""
+
+    to: PeerId
+    answer: bool = False
+    """In return for one of its models. An answer is never answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Pull the current models of some peers, which come back as `Pulled`."""
+
+    sources: tuple[PeerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAfter:
+    """WAIT: send `Wake` after this much time."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Score models on the peer's own training data and count the top m as selected, without merging."""
+
+    models: tuple[ModelRef, ...]
+    m: int
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The one expensive action: choose among the models, average with the peer's own, train, validate, keep the best.
+
+    `top_m`: merge only the m that score best on the peer's own training data, and count them as selected; None: all.
+    `may_stop`: whether early stopping applies.
+    `anew`: begin with the model that is kept for step 2, in place of the peer's own.
+    `weights`: how much each model counts in the merge, the peer's own first, then `models` in their order; they sum to
+    one. None: as the merge rule says. The own model is merged with its weight, whatever `own_in_merge` says. Not
+    together with `top_m`: whoever says weights has chosen.
+    `segment_weights`: (prefix, weights) for parameters whose names begin with the prefix, in place of `weights`.
+    """
+
+    models: tuple[ModelRef, ...]
+    top_m: int | None
+    epochs: int
+    may_stop: bool
+    anew: bool = False
+    weights: tuple[float, ...] | None = None
+    segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """A query: how often each other was compared and selected so far. Answered by a `pens.protocol.policies.Tally`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """A query: how well models do on the peer's own samples. Answered by a tuple of losses: those of `models`, those of
+    `beside`, and that of the peer's own model where `own` is set, in this order.
+
+    It uses no model up: the peer drops what it does not need for anything else.
+    """
+
+    models: tuple[ModelRef, ...]
+    beside: tuple[ModelRef, ...] = ()
+    """Models that are only there to compare with."""
+    on: Literal["train", "val"] = "train"
+    own: bool = False
+    """Whether the peer's own model is asked for, too, as it is now."""
+
+
+Query = Counts | Losses
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask for numbers. They may not be computed yet, so the answer is an event of its own, `Answered`."""
+
+    name: str
+    """By which the peer knows the answer when it comes."""
+    query: Query
+    when: Literal["now", "updated"] = "now"
+    """now: the answer comes next. updated: it comes just before the `Updated` of the update that is asked for in the
+    same breath, after the question. Until then nobody waits: events run ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chose:
+    """The peer's neighbours from now on, for whoever keeps a record."""
+
+    neighbours: tuple[PeerId, ...]
+    by: Literal["selection", "fallback", "admission"]
+    """selection: by the rule at the end of step 1; fallback: the rule found nobody; admission: strangers joined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A received model is not needed."""
+
+    model: ModelRef
+    why: Literal["refused", "replaced", "unused", "judged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The peer has done its updates. It goes on serving its model to others."""
+
+
+Action = Send | Request | WakeAfter | Compare | Update | Ask | Chose | Drop | Finish

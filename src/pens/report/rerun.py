@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How to run an experiment again: the shortest command that gives the same settings."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from pens.errors import SettingsError
+from pens.experiment.presets import PRESETS
+from pens.methods.names import check_methods, participants
+from pens.partitions.partition import partition_of
+from pens.settings.config import Settings, flat_values
+from pens.storage.runlog import ExperimentRecord
+
+
+def command(record: ExperimentRecord) -> str:
+    """`pens run …`, or the call from Python where the command line cannot say it, or what each real peer is started
+    with where nothing but these peers can do it again."""
+    if not can_be_simulated(record):
+        return "pens peer CONFIG.toml"
+    base, changed = nearest_preset(record.settings)
+    if record.own_parts or record.seeds != tuple(range(len(record.seeds))):
+        return _python_call(record, base, changed)
+    words = ["pens", "run", base, "--methods", ",".join(_named(record)), "--seeds", str(len(record.seeds))]
+    if record.data_dir:
+        words += ["--data-dir", record.data_dir]
+    if changed:
+        words += ["--set", *(f"{key}={_toml(value)}" for key, value in changed.items())]
+    return shlex.join(words)
+
+
+def can_be_simulated(record: ExperimentRecord) -> bool:
+    """Whether the settings say all that decides the results, and pens accepts them for so many peers. What was
+    simulated can be again; of real peers, those that held shares of a scenario."""
+    if not record.real_peers:
+        return True
+    if record.own_parts:
+        return False
+    try:
+        partition_of(record.settings).check(record.settings)
+        check_methods(record.settings, record.methods, participants(record.settings))
+    except SettingsError:
+        return False
+    return True
+
+
+def nearest_preset(settings: Settings) -> tuple[str, dict[str, Any]]:
+    """The preset with the fewest settings to change, and those."""
+    options = {name: _changes(preset.settings, settings) for name, preset in PRESETS.items()}
+    name = min(options, key=lambda name: len(options[name]))
+    return name, options[name]
+
+
+def _changes(before: Settings, after: Settings) -> dict[str, Any]:
+    old, new = flat_values(before), flat_values(after)
+    return {key: value for key, value in new.items() if key not in old or old[key] != value}
+
+
+def _named(record: ExperimentRecord) -> list[str]:
+    """The methods as `--methods` takes them."""
+    return [record.references.get(name, name) for name in record.methods]
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def _python_call(record: ExperimentRecord, base: str, changed: dict[str, Any]) -> str:
+    own = {"model": "YourNet", "data": "your_data"}
+    arguments = [repr(base), f"methods={_named(record)!r}", f"seeds={list(record.seeds)!r}"]
+    arguments += [f"overrides={changed!r}"] if changed else []
+    arguments += [f"{part}={own.get(part, '…')}" for part in record.own_parts]
+    arguments += [f"data_dir={record.data_dir!r}"] if record.data_dir else []
+    return f"pens.run({', '.join(arguments)})"

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that each peer of a simulation sent, received and refused."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from pens.data.samples import Array
+from pens.learning.ledger import Ledger
+from pens.protocol.messages import PeerId
+
+Event = Literal["sent", "received", "refused"]
+
+
+class MessageCounts:
+    """Models that each peer sent, received, and refused because the sender was no neighbour of its.
+
+    A simulation runs ahead of its own end: what is not certain to lie before it is kept apart, with its time.
+    """
+
+    def __init__(self, num_peers: int, certain_until: float = 0.0) -> None:
+        self.sent, self.received, self.refused = ([0] * num_peers for _ in range(3))
+        self._certain_until = certain_until
+        self._uncertain: deque[tuple[float, Event, PeerId]] = deque()
+        self._heard = [0] * num_peers
+        self.at_update = Ledger("peer", "version", "received")
+        """What each peer had received when it began the update that made this version of its model."""
+
+    def begin_update(self, peer: PeerId, version: int) -> None:
+        self.at_update.add(peer, version, self._heard[peer])
+
+    def received_at(self, peer: Array, version: Array) -> Array:
+        """Models that peers had received when they began these updates, refused ones included.  [update]"""
+        peers, versions = self.at_update.column("peer"), self.at_update.column("version")
+        order = np.lexsort((versions, peers))
+        begins = np.searchsorted(peers[order], peer)  # a peer's versions are 1, 2, 3, …
+        counts: Array = self.at_update.column("received")[order][begins + version - 1]
+        return counts
+
+    def count(self, kind: Event, peer: PeerId, time: float, models: int = 1) -> None:
+        """One more model, or several. Times never decrease."""
+        if kind == "received":
+            self._heard[peer] += models
+        if time <= self._certain_until:
+            getattr(self, kind)[peer] += models
+        else:
+            self._uncertain.extend([(time, kind, peer)] * models)
+
+    def settle(self, until: float) -> None:
+        """All up to that time did happen."""
+        self._certain_until = max(self._certain_until, until)
+        while self._uncertain and self._uncertain[0][0] <= until:
+            _, kind, peer = self._uncertain.popleft()
+            getattr(self, kind)[peer] += 1
+
+    def state(self) -> dict[str, list[Any]]:
+        counts = {"sent": self.sent, "received": self.received, "refused": self.refused}
+        return {**counts, "heard": self._heard, "uncertain": [list(entry) for entry in self._uncertain]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.sent, self.received, self.refused = (list(state[k]) for k in ("sent", "received", "refused"))
+        self._heard = list(state["heard"])
+        self._uncertain = deque((time, kind, PeerId(peer)) for time, kind, peer in state["uncertain"])

@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run directories: what a run leaves on disk, and how it is continued.
+
+    DIR/experiment.json             settings, methods, seeds: all that decides the results
+    DIR/pens-seed0/                 one run
+        checkpoint.safetensors      while it runs: the whole state, replaced at once
+        history.parquet             every update: time, peer, losses, validation accuracy
+        pairs.parquet               who merged, selected and compared whose models, and how often
+        comparisons.parquet         step 1 of PENS round by round; only where peers compare
+        models.safetensors          every peer's tested model, {name: [peer, ...]}
+        result.json                 everything else; written last, so its presence means that the run is complete
+
+Every file is written beside its place and then moved there, so that whatever stops a run, what is there is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import safetensors
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pens.errors import PensError, RunDirError
+from pens.measuring.metrics import Agreement
+from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
+from pens.methods.names import recall
+from pens.parts import is_name
+from pens.settings.config import MethodName, Settings, stored_settings
+from pens.storage.files import read_json, replace_file, write_json
+from pens.version import VERSION
+
+FORMAT = 1
+CHECKPOINT_FORMAT = 3
+RULES = 4
+"""Raised when the same settings come to mean something else: runs of other rules are not mixed with ours."""
+_STATE = "state as JSON"
+
+
+@dataclass(frozen=True)
+class ExperimentRecord:
+    """What decides an experiment's results."""
+
+    settings: Settings
+    methods: tuple[MethodName, ...]
+    seeds: tuple[int, ...]
+    own_parts: tuple[str, ...] = ()
+    """Parts that came as Python objects and cannot be restored from disk: "model", "data"."""
+    data_dir: str | None = None
+    rules: int = RULES
+    real_peers: bool = False
+    """Composed from the records of peers that were processes of their own: time is in seconds, and runs do not repeat
+    to the last bit."""
+    references: Mapping[MethodName, str] = field(default_factory=dict)
+    """Where methods are that were given by reference, so that they are found again from another folder."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "rules": self.rules,
+            "settings": self.settings.model_dump(mode="json"),
+            "methods": list(self.methods),
+            "seeds": list(self.seeds),
+            "own_parts": list(self.own_parts),
+            "data_dir": self.data_dir,
+            "real_peers": self.real_peers,
+            **({"references": dict(self.references)} if self.references else {}),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> ExperimentRecord:
+        if data["format"] != FORMAT:
+            raise RunDirError(f"its format is {data['format']}, not {FORMAT}")
+        recall(references := data.get("references", {}))  # before the settings, which may have sections of theirs
+        return ExperimentRecord(
+            stored_settings(data["settings"]),
+            tuple(map(_method_name, data["methods"])),
+            tuple(data["seeds"]),
+            tuple(data["own_parts"]),
+            data["data_dir"],
+            data.get("rules", 1),
+            data.get("real_peers", False),
+            references,
+        )
+
+
+def _method_name(name: Any) -> MethodName:
+    """It need not be known here: a finished run is read without its method."""
+    if not is_name(name):
+        raise RunDirError(f"method {name!r}: that is no name of a method")
+    return str(name)
+
+
+class ExperimentDir:
+    """The folder of an experiment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def _record_file(self) -> Path:
+        return self.folder / "experiment.json"
+
+    def exists(self) -> bool:
+        """Whether there is an experiment in the folder."""
+        return self._record_file.is_file()
+
+    def create(self, record: ExperimentRecord) -> None:
+        """Take a new or empty folder."""
+        if self.folder.is_dir() and any(self.folder.iterdir()):
+            what = "already holds a run" if self._record_file.exists() else "is not empty"
+            remedy = (
+                f", or continue that run with --resume {shlex.quote(str(self.folder))}"
+                if self._record_file.exists()
+                else ""
+            )
+            raise RunDirError(f"{self.folder} {what}: choose another --out{remedy}")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self._record_file, record.to_json())
+        except OSError as error:
+            raise RunDirError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
+
+    def add(self, record: ExperimentRecord) -> None:
+        """More methods or seeds of the same setting; what is complete stays so."""
+        old = self.read()
+        methods = tuple(dict.fromkeys((*old.methods, *record.methods)))
+        seeds = tuple(dict.fromkeys((*old.seeds, *record.seeds)))
+        references = {**old.references, **record.references}
+        write_json(self._record_file, replace(record, methods=methods, seeds=seeds, references=references).to_json())
+
+    def read(self) -> ExperimentRecord:
+        """What the folder's experiment is."""
+        if not self._record_file.is_file():
+            raise RunDirError(f"{self.folder} holds no run: there is no {self._record_file.name} in it")
+        data = read_json(self._record_file, _anew(self._record_file))
+        try:
+            return ExperimentRecord.from_json(data)
+        except (KeyError, TypeError, PensError) as error:
+            raise RunDirError(
+                f"{self._record_file}: not the record of a run of this version of pens: {error}"
+            ) from None
+
+    def run(self, method: MethodName, seed: int) -> RunDir:
+        return RunDir(self.folder / f"{method}-seed{seed}")
+
+    def results(self) -> list[RunResult]:
+        """All runs that are complete, in the experiment's order."""
+        record = self.read()
+        runs = [self.run(method, seed) for method in record.methods for seed in record.seeds]
+        return [run.read() for run in runs if run.is_complete()]
+
+
+class RunDir:
+    """The folder of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
+
+    @property
+    def _comparisons(self) -> Path:
+        return self.folder / "comparisons.parquet"
+
+    def is_complete(self) -> bool:
+        return (self.folder / "result.json").is_file()
+
+    # --- while it runs ------------------------------------------------------------------------------------------------
+
+    def save_checkpoint(self, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Replace the checkpoint: one file, so that it is whole or the one before."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        state = np.frombuffer(json.dumps(data).encode(), np.uint8)  # not as metadata, whose size is bounded
+        contents = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+        contents[_STATE] = torch.from_numpy(state.copy())
+        replace_file(self._checkpoint, lambda path: save_file(contents, path, {"format": str(CHECKPOINT_FORMAT)}))
+
+    def load_checkpoint(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """The state of a run that was stopped, if there is one."""
+        if not self._checkpoint.is_file():
+            return None
+        tensors, metadata = _read_tensors(self._checkpoint)
+        if metadata.get("format") != str(CHECKPOINT_FORMAT):
+            raise RunDirError(
+                f"{self._checkpoint}: written by another version of pens: delete it to start that run anew"
+            )
+        try:
+            return json.loads(tensors.pop(_STATE).numpy().tobytes()), tensors
+        except (KeyError, ValueError) as error:
+            raise RunDirError(f"{self._checkpoint}: holds no state: {error!r}{_anew(self._checkpoint)}") from None
+
+    def seconds_spent(self) -> float:
+        """Of computing, until its checkpoint; 0 where there is none."""
+        if not self._checkpoint.is_file():
+            return 0.0
+        try:
+            state = json.loads(StoredTensors(self._checkpoint)[_STATE].numpy().tobytes())
+            return float(state["seconds"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise RunDirError(f"{self._checkpoint}: holds no state: {error!r}{_anew(self._checkpoint)}") from None
+
+    # --- when it is complete ------------------------------------------------------------------------------------------
+
+    def save(self, result: RunResult) -> None:
+        """Write a complete run, then let go of its checkpoint."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write_table(self.folder / "history.parquet", result.history)
+        _write_table(self.folder / "pairs.parquet", result.pairs)
+        if result.comparisons:
+            _write_table(self._comparisons, result.comparisons)
+        models = {name: t.detach().cpu().contiguous() for name, t in result.models.items()}
+        replace_file(self.folder / "models.safetensors", lambda path: save_file(models, path))
+        write_json(self.folder / "result.json", _result_json(result))
+        self._checkpoint.unlink(missing_ok=True)
+
+    def took(self) -> tuple[float, str]:
+        """Seconds of a complete run, and the device; without reading the rest."""
+        data = read_json(self.folder / "result.json", _anew(self.folder / "result.json"))
+        try:
+            return float(data["seconds"]), str(data["device"])
+        except (KeyError, TypeError, ValueError) as error:
+            path = self.folder / "result.json"
+            raise RunDirError(f"{path}: not a run of this version of pens ({error!r}){_anew(path)}") from None
+
+    def models(self) -> StoredTensors:
+        """The tested models of a complete run."""
+        return StoredTensors(self.folder / "models.safetensors")
+
+    def read(self) -> RunResult:
+        """A complete run."""
+        data = read_json(self.folder / "result.json", _anew(self.folder / "result.json"))
+        try:
+            return RunResult(
+                method=_method_name(data["method"]),
+                seed=data["seed"],
+                accuracy=np.array(data["accuracy"]),
+                clusters=_clusters(_either(data, "clusters", "kinds")),
+                cluster_names=tuple(_either(data, "cluster_names", "kind_names")),
+                agreement=Agreement(**data["agreement"]) if data["agreement"] else None,
+                neighbours={int(p): tuple(n) for p, n in data["neighbours"].items()},
+                communication=_communication(data["communication"]),
+                pairs=Pairs(**_read_table(self.folder / "pairs.parquet")),
+                history=History(**_read_table(self.folder / "history.parquet")),
+                models=self.models(),
+                rounds=data["rounds"],
+                mean_batch=data["mean_batch"],
+                seconds=data["seconds"],
+                warnings=tuple(data["warnings"]),
+                device=data["device"],
+                peak_memory_bytes=data["peak_memory_bytes"],
+                comparisons=Comparisons(**_read_table(self._comparisons)) if self._comparisons.is_file() else None,
+                data_sizes=_data_sizes(data.get("data_sizes")),
+                step1_epochs=tuple(data["step1_epochs"]) if data.get("step1_epochs") else None,
+                versions=data.get("versions", {}),
+                peer_names=tuple(data.get("peer_names", ())),
+                untested=tuple(data.get("untested", ())),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RunDirError(
+                f"{self.folder}: not a run of this version of pens ({error!r}): "
+                "delete that folder and resume, and this run starts anew"
+            ) from None
+
+
+class StoredTensors(Mapping[str, Tensor]):
+    """Tensors in a file, each read when it is asked for: a table of ten runs needs no model of theirs in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with _opened(path) as file:
+            self._names = list(file.keys())
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._names:
+            raise KeyError(name)
+        with _opened(self._path) as file:
+            tensor: Tensor = file.get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _result_json(result: RunResult) -> dict[str, Any]:
+    communication = asdict(result.communication)
+    return {
+        "format": FORMAT,
+        "method": result.method,
+        "seed": result.seed,
+        "mean_accuracy": result.mean_accuracy,
+        "worst_tenth": result.worst_tenth,
+        "agreement": asdict(result.agreement) if result.agreement else None,
+        "accuracy": result.accuracy.tolist(),
+        "clusters": None if result.clusters is None else list(result.clusters),
+        "cluster_names": list(result.cluster_names),
+        "peer_names": list(result.peer_names),
+        "untested": list(result.untested),
+        "neighbours": {str(peer): list(n) for peer, n in result.neighbours.items()},
+        "communication": {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in communication.items()},
+        "bytes_sent": result.communication.bytes_sent,
+        "bytes_received": result.communication.bytes_received,
+        "rounds": result.rounds,
+        "mean_batch": result.mean_batch,
+        "seconds": result.seconds,
+        "warnings": list(result.warnings),
+        "device": result.device,
+        "peak_memory_bytes": result.peak_memory_bytes,
+        "data_sizes": {k: v.tolist() for k, v in vars(result.data_sizes).items()} if result.data_sizes else None,
+        "step1_epochs": result.step1_epochs,
+        "versions": {
+            "pens": VERSION,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
+    }
+
+
+def _anew(path: Path) -> str:
+    """The remedy for a damaged file of a run."""
+    if path.name == "experiment.json":
+        return ""
+    return f"\nDelete the folder {path.parent} and resume, and this run starts anew."
+
+
+def _either(data: Mapping[str, Any], name: str, older: str) -> Any:
+    """What a file says under a name, or under the one that it had in older versions."""
+    return data[name] if name in data else data[older]
+
+
+def _clusters(stored: list[int] | None) -> tuple[int, ...] | None:
+    return None if stored is None else tuple(stored)
+
+
+def _communication(data: Mapping[str, Any]) -> Communication:
+    columns: dict[str, Any] = {k: np.array(v) if isinstance(v, list) else v for k, v in data.items()}
+    return Communication(**columns)
+
+
+def _data_sizes(data: Mapping[str, Any] | None) -> DataSizes | None:
+    return DataSizes(np.array(data["train"]), np.array(data["val"])) if data else None
+
+
+def _write_table(path: Path, columns: History | Pairs | Comparisons) -> None:
+    table = pa.table({name: pa.array(values) for name, values in vars(columns).items() if values is not None})
+    replace_file(path, lambda p: pq.write_table(table, p.absolute(), compression="zstd"))  # relative, a:b is a URI
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    try:
+        table = pq.read_table(path.absolute())
+    except (OSError, pa.ArrowException) as error:
+        raise RunDirError(f"{path}: cannot be read: {error}{_anew(path)}") from None
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, safetensors.SafetensorError) as error:
+        raise RunDirError(f"{path}: cannot be read: {error}{_anew(path)}") from None

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A part's settings: a section of their own, which is typed, found, stored and explained as ours are."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from pens import parts
+from pens.errors import SettingsError
+from pens.parts import Registry
+from pens.settings.catalogue import as_toml, find
+from pens.settings.config import Count, NotNegative, Section, Settings, flat_values, parse_assignments, parse_settings
+
+
+class HeatSettings(Section):
+    """How hot it gets."""
+
+    title: ClassVar[str] = "heat"
+    tau: NotNegative = 30.0
+    """The temperature."""
+    steps: tuple[int, ...] = (1, 2)
+    """When it rises."""
+
+
+class ColdSettings(Section):
+    """How cold it gets."""
+
+    title: ClassVar[str] = "cold"
+    steps: Count = 3
+    """How often it falls."""
+
+
+class Hot:
+    name = "hot"
+    section = HeatSettings
+
+
+class Hotter(Hot):
+    name = "hotter"
+
+
+class Cold:
+    name = "cold"
+    section = ColdSettings
+
+
+class Odd:
+    name = "odd"
+    section = type("Other", (ColdSettings,), {"__module__": __name__})
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    built_in = {name.lower(): f"{__name__}:{name}" for name in names}
+    registry: Registry[object] = Registry("weather", "tests.weather", "builtins:object", built_in)
+    monkeypatch.setattr(parts.sections, "__defaults__", ((registry,),))
+
+
+@pytest.fixture(autouse=True)
+def _weather(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, "Hot", "Hotter", "Cold")
+
+
+def test_a_section_has_its_defaults_until_it_is_set() -> None:
+    assert Settings().section(HeatSettings) == HeatSettings()
+    changed = Settings().replace({"tau": 2, "heat.steps": [4]})
+    assert changed.section(HeatSettings) == HeatSettings(tau=2.0, steps=(4,))
+    assert changed.section(ColdSettings) == ColdSettings()
+    assert changed.replace({"peers": 8}).section(HeatSettings).tau == 2.0
+    assert changed != Settings()
+
+
+def test_what_is_set_is_stored_and_read_again() -> None:
+    changed = Settings().replace({"tau": 2, "peers": 8})
+    assert changed.model_dump(mode="json")["heat"] == {"tau": 2.0, "steps": [1, 2]}
+    assert parse_settings(changed.model_dump(mode="json")) == changed
+    assert flat_values(changed)["tau"] == 2.0
+    assert "heat" not in Settings().model_dump()
+
+
+def test_values_from_the_command_line_are_read_as_the_section_says() -> None:
+    assert parse_assignments(["heat.steps=1", "cold.steps=1"]) == {"heat.steps": [1], "cold.steps": 1}
+    changed = Settings().replace(parse_assignments(["heat.steps=1", "cold.steps=1"]))
+    assert changed.section(HeatSettings).steps == (1,)
+    assert changed.section(ColdSettings).steps == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"steps": 1}, "steps is a setting of heat and cold: write heat.steps"),
+        ({"tua": 1}, "unknown setting 'tua', did you mean 'tau'"),
+        ({"heat.tua": 1}, "unknown setting 'heat.tua', did you mean 'heat.tau'"),
+        ({"tau": -1}, "tau = -1: input should be greater than or equal to 0"),
+        ({"tau": 1, "heat.tau": 2}, "tau and heat.tau are the same setting"),
+        ({"heat.peers": 1}, r"peers belongs to \[scenario\], not to \[heat\]"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_words(values: dict[str, object], reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        Settings().replace(values)
+    with pytest.raises(SettingsError, match=r"unknown section \[haet\], did you mean 'heat'"):
+        parse_settings({"haet": {"tau": 1}})
+
+
+def test_two_sections_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, "Cold", "Odd")
+    with pytest.raises(SettingsError, match=r"two parts have a section \[cold\]: rename that of 'odd'"):
+        Settings().replace({"cold.steps": 1})
+
+
+def test_a_section_is_explained() -> None:
+    (entry,) = find("tau")
+    assert (entry.section, entry.about, entry.default) == ("heat", "The temperature.", 30.0)
+    text = as_toml(Settings().replace({"tau": 2}))
+    assert "[heat]" in text
+    assert "tau = 2.0" in text
+    assert "[cold]" in as_toml(Settings())
+
+
+def test_a_section_that_says_its_defaults_is_as_if_it_were_not_there() -> None:
+    assert Settings().replace({"tau": 30}) == Settings()
+    assert parse_settings({"heat": {"tau": 30}, "cold": {"steps": 3}}) == Settings()
+    assert Settings().replace({"tau": 2}).replace({"tau": 30}) == Settings()
+
+
+def test_what_is_wrong_in_a_section_names_the_setting() -> None:
+    with pytest.raises(SettingsError, match=r"^tau = 'hot': input should be a valid number"):
+        Settings().replace({"tau": "hot"})
