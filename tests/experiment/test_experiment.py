@@ -29,8 +29,9 @@ from pens.experiment.presets import resolve_settings
 from pens.experiment.wiring import build_simulator, first_models, new_executor, reached
 from pens.learning.curves import UpdateRecord
 from pens.learning.executor import Evaluate, Executor
-from pens.learning.learners import Learners, LearningRules
+from pens.learning.learners import Learners
 from pens.learning.ledger import Ledger
+from pens.learning.rules import LearningRules
 from pens.measuring.results import RunResult, epochs_of_updates
 from pens.methods.names import find_method
 from pens.partitions.rotation import rotated_federation
@@ -821,10 +822,10 @@ def test_pairs_are_listed_by_receiver_and_sender() -> None:
     """Merges, selections and comparisons of the same pair stand in one row; a pair may have only some of them."""
     simulator, _ = fake_simulation(settings_of(peers=10), "random")
     learners = simulator.learners
-    learners.merges[PeerId(1)].update({PeerId(3): 2, PeerId(0): 1})
-    learners.tallies[PeerId(1)].add([PeerId(3), PeerId(5)], [PeerId(5)])
-    learners.tallies[PeerId(4)].add([PeerId(2)], [PeerId(2)])
-    learners.tallies[PeerId(7)].add([PeerId(8), PeerId(1)], [PeerId(1)])
+    learners.by_peer[PeerId(1)].merges.update({PeerId(3): 2, PeerId(0): 1})
+    learners.by_peer[PeerId(1)].tally.add([PeerId(3), PeerId(5)], [PeerId(5)])
+    learners.by_peer[PeerId(4)].tally.add([PeerId(2)], [PeerId(2)])
+    learners.by_peer[PeerId(7)].tally.add([PeerId(8), PeerId(1)], [PeerId(1)])
     pairs = _pairs(learners)
     rows = zip(pairs.receiver, pairs.sender, pairs.merged, pairs.selected, pairs.sampled, strict=True)
     assert [tuple(map(int, row)) for row in rows] == [
@@ -861,7 +862,7 @@ def test_warnings_say_who_found_nobody_and_whose_updates_were_undone() -> None:
     simulator.fallbacks |= {PeerId(8), PeerId(3), PeerId(2)}
     simulator.selections.update({PeerId(3): (PeerId(1),), PeerId(2): (), PeerId(8): ()})
     for peer in (PeerId(3), PeerId(8)):
-        simulator.learners.tallies[peer].add([PeerId(1)], [PeerId(1)])
+        simulator.learners.by_peer[peer].tally.add([PeerId(1)], [PeerId(1)])
     assert _all_warnings(simulator) == [
         "peer 1: 1 update(s) undone, the loss was not a finite number",
         "peer 4: 2 update(s) undone, the loss was not a finite number",

@@ -155,7 +155,7 @@ def test_real_peers_merge_as_simulated_ones_do(rule: str) -> None:
     run_virtually(run_until(nodes, simulator.now + 1e-6))
     for node in nodes:
         me = node.peer.me
-        assert node._learners.merges[me] == simulator.learners.merges[me]
+        assert node._learners.by_peer[me].merges == simulator.learners.by_peer[me].merges
         simulated = [r.val_loss for r in simulator.learners.history.sorted() if r.peer == me]
         real = list(node._learners.history.column("val_loss"))
         np.testing.assert_allclose(real[: len(simulated)], simulated, rtol=1e-5)

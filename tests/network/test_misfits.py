@@ -77,9 +77,9 @@ def test_both_sides_notice_another_network_and_go_on_without_each_other(
 
     run_virtually(live())
     odd = nodes[ODD]
-    assert odd._learners.merges[odd.peer.me].total() == 0
+    assert odd._learners.by_peer[odd.peer.me].merges.total() == 0
     assert (odd.peer.phase, list(odd._reachable)) == ("searching", [])
-    assert all(nodes[p]._learners.merges[nodes[p].peer.me].total() > 0 for p in range(3))
+    assert all(nodes[p]._learners.by_peer[nodes[p].peer.me].merges.total() > 0 for p in range(3))
     for p, node in enumerate(nodes):
         assert 1 <= node.counts.other_network <= 9, "once it is known, nothing more is sent"
         assert node.counts.malformed == 0

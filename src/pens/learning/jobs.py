@@ -89,6 +89,9 @@ class JobGraph:
     """The jobs of one run that are recorded and not yet done."""
 
     def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
         self._open: dict[int, Job] = {}
         self._recorded = 0
         self._waiting: dict[ModelRef, list[Job]] = {}
@@ -191,7 +194,8 @@ class JobGraph:
         return [_encode(job) for job in self._open.values()]
 
     def restore(self, state: list[list[Any]], known: Collection[ModelRef]) -> None:
-        """Take in what `state` described, into an empty graph."""
+        """Become what `state` described."""
+        self._clear()
         compared = {(peer, merging) for kind, peer, *_, merging, _ in state if kind == "scoring"}
         updates: dict[tuple[int, int], Updating] = {}
         for kind, peer, *values in state:

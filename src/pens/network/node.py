@@ -38,6 +38,7 @@ from torch import Tensor
 from pens.engine.devices import peak_memory_bytes
 from pens.errors import OtherNetwork, PayloadError, RunDirError
 from pens.learning.curves import UpdateRecord
+from pens.learning.learner import Learner
 from pens.learning.learners import Learners
 from pens.network.codec import decode_note, encode_note
 from pens.network.control import AloneControl, Control, ControlRules
@@ -382,7 +383,7 @@ class Node:
         self._jobs.popleft()
         while self._due:
             self._answer(self._due.pop(0))
-        if self._learners.has_stopped(self.peer.me):
+        if self._learner.has_stopped:
             self._tell_finished()
         self._handle(Updated())
         await self._save()
@@ -396,6 +397,10 @@ class Node:
     @property
     def _learners(self) -> Learners:
         return self._learning.learners
+
+    @property
+    def _learner(self) -> Learner:
+        return self._learners.by_peer[self.peer.me]
 
     def _tell_neighbours(self, neighbours: tuple[PeerId, ...], by: str) -> None:
         if by == "admission":
@@ -519,7 +524,7 @@ class Node:
             training_s=self._training_s,
             accuracy=self._learning.accuracy,
             counts=replace(self.counts),
-            merged=self._learners.merges[self.peer.me].total(),
+            merged=self._learner.merges.total(),
             scored=self._num_scored(),
             first_val_accuracy=self._first_val_accuracy,
             kept_val_accuracy=self._learning.val_accuracy,
@@ -531,7 +536,6 @@ class Node:
 
     def _told(self, final: bool) -> dict[str, Any]:
         """What goes into result.json."""
-        learners, me = self._learners, self.peer.me
         selected = self.peer.neighbours is not self._reachable
         return {
             **asdict(self.counts),
@@ -540,18 +544,18 @@ class Node:
             "phase": self.peer.phase,
             "updates": self._learning.current.version,
             "done": self.membership.me.finished,
-            "stopped_early": learners.has_stopped(me),
+            "stopped_early": self._learner.has_stopped,
             "accuracy": self._learning.accuracy,
             "val_accuracy": self._learning.val_accuracy,
             "first_val_accuracy": self._first_val_accuracy,
             "alone": asdict(self._alone) if self._alone else None,
             "neighbours": sorted(self._named(self.peer.neighbours)) if selected else None,
-            "merged": learners.merges[me].total(),
+            "merged": self._learner.merges.total(),
             "scored": self._num_scored(),
             "bytes_sent": self.counts.bytes_out,
             "seconds": self.seconds,
             "lives": self._past.lives,
-            "peak_memory_bytes": peak_memory_bytes(learners.models.device),
+            "peak_memory_bytes": peak_memory_bytes(self._learners.models.device),
             "warnings": self._warnings(),
         }
 
@@ -560,8 +564,7 @@ class Node:
         return [f"{undone} update(s) undone, the loss was not a finite number"] if undone else []
 
     def _num_scored(self) -> int:
-        me = self.peer.me
-        return self._learners.scored[me] + self._learners.num_asked(me, math.inf)
+        return self._learner.scored + self._learner.num_asked(math.inf)
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 

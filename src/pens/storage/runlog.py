@@ -42,7 +42,7 @@ from pens.storage.files import read_json, replace_file, write_json
 from pens.version import VERSION
 
 FORMAT = 1
-CHECKPOINT_FORMAT = 3
+CHECKPOINT_FORMAT = 4
 RULES = 4
 """Raised when the same settings come to mean something else: runs of other rules are not mixed with ours."""
 _STATE = "state as JSON"
