@@ -34,9 +34,6 @@ class Averaging(Gossiping):
     def note(self) -> Note:
         return len(self.peer.reachable)
 
-    def wanted(self) -> int:
-        return len(self.peer.reachable)
-
     def drawn(self) -> Sequence[Any]:
         return self.peer.reachable
 
