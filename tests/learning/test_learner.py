@@ -18,7 +18,7 @@ ME = PeerId(7)
 
 
 def learner_with_everything(stack: ModelStack) -> Learner:
-    """It holds its best model, one for step 2, and two rows of its optimizer, of which one is that of its best model."""
+    """It holds its best model, one for step 2, and two rows of its optimizer, one of them the best model."""
     best, kept, moment = stack.add(torch.arange(3.0)[:, None])
     one = Learner(3, ModelRef(ME, 4), EarlyStopping("accuracy", 2, 5, [0.5, 0.25], 0.5, 1), recorded=6, scorings=9)
     one.may_stop, one.stop_time, one.scored = True, 2.5, 8
