@@ -10,7 +10,7 @@ import torch
 
 from pens.engine.stack import ModelStack
 from pens.learning.executor import MomentRows
-from pens.learning.learner import Answer, ForStep2, Learner
+from pens.learning.learner import Answer, Kept, Learner
 from pens.protocol.messages import ModelRef, PeerId
 from pens.protocol.policies import EarlyStopping
 
@@ -18,11 +18,11 @@ ME = PeerId(7)
 
 
 def learner_with_everything(stack: ModelStack) -> Learner:
-    """It holds its best model, one for step 2, and two rows of its optimizer, one of them the best model."""
+    """It holds its best model, one that is kept aside, and two rows of its optimizer, one of them the best model."""
     best, kept, moment = stack.add(torch.arange(3.0)[:, None])
     one = Learner(3, ModelRef(ME, 4), EarlyStopping("accuracy", 2, 5, [0.5, 0.25], 0.5, 1), recorded=6, scorings=9)
     one.may_stop, one.stop_time, one.scored = True, 2.5, 8
-    one.best, one.for_step2, one.moments = best, ForStep2(kept, 1.5), MomentRows([moment, stack.retain(best)], 12)
+    one.best, one.kept, one.moments = best, Kept(kept, 1.5), MomentRows([moment, stack.retain(best)], 12)
     one.tally.add([PeerId(1), PeerId(2)], [PeerId(2)])
     one.merges = Counter({PeerId(2): 3})
     one.answers = [Answer("who", 9, (0.5, 1.5)), Answer("counts", 0)]

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from pens.engine.optimizers import Recipe
-from pens.protocol.messages import PeerId
+from pens.protocol.messages import Keep, PeerId
 from pens.settings.config import StoppingSettings
 from tests.learning.three import compute, engine_of, executor_for, first_trainings, learners, update, values
 
@@ -103,31 +103,66 @@ def test_an_update_with_a_bad_loss_is_undone() -> None:
 
 @pytest.mark.parametrize(("step2_model", "expected"), [("first", [1, 0, 0]), ("best", [2, 0, 0])])
 def test_step_two_may_begin_with_the_untrained_model_or_the_best_of_step_one(
-    step2_model: str, expected: list[float]
+    step2_model: Keep, expected: list[float]
 ) -> None:
     """Not in the paper. Peer 0's validation losses: e0 has 2; (e0 + e1 + e2) / 3 + e0 = [4/3, 1/3, 1/3] has 3: the
     first training gave the best model. Step 2 begins with it, or with the untrained one, and trains it once."""
-    them = learners(step2_model=step2_model)
-    e0, e1, e2 = first_trainings(them)
-    second = update(them, 0, e0, e1, e2)
+    them = learners()
+    e0, e1, e2 = first_trainings(them, keep=step2_model)
+    second = update(them, 0, e0, e1, e2, keep=step2_model)
     compute(them)
-    out = update(them, 0, second, may_stop=True, anew=True)
+    out = update(them, 0, second, may_stop=True, from_kept=True)
     compute(them)
     assert values(them, out) == expected
     assert [r.val_loss for r in them.history if r.peer == 0] == pytest.approx([2, 3, 2 * expected[0]])
-    assert [peer for peer, one in them.by_peer.items() if one.for_step2] == [1, 2]  # who has begun needs it no more
+    assert [peer for peer, one in them.by_peer.items() if one.kept] == [1, 2]  # who has begun needs it no more
 
 
 def test_of_models_that_are_equally_good_the_first_is_the_best_of_step_one() -> None:
     """Peer 1's validation loss is 0 after its first training, e1, and after the second, 2 e1. Step 2 makes 2 e1."""
-    them = learners(step2_model="best")
-    _, e1, _ = first_trainings(them)
-    second = update(them, 1, e1)
+    them = learners()
+    _, e1, _ = first_trainings(them, keep="best")
+    second = update(them, 1, e1, keep="best")
     compute(them)
-    out = update(them, 1, second, may_stop=True, anew=True)
+    out = update(them, 1, second, may_stop=True, from_kept=True)
     compute(them)
     assert (values(them, second), values(them, out)) == ([0, 2, 0], [0, 2, 0])
     assert [r.val_loss for r in them.history if r.peer == 1] == [0, 0, 0]
+
+
+def test_a_model_is_kept_aside_until_an_update_says_so_no_more() -> None:
+    """Peer 0 keeps e0, the model before its second update, over its third, and begins the fourth with it: 2 e0. As the
+    fourth keeps it, too, so does the fifth. The sixth keeps nothing, and e0 lives in no row any more."""
+    them = learners(stopping=StoppingSettings(window=1, patience=9, tested="last"))
+    own, *_ = first_trainings(them)
+    came_out = []
+    for keep, from_kept in (("first", False), ("first", False), ("first", True), ("first", True), ("last", False)):
+        own = update(them, 0, own, keep=keep, from_kept=from_kept)
+        compute(them)
+        came_out.append(values(them, own))
+    assert came_out == [[2, 0, 0], [3, 0, 0], [2, 0, 0], [2, 0, 0], [3, 0, 0]]
+    assert not them.by_peer[PeerId(0)].kept
+
+
+def test_where_no_update_kept_a_model_a_peer_begins_with_its_own() -> None:
+    """As a peer that meets nobody in step 1, and did not train before: its own model is the untrained one."""
+    them = learners()
+    own, *_ = first_trainings(them)
+    out = update(them, 0, own, from_kept=True)
+    compute(them)
+    assert values(them, out) == [2, 0, 0]
+
+
+def test_a_peer_that_stops_keeps_nothing_aside() -> None:
+    """Section 5.4, patience 1: the second update with early stopping is no better than the first, which is the best."""
+    them = learners(stopping=StoppingSettings(window=1, patience=1))
+    own, *_ = first_trainings(them)
+    for _ in range(2):
+        own = update(them, 0, own, may_stop=True, keep="first")
+        compute(them)
+    learner = them.by_peer[PeerId(0)]
+    assert learner.has_stopped
+    assert list(learner.held_rows()) == [learner.best]
 
 
 @pytest.mark.parametrize("remembers", [True, False])

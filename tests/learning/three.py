@@ -12,7 +12,7 @@ from pens.engine.optimizers import Recipe
 from pens.learning.executor import Executor
 from pens.learning.learners import Learners
 from pens.learning.rules import LearningRules
-from pens.protocol.messages import ModelRef, PeerId, Update
+from pens.protocol.messages import Keep, ModelRef, PeerId, Update
 from pens.settings.config import StoppingSettings
 from tests.byhand import CountingEngine, sample
 
@@ -65,9 +65,9 @@ def update(
     return them.record_update(PeerId(peer), own, action, time)
 
 
-def first_trainings(them: Learners) -> list[ModelRef]:
+def first_trainings(them: Learners, keep: Keep = "last") -> list[ModelRef]:
     """Everybody trains one epoch: e0, e1, e2."""
-    refs = [update(them, peer, them.first_model(peer)) for peer in them.by_peer]
+    refs = [update(them, peer, them.first_model(peer), keep=keep) for peer in them.by_peer]
     compute(them)
     return refs
 

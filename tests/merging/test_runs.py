@@ -18,7 +18,7 @@ import pens
 from pens.data.scenarios import Federation
 from pens.errors import Interrupted, SettingsError
 from pens.experiment.presets import resolve_settings
-from pens.learning.jobs import decode_weights, encode_weights
+from pens.learning.jobs import decode_update, encode_update
 from pens.network.memory import MemoryNetwork
 from pens.network.node import Node, NodeRules
 from pens.network.peer_config import read_peer_config
@@ -63,7 +63,12 @@ def weighted(me: PeerId, action: Action) -> Action:
     body = tuple(n / sum(numbers) for n in numbers)
     head = (0.5, *(0.5 / len(action.models) for _ in action.models)) if action.models else (1.0,)
     return Update(
-        action.models, None, action.epochs, action.may_stop, action.anew, body, (("out", head), ("conv.bias", body))
+        action.models,
+        None,
+        action.epochs,
+        action.may_stop,
+        weights=body,
+        segment_weights=(("out", head), ("conv.bias", body)),
     )
 
 
@@ -133,10 +138,11 @@ def test_several_seeds_are_merged_as_one_batch() -> None:
 def test_weights_cross_files() -> None:
     refs = (ModelRef(PeerId(1), 2),)
     for weights, segments in ((None, ()), ((0.25, 0.75), ()), (None, (("out", (0.5, 0.5)),))):
-        update = Update(refs, None, 3, True, False, weights, segments)
+        update = Update(refs, None, 3, True, "best", True, weights, segments)
         assert decode_job(json.loads(json.dumps(encode_job(update)))) == update
-        assert decode_weights(json.loads(json.dumps(encode_weights(weights, segments)))) == (weights, segments)
-    assert decode_job(["update", [[1, 2]], None, 3, True, False]) == Update(refs, None, 3, True)  # as once written
+        assert decode_update(json.loads(json.dumps(encode_update(update)))) == update
+    with pytest.raises(ValueError, match="shorter"):
+        decode_job(["update", [[1, 2]], None, 3, True, False])  # as once written
 
 
 # --- real peers -------------------------------------------------------------------------------------------------------

@@ -761,7 +761,8 @@ def test_a_merge_reads_what_the_wire_left_of_received_models() -> None:
     mine, theirs = simulator.current[own], [ref for ref in simulator.current if ref.owner != own][:2]
     rows = learners.names.rows
     assert all(ref in rows for ref in (mine, *theirs))
-    job = Updating(own, 0.0, tuple(theirs), 1, False, mine, ModelRef(own, 99))
+    action = Update(tuple(theirs), None, 1, may_stop=False)
+    job = Updating(own, 0.0, action, action.models, mine, ModelRef(own, 99))
     read = learners.models.read(learners._updater.inputs.group(job))
     assert torch.equal(read[0], learners.models.read([rows[mine]])[0])
     assert torch.equal(read[1:], round_rows(learners.models.read([rows[r] for r in theirs]), layout, "int8"))
@@ -888,16 +889,16 @@ def test_step_two_begins_with_the_untrained_model_or_with_step_ones_best(
     observe = Updater._observe
 
     def note(self: Updater, learner: Learner, job: Updating, row: int, val_loss: float, val_accuracy: float) -> None:
-        if not job.may_stop:
+        if not job.action.may_stop:
             found.setdefault(job.peer, []).append((val_loss, self._stack.read([row])[0].clone()))
         observe(self, learner, job, row, val_loss, val_accuracy)
 
     monkeypatch.setattr(Updater, "_observe", note)
     settings_ = tiny(patience=50, step2_model=step2_model, validated=validated, rounds=1, step1_rounds=4, lr=0.02)
     simulator = run(simulation(settings_, "pens", log=log))
-    anew = [a for _, _, _, actions in log.entries for a in actions if isinstance(a, Update) and a.anew]
-    assert len(anew) == len(simulator.peers)
-    assert all(not action.models and action.may_stop for action in anew)
+    back = [a for _, _, _, actions in log.entries for a in actions if isinstance(a, Update) and a.from_kept]
+    assert len(back) == len(simulator.peers)
+    assert all(not action.models and action.may_stop for action in back)
     for peer in simulator.peers:
         assert simulator.learners.by_peer[peer.me].num_computed == 1 + 4 + 1
     engine, rules = simulator.learners.executor.engine, simulator.learners.rules
@@ -933,9 +934,9 @@ def test_where_the_first_training_of_step_two_fails_it_begins_with_its_model_unt
     assert torch.equal(final_models(simulator), first)
 
 
-@pytest.mark.parametrize(("written", "read"), [("last", "best"), ("first", "last")])
-def test_a_state_of_another_beginning_of_step_two_is_refused(written: str, read: str) -> None:
-    simulator = run(simulation(tiny(step2_model=written), "pens"), batches=2)
+@pytest.mark.parametrize(("written_with", "read"), [("last", "best"), ("first", "last")])
+def test_a_state_of_another_beginning_of_step_two_is_refused(written_with: str, read: str) -> None:
+    simulator = run(simulation(tiny(step2_model=written_with), "pens"), batches=2)
     other = simulation(tiny(step2_model=read), "pens")
-    with pytest.raises(ValueError, match="another step2_model"):
-        other.learners.restore(*simulator.learners.state())
+    with pytest.raises(ValueError, match=f"written with step2_model = {written_with}, not {read}"):
+        other.restore(*simulator.state())

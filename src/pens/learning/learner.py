@@ -29,12 +29,12 @@ class Answer(NamedTuple):
     losses: tuple[float, ...] = ()
 
 
-class ForStep2(NamedTuple):
-    """A model that a peer may begin step 2 with."""
+class Kept(NamedTuple):
+    """A model that a peer keeps aside, for a later update to begin with (`pens.protocol.messages.Keep`)."""
 
     row: int
     val_loss: float = math.inf
-    """Infinite for the untrained model: any other is better."""
+    """Infinite for the one that it began with: any other is better."""
 
 
 @dataclass(slots=True)
@@ -56,8 +56,8 @@ class Learner:
     """When it stopped early, in virtual time."""
     best: int | None = None
     """The row of its best model on its validation data."""
-    for_step2: ForStep2 | None = None
-    """The model that it is to begin step 2 with, as far as that is known; None once it has begun."""
+    kept: Kept | None = None
+    """The model that it keeps aside, if its newest update says so."""
     moments: MomentRows | None = None
     """What its optimizer remembers between updates, where it does."""
     tally: Tally = field(default_factory=Tally)
@@ -106,8 +106,8 @@ class Learner:
         """Rows that it holds beside those of named models."""
         if self.best is not None:
             yield self.best
-        if self.for_step2:
-            yield self.for_step2.row
+        if self.kept:
+            yield self.kept.row
         if self.moments:
             yield from self.moments.rows
 
@@ -115,20 +115,20 @@ class Learner:
         """Release all these rows."""
         for row in self.held_rows():
             stack.release(row)
-        self.best = self.for_step2 = self.moments = None
+        self.best = self.kept = self.moments = None
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 
     def state(self, place: Mapping[int, int]) -> dict[str, Any]:
         """All that changes, as plain data. `place`: of each row among those that are written."""
-        kept, moments = self.for_step2, self.moments
+        kept, moments = self.kept, self.moments
         return {
             "counts": [self.recorded, self.num_computed, self.scorings, self.scored],
             "stopping": asdict(self.stopping),
             "may_stop": self.may_stop,
             "stop_time": self.stop_time,
             "best": None if self.best is None else place[self.best],
-            "for_step2": [place[kept.row], kept.val_loss] if kept else None,
+            "kept": [place[kept.row], kept.val_loss] if kept else None,
             "moments": [[place[row] for row in moments.rows], moments.steps] if moments else None,
             "tally": self.tally.state(),
             "merges": [[peer, count] for peer, count in self.merges.items()],
@@ -149,9 +149,9 @@ class Learner:
         self.asked = [(time, count) for time, count in state["asked"]]
         if state["best"] is not None:
             self.best = stack.retain(rows[state["best"]])
-        if state["for_step2"]:
-            place, val_loss = state["for_step2"]
-            self.for_step2 = ForStep2(stack.retain(rows[place]), val_loss)
+        if state["kept"]:
+            place, val_loss = state["kept"]
+            self.kept = Kept(stack.retain(rows[place]), val_loss)
         if state["moments"]:
             places, steps = state["moments"]
             self.moments = MomentRows([stack.retain(rows[place]) for place in places], steps)

@@ -33,7 +33,7 @@ from pens.learning.context import Context
 from pens.learning.curves import Curves
 from pens.learning.executor import Executor, MomentRows, Work
 from pens.learning.jobs import JobGraph, Question, Scoring, Updating
-from pens.learning.learner import Answer, ForStep2, Learner
+from pens.learning.learner import Answer, Learner
 from pens.learning.ledger import Ledger
 from pens.learning.named_models import NamedModels
 from pens.learning.rules import LearningRules
@@ -73,12 +73,10 @@ class Learners:
         self._begin_with(first_models)
 
     def _begin_with(self, models: Tensor) -> None:
-        """Each peer's untrained model: retained for its driver, and where step 2 may begin with it, for that."""
+        """Each peer's untrained model, retained for its driver."""
         rows = self.models.add(models.to(self.models.device))
         for learner, row in zip(self.by_peer.values(), rows, strict=True):
             self.names.rows[self.names.retain(learner.latest)] = row
-            if self.rules.step2_model != "last":
-                learner.for_step2 = ForStep2(self.models.retain(row))
 
     def _begin_optimizers(self) -> None:
         """Optimizers that have not begun remember rows of zeros, the same for all peers."""
@@ -117,8 +115,7 @@ class Learners:
         learner = self.by_peer[peer]
         learner.recorded += 1
         own, out = self.names.retain(own), self.names.retain(ModelRef(peer, learner.recorded))
-        how = (action.anew, action.weights, action.segment_weights)
-        job = Updating(peer, time, action.models, action.epochs, action.may_stop, own, out, *how)
+        job = Updating(peer, time, action, action.models, own, out)
         self.jobs.add_update(job, self.names.rows, compares=action.top_m is not None)
         if action.top_m is not None:
             self._record_scoring(peer, action.models, action.top_m, job)
@@ -227,7 +224,6 @@ class Learners:
 
     def restore(self, data: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become what `state` described."""
-        self._check_step2(data["learners"])
         self.let_go()
         rows = self.models.add(tensors["models"].to(self.models.device))
         self.names.restore(data["names"], rows)
@@ -238,11 +234,3 @@ class Learners:
         self._updater.restore(data["updates"], Curves(tensors["history"].numpy()))
         self.comparisons.restore(tensors["comparisons"])
         self.jobs.restore(data["jobs"], self.names.rows)
-
-    def _check_step2(self, states: Sequence[dict[str, Any]]) -> None:
-        """Refuse a state in which other models are kept for step 2 than these rules keep."""
-        begins_with = self.rules.step2_model
-        for state in states:
-            kept, waits = bool(state["for_step2"]), not state["may_stop"]
-            if (kept and begins_with == "last") or (waits and not kept and begins_with != "last"):
-                raise ValueError(f"it was written with another step2_model than {begins_with}")

@@ -9,7 +9,7 @@ from typing import Literal
 from pens.engine.optimizers import Recipe
 from pens.merging.rule import Merging, chosen
 from pens.protocol.policies import EarlyStopping
-from pens.settings.config import Settings, Step2Model, StoppingSettings, WireForm
+from pens.settings.config import Settings, StoppingSettings, WireForm
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,6 @@ class LearningRules:
     """At most so many updates, or comparisons, at once; 0: all that are ready."""
     optimizer_remembers: bool = False
     """Whether a peer's optimizer keeps its moments from update to update; else each update resets them."""
-    step2_model: Step2Model = "last"
-    """What each peer begins step 2 with; where that is not its last, it is kept until then."""
     wire: WireForm = "fp32"
     """How models travel: received models are rounded to this form, a peer's own is not."""
     merging: Merging = field(default_factory=lambda: chosen(Settings()))

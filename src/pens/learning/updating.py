@@ -20,7 +20,7 @@ from pens.learning.curves import Curves, UpdateRecord
 from pens.learning.executor import Evaluate, MomentRows, NewModels, Train, Work, evaluate, train
 from pens.learning.inputs import Inputs
 from pens.learning.jobs import Updating
-from pens.learning.learner import ForStep2, Learner
+from pens.learning.learner import Kept, Learner
 from pens.protocol.messages import PeerId
 
 
@@ -41,10 +41,10 @@ class Updater:
         jobs = self._context.jobs.take_updates(self._rules.max_batch)
         for job in jobs:
             learner = self._by_peer[job.peer]
-            if job.may_stop and not learner.may_stop:
+            if job.action.may_stop and not learner.may_stop:
                 learner.begin_stopping(self._rules.new_stopping())
-        for epochs in sorted({job.epochs for job in jobs}):
-            yield from self._update([job for job in jobs if job.epochs == epochs], epochs)
+        for epochs in sorted({job.action.epochs for job in jobs}):
+            yield from self._update([job for job in jobs if job.action.epochs == epochs], epochs)
 
     def _update(self, jobs: list[Updating], epochs: int) -> Work:
         """Updates of so many epochs, as one batch."""
@@ -99,6 +99,7 @@ class Updater:
                 learner.merges.update(ref.owner for ref in job.models)
             if trained.moments:
                 self._remember(learner, trained.moments[i], finite[i])
+            self._keep_aside(learner, job, validated[i], val_losses[i])
             self._finish(learner, job, trained.rows[i])
             self._observe(learner, job, validated[i], val_losses[i], accuracies[i])
         for row in (*trained.rows, *trained.merged):
@@ -111,6 +112,17 @@ class Updater:
         for row in gone.rows:
             self._stack.release(row)
 
+    def _keep_aside(self, learner: Learner, job: Updating, row: int, val_loss: float) -> None:
+        """What the update says is kept: nothing, the model before it, or the best since. `row`: what was validated."""
+        before, keep = learner.kept, job.action.keep
+        if not before and keep == "last":
+            return
+        first = before or Kept(self._names.rows[job.own])
+        kept = Kept(row, val_loss) if keep == "best" and val_loss < first.val_loss else first
+        learner.kept = None if keep == "last" else kept._replace(row=self._stack.retain(kept.row))
+        if before:
+            self._stack.release(before.row)
+
     def _finish(self, learner: Learner, job: Updating, row: int) -> None:
         """Give the job's model its values."""
         self._context.jobs.updated(job)
@@ -118,18 +130,11 @@ class Updater:
         self._names.give_values(job.out, row)
         self._context.jobs.know(job.out)
         self._names.release_all((job.own, *job.models))
-        if job.anew and learner.for_step2:
-            self._stack.release(learner.for_step2.row)
-            learner.for_step2 = None
 
     # --- what a validation changes ------------------------------------------------------------------------------------
 
     def _observe(self, learner: Learner, job: Updating, row: int, val_loss: float, val_accuracy: float) -> None:
         """Early stopping, and the best model. `row`: what was validated."""
-        kept = learner.for_step2
-        if kept and self._rules.step2_model == "best" and not job.may_stop and val_loss < kept.val_loss:
-            learner.for_step2 = ForStep2(self._stack.retain(row), val_loss)
-            self._stack.release(kept.row)
         if learner.stopping.observe(val_loss, val_accuracy):
             self._keep_as_best(learner, row)
         if learner.has_stopped:
@@ -144,11 +149,17 @@ class Updater:
         """The update that stops a peer ends with its best model: from now on the peer serves that one. Nobody has read
         the trained one, which has had the name for a moment."""
         learner.stop_time = job.time
-        for row in learner.moments.rows if learner.moments else ():
-            self._stack.release(row)
-        learner.moments = None
+        self._let_go_of_work(learner)
         self._names.give_values(job.out, _best(learner))
         self.answer_with_best(job.peer)
+
+    def _let_go_of_work(self, learner: Learner) -> None:
+        """A peer that has stopped needs neither its optimizer nor a model to begin with."""
+        for row in learner.moments.rows if learner.moments else ():
+            self._stack.release(row)
+        if learner.kept:
+            self._stack.release(learner.kept.row)
+        learner.moments = learner.kept = None
 
     def answer_with_best(self, peer: PeerId) -> None:
         """All that is recorded for a peer that has stopped: no work, and no need to wait for the received models."""
@@ -177,4 +188,4 @@ def _best(learner: Learner) -> int:
 
 def _record(job: Updating, train_loss: float, val_loss: float, val_accuracy: float) -> UpdateRecord:
     numbers = (train_loss, val_loss, val_accuracy)
-    return UpdateRecord(job.time, job.peer, job.out.version, not job.may_stop, len(job.models), *numbers)
+    return UpdateRecord(job.time, job.peer, job.out.version, not job.action.may_stop, len(job.models), *numbers)

@@ -178,7 +178,6 @@ class Method:
             max_batch=settings.engine.max_batch,
             wire=settings.gossip.wire,
             merging=chosen(settings),
-            step2_model=pens.step2_model if self.selects else "last",
             optimizer_remembers=self.keeps_moments,
         )
 
