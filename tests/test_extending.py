@@ -16,8 +16,8 @@ import pens
 from pens.command_line.main import main
 from pens.errors import Interrupted, SettingsError
 from pens.experiment.observer import Observer
-from pens.network.memory import MemoryNetwork
-from pens.network.node import NodeRules
+from pens.network.node.node import NodeRules
+from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES, METHODS, PARTITIONS
 from pens.protocol.messages import Answered, Ask, Losses, ModelRef, PeerId, Pulled, Start, Update, Updated
@@ -26,8 +26,8 @@ from pens.settings.config import Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.experiment.test_experiment import same_result
 from tests.methods.specs import spec_of
+from tests.network.node.test_node import own, run_until
 from tests.network.nodes import Cluster
-from tests.network.test_node import own, run_until
 from tests.network.virtual import run_virtually
 from tests.simulations import Log, decisions, final_models, run, simulation
 

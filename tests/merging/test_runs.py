@@ -19,10 +19,10 @@ from pens.data.scenarios import Federation
 from pens.errors import Interrupted, SettingsError
 from pens.experiment.presets import resolve_settings
 from pens.learning.jobs import decode_weights, encode_weights
-from pens.network.memory import MemoryNetwork
-from pens.network.node import Node, NodeRules
-from pens.network.peer_config import read_peer_config
-from pens.network.state import decode_job, encode_job
+from pens.network.node.node import Node, NodeRules
+from pens.network.node.state import decode_job, encode_job
+from pens.network.operating.peer_config import read_peer_config
+from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES
 from pens.protocol.messages import Action, Event, ModelRef, PeerId, Update
