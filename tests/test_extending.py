@@ -22,7 +22,7 @@ from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES, METHODS, PARTITIONS
 from pens.protocol.messages import Answered, Ask, Losses, ModelRef, PeerId, Pulled, Start, Update, Updated
 from pens.protocol.peer import Peer
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.experiment.test_experiment import same_result
 from tests.methods.specs import spec_of

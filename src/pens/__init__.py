@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pens.measuring.results import ExperimentResult, RunResult, Summary
     from pens.methods.method import Method
     from pens.partitions.partition import Partition
-    from pens.settings.config import Settings
+    from pens.settings.tree import Settings
     from pens.topologies.topology import Topology
 
 __version__ = VERSION
@@ -58,7 +58,7 @@ _MODULE_OF = {
     "PensError": "pens.errors",
     "RunResult": "pens.measuring.results",
     "Samples": "pens.data.samples",
-    "Settings": "pens.settings.config",
+    "Settings": "pens.settings.tree",
     "Summary": "pens.measuring.results",
     "Topology": "pens.topologies.topology",
     "resume": "pens.experiment.interface",

@@ -20,7 +20,7 @@ from torch import Tensor
 from pens.engine.rounding import round_tensors
 from pens.errors import PayloadError
 from pens.network.codec import TensorShape, decode, decode_note, encode, encode_note, largest_payload, model_shape
-from pens.settings.config import WireForm
+from pens.settings.schema import WireForm
 from tests.network.models import any_model, paper_model, small_model
 
 FORMS: tuple[WireForm, ...] = get_args(WireForm)

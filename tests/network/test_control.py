@@ -17,7 +17,7 @@ from pens.network.node import Node, NodeRules
 from pens.network.progress import Progress
 from pens.network.state import PeerFolder
 from pens.partitions.rotation import rotated_federation
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from pens.simulation.simulator import Simulator
 from tests.conftest import TINY, tiny_dataset
 from tests.network.nodes import Cluster

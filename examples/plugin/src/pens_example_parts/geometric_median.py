@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from pens.merging.rule import MergeRule, Rows
-from pens.settings.config import Count, Positive, Section
+from pens.settings.section import Count, Positive, Section
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,7 +16,7 @@ from pens import Dataset, Federation, Partition, Settings, rng
 from pens.data.samples import Array
 from pens.errors import NotEnoughData, SettingsError
 from pens.partitions.labels import apportion, count_labels, federation_of
-from pens.settings.config import Count, Section
+from pens.settings.section import Count, Section
 
 
 class LabelRangesSettings(Section):

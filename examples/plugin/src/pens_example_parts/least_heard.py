@@ -18,7 +18,7 @@ from pens.methods.method import Participants
 from pens.protocol.gossiping import Gossiping
 from pens.protocol.messages import Action, ModelRef, PeerId
 from pens.protocol.plan import Plan
-from pens.settings.config import RunSettings
+from pens.settings.tree import RunSettings
 
 
 class Rotating(Gossiping):
