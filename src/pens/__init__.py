@@ -157,7 +157,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'pens' has no attribute {name!r}")
     module = _MODULE_OF[name]
-    value = import_module(f"pens.{name}") if module == "pens" else getattr(import_module(module), name)
+    value = getattr(import_module(module), name) if "." in module else import_module(f"{module}.{name}")
     globals()[name] = value  # so that this is asked once
     return value
 
