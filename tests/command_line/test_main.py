@@ -26,7 +26,8 @@ from pens.parts import METHODS
 from pens.report.paper import PAPER_SEEDS
 from pens.reproduce.plan import EXHIBITS
 from pens.settings.catalogue import as_toml
-from pens.settings.config import Settings, parse_settings
+from pens.settings.reading import parse_settings
+from pens.settings.tree import Settings
 from pens.storage.runlog import ExperimentDir
 from pens.version import VERSION
 from tests.experiment.test_experiment import same_result

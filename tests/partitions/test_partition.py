@@ -25,13 +25,14 @@ from pens.reproduce.keep import _unlike
 from pens.reproduce.plan import EXHIBITS
 from pens.reproduce.store import folder_name, identity
 from pens.settings.catalogue import as_toml, find
-from pens.settings.config import Settings, flat_keys, parse_assignments, parse_settings
+from pens.settings.reading import flat_keys, parse_assignments, parse_settings
+from pens.settings.tree import Settings
 from tests.conftest import tiny_dataset
 
 OWN = """
 from typing import ClassVar
 import pens
-from pens.settings.config import Count, Section
+from pens.settings.section import Count, Section
 
 class StrideSettings(Section):
     '''Every so many samples.'''

@@ -14,7 +14,7 @@ from scipy import stats
 from pens.experiment.presets import PRESETS
 from pens.measuring.metrics import Interval, interval
 from pens.report.paper import compare_with_paper, departures, less_paper, paper_accuracy, paper_agreement
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 
 CIFAR = PRESETS["cifar-10"].settings
 FASHION = PRESETS["fashion-mnist"].settings

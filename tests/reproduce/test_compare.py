@@ -31,7 +31,8 @@ from pens.reproduce.show import (
     plan_words,
 )
 from pens.reproduce.store import RunStore
-from pens.settings.config import MethodName, flat_values
+from pens.settings.keys import flat_values
+from pens.settings.tree import MethodName
 from pens.storage.runlog import RULES, ExperimentRecord
 from tests.report.made import made_run
 from tests.reproduce.trial import SMALL, trial

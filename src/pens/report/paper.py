@@ -27,7 +27,9 @@ from pens.experiment.presets import PAPERS_METHOD, PRESETS
 from pens.measuring.metrics import FEWEST_SEEDS, Interval
 from pens.methods.names import in_order, selecting, settings_without_effect
 from pens.parts import METHODS
-from pens.settings.config import EngineSettings, MethodName, Settings, TimingSettings, flat_values
+from pens.settings.keys import flat_values
+from pens.settings.schema import EngineSettings, TimingSettings
+from pens.settings.tree import MethodName, Settings
 
 PAPER_SEEDS = 4
 """Section 5.4: 4 experiments for each algorithm."""

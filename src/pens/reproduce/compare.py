@@ -17,7 +17,8 @@ from pens.report.learning_curves import merged_within
 from pens.report.paper import PaperVerdict, compare_with_paper
 from pens.reproduce.plan import Column, Exhibit, PlannedValue, Quantity
 from pens.reproduce.store import RunStore
-from pens.settings.config import MethodName, Settings, flat_values
+from pens.settings.keys import flat_values
+from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import RULES
 
 AND = " and "

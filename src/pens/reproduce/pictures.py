@@ -28,7 +28,7 @@ from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, 
 from pens.reproduce.keep import write_text
 from pens.reproduce.plan import Exhibit, exhibits
 from pens.reproduce.store import RunStore
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 
 def write_files(comparison: Comparison, store: RunStore, folder: Path, beside: Beside | None = None) -> list[Path]:

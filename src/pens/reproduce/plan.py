@@ -18,7 +18,7 @@ from pens.measuring.metrics import Interval
 from pens.methods.names import method_of
 from pens.parts import METHODS
 from pens.report.paper import tables
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 
 Quantity = Literal["accuracy", "precision", "recall", "own cluster"]
 """`own cluster`: the share of merged models that came from a peer of the receiver's cluster."""

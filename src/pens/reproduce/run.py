@@ -24,7 +24,8 @@ from pens.reproduce.estimates import Estimates
 from pens.reproduce.keep import kept_seeds
 from pens.reproduce.plan import Column, Exhibit
 from pens.reproduce.store import RunStore, identity
-from pens.settings.config import MethodName, Settings, flat_values
+from pens.settings.keys import flat_values
+from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import ExperimentRecord
 
 RunKey = tuple[str, MethodName, int]

@@ -19,7 +19,8 @@ from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, 
 from pens.reproduce.keep import outdated
 from pens.reproduce.plan import PAPER_ORDER, PLUS, Column, Exhibit
 from pens.reproduce.run import MissingRuns, Reproduction
-from pens.settings.config import EngineSettings, MethodName
+from pens.settings.schema import EngineSettings
+from pens.settings.tree import MethodName
 
 
 def plan_tables(plan: Reproduction) -> Iterator[tuple[str, Table]]:

@@ -42,7 +42,8 @@ from pens.methods.names import recall
 from pens.partitions.partition import partition_of
 from pens.parts import is_name
 from pens.protocol.messages import PeerId
-from pens.settings.config import MethodName, Settings, stored_settings
+from pens.settings.reading import stored_settings
+from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import ExperimentDir, ExperimentRecord
 
 T = TypeVar("T")

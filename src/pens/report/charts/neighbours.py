@@ -12,7 +12,7 @@ from pens.report.learning_curves import SelectionCurve
 from pens.report.panel import Chart, Row, draw_axes, points_at
 from pens.report.paper import PaperValue
 from pens.report.svg import Canvas, Scale, scale_over, spread
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 
 def neighbours_chart(

@@ -20,7 +20,7 @@ from pens.report.paper import (
 )
 from pens.report.section import ReportSection, Table, count, listed, thousands
 from pens.report.study import Study
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 
 def accuracy_section(study: Study) -> ReportSection:

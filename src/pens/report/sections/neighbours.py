@@ -16,7 +16,7 @@ from pens.report.learning_curves import SelectionCurve, selecting
 from pens.report.paper import PaperValue, compare_with_paper, paper_agreement
 from pens.report.section import OLDER, ReportSection, count, listed
 from pens.report.study import Study
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 from pens.topologies.topology import topology_of
 
 
