@@ -36,6 +36,7 @@ LAYERS = [
     "measuring",
     "storage",
     "experiment",
+    "paper",
     "report",
     "reproduce",
     "network",
