@@ -37,6 +37,7 @@ LAYERS = [
     "measuring",
     "storage",
     "experiment",
+    "paper",
     "report",
     "reproduce",
     "network",

@@ -281,8 +281,8 @@ def reproduce_command(
     chosen_methods = METHODS_OF[as_] if methods is None else parse_methods(methods)
 
     from pens.command_line.watch import PlanWatcher, watching
+    from pens.paper.exhibits import exhibits
     from pens.reproduce.keep import check_place, load, load_all
-    from pens.reproduce.plan import exhibits
     from pens.reproduce.run import ReproduceRequest, Reproduction
     from pens.reproduce.show import outdated_lines, plan_tables, plan_words
     from pens.reproduce.store import RunStore

@@ -13,7 +13,7 @@ from pens.data.samples import Array
 from pens.measuring.metrics import FEWEST_SEEDS, Interval, interval
 from pens.measuring.results import DataSizes, RunResult, Summary, summarise, work_of
 from pens.methods.names import in_order
-from pens.report.paper import PaperValue, paper_accuracy
+from pens.paper.cells import PaperValue, paper_accuracy
 from pens.report.study import Study
 from pens.settings.tree import MethodName
 
