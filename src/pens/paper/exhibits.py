@@ -20,7 +20,6 @@ from pens.experiment.presets import PAPERS_METHOD, preset
 from pens.measuring.metrics import Interval
 from pens.methods.names import method_of
 from pens.parts import METHODS
-from pens.report.paper import tables
 from pens.settings.tree import MethodName, Settings
 
 Quantity = Literal["accuracy", "precision", "recall", "own cluster"]

@@ -20,7 +20,6 @@ from pens.measuring.results import Spending
 from pens.methods.names import settings_without_effect
 from pens.paper.exhibits import EXHIBITS, Quantity
 from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding, is_wanted
-from pens.reproduce.plan import EXHIBITS, Quantity
 from pens.settings.keys import flat_name, flat_values
 from pens.settings.schema import EngineSettings
 from pens.settings.tree import MethodName, Settings

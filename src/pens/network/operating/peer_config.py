@@ -37,7 +37,7 @@ from pens.experiment.presets import PAPERS_METHOD, preset
 from pens.merging.rule import check_real
 from pens.methods.method import ANY_NUMBER
 from pens.methods.names import check_methods, networked_method
-from pens.network.transport import Address
+from pens.network.transport.interface import Address
 from pens.settings.keys import flatten
 from pens.settings.section import Count, NotNegative, Positive, Section
 from pens.settings.tree import Settings, problem
