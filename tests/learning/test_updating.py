@@ -9,7 +9,7 @@ import pytest
 
 from pens.engine.optimizers import Recipe
 from pens.protocol.messages import Keep, PeerId
-from pens.settings.config import StoppingSettings
+from pens.settings.schema import StoppingSettings
 from tests.learning.three import compute, engine_of, executor_for, first_trainings, learners, update, values
 
 

@@ -13,7 +13,7 @@ from pens.learning.executor import Executor
 from pens.learning.learners import Learners
 from pens.learning.rules import LearningRules
 from pens.protocol.messages import Keep, ModelRef, PeerId, Update
-from pens.settings.config import StoppingSettings
+from pens.settings.schema import StoppingSettings
 from tests.byhand import CountingEngine, sample
 
 CPU = torch.device("cpu")

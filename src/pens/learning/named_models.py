@@ -17,7 +17,7 @@ from pens.engine.layout import Layout
 from pens.engine.stack import ModelStack
 from pens.learning.received import ReceivedModels
 from pens.protocol.messages import ModelRef, PeerId
-from pens.settings.config import WireForm
+from pens.settings.schema import WireForm
 
 
 class NamedModels:

@@ -9,7 +9,8 @@ from typing import Literal
 from pens.engine.optimizers import Recipe
 from pens.merging.rule import Merging, chosen
 from pens.protocol.policies import EarlyStopping
-from pens.settings.config import Settings, StoppingSettings, WireForm
+from pens.settings.schema import StoppingSettings, WireForm
+from pens.settings.tree import Settings
 
 
 @dataclass(frozen=True)
