@@ -31,15 +31,15 @@ def test_a_model_lives_as_long_as_somebody_needs_it() -> None:
     assert alive == 3  # the last and the best model of each peer are one
 
 
-@pytest.mark.parametrize(("wire", "twins"), [("fp32", 0), ("int8", 1)])
-def test_a_model_that_travels_as_it_is_is_held_once(wire: str, twins: int) -> None:
+@pytest.mark.parametrize(("wire", "rounded"), [("fp32", 0), ("int8", 1)])
+def test_a_model_that_travels_as_it_is_is_held_once(wire: str, rounded: int) -> None:
     """A merge makes one model; where models are rounded on their way, the received one is held beside the sender's."""
     them = learners(wire=wire)
     refs = first_trainings(them)
     before = them.models.num_alive
     out = update(them, 0, refs[0], refs[1])
     compute(them)
-    assert them.models.num_alive == before + 1 + twins
+    assert them.models.num_alive == before + 1 + rounded
     assert values(them, out) == [1.5, 0.5, 0]
 
 

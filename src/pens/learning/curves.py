@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The learning curves of a run while it grows: one row of numbers per update, not one object."""
+"""The learning curves of a run while they grow: one row of numbers per update, not one object."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Curves:
     """All updates of a run in the order in which they were computed."""
 
     def __init__(self, table: Array | None = None) -> None:
-        """`table` [update, column]: those of a run that goes on."""
+        """`table` [update, column]: the updates of a resumed run."""
         self._table = np.empty((0, len(UpdateRecord._fields))) if table is None else np.array(table, np.float64)
         self._length = len(self._table)
 
@@ -54,7 +54,7 @@ class Curves:
         return self._table[: self._length]
 
     def sorted(self) -> Curves:
-        """In virtual time, whatever order they were computed in."""
+        """The same updates in the order of virtual time."""
         time, peer, version = self.table()[:, :3].T
         return Curves(self.table()[np.lexsort((version, peer, time))])
 

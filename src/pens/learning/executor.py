@@ -5,7 +5,7 @@ Theory of operation. A run does not call the engine. Its work is a generator tha
 is sent the answers. `carry_out` drives the work of several runs: it waits until each has asked for something, merges
 the calls of one kind into a single call of the engine, and hands each run its share. Runs share one stack of models and
 one stack of samples, in which each has slots of its own; as no result depends on what is computed beside it (law 3),
-none can tell that there are others. One run is the same with a list of one.
+a run cannot tell that there are others. A single run is a list of one.
 
 While a device trains, the host is free: `meanwhile` is what it may do until the numbers are needed.
 """
@@ -50,9 +50,9 @@ class Train:
     epochs: int
     recipe: Recipe
     keep_merged: bool = False
-    """Whether the averages are wanted, too, as they were before training."""
+    """Whether the merged models are wanted, too, as they were before training."""
     moments: list[MomentRows] | None = None
-    """What the optimizer of each model remembers; None: it begins anew."""
+    """What the optimizer of each model remembers; None: each optimizer starts from zero."""
     merging: Merging | None = None
     """By which rule models are merged; None: the plain average."""
 
@@ -85,18 +85,18 @@ class NewModels:
     """Which of those that were trained together are these."""
     together: Trained
     merged: list[int]
-    """The averages, likewise, where they were wanted; else none."""
+    """Rows of the merged models before training, with one reference each; empty unless `keep_merged` was set."""
     moments: list[MomentRows]
-    """What optimizers remember now, likewise, where they do; else none."""
+    """What the optimizers remember after training; empty unless the call said what they remembered before."""
 
     @property
     def loss(self) -> Array:
-        """Who asks waits until the device has done what it was told so far: better to tell it more before."""
+        """Blocks on the device; enqueue further work first."""
         return self.together.loss[self.part]
 
 
 Call = Train | Evaluate
-"""Those of lower kind go first (comparisons, training, validation), so that runs which do the same stay in step."""
+"""Calls of a lower kind go first (comparisons, training, validation), so that runs with the same work stay in step."""
 Answer = NewModels | Evaluation
 Work = Generator[Call, Answer, None]
 
@@ -116,7 +116,7 @@ def evaluate(call: Evaluate) -> Generator[Call, Answer, Evaluation]:
 
 
 class Executor:
-    """The engine, and what runs that are computed together share: the models that are alive, and all peers' samples."""
+    """The engine, and what the runs share that are computed together: the models that are alive, and all samples."""
 
     def __init__(self, engine: Engine, training: SampleStack, validation: SampleStack, peers: int) -> None:
         """`peers`: of all runs together."""
@@ -125,11 +125,11 @@ class Executor:
         self._samples = {"train": training, "val": validation}
 
     def num_training_samples(self, slot: int) -> int:
-        """How many a holder has."""
+        """The number of training samples in a slot."""
         return self._samples["train"].counts[slot]
 
     def carry_out(self, works: Sequence[Work], meanwhile: Sequence[Callable[[], None]]) -> None:
-        """Do the work of several runs to its end. `meanwhile`: what each may do when the device has begun to train."""
+        """Complete the work of several runs. `meanwhile`: what each run may do once the device has begun to train."""
         with one_thread():  # models are shared out, not operations
             self._carry_out(works, meanwhile)
 
@@ -146,7 +146,7 @@ class Executor:
                     del waiting[i]
 
     def _answer(self, calls: list[Call], meanwhile: Sequence[Callable[[], None]]) -> Sequence[Answer]:
-        """Calls of one kind as one."""
+        """The answers to calls of one kind, which are computed as one call."""
         if trainings := [call for call in calls if isinstance(call, Train)]:
             return self._train(trainings, meanwhile)
         return self._evaluate([call for call in calls if isinstance(call, Evaluate)])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is recorded and not yet computed: comparisons and updates, and which of them wait for which models.
+"""Recorded work that is not computed yet: comparisons and updates, and which of them wait for which models.
 
-Theory of operation. A job names the models that it reads; the models are computed by other jobs. Each job knows how
-many of its inputs are still missing, and each missing model who waits for it. When a model becomes known, those jobs
-are told, and whoever misses nothing any more is ready: every edge of the graph is looked at once, however long jobs
-wait and however many there are.
+Theory of operation. A job names the models that it reads; the models are computed by other jobs. Each job counts
+its missing inputs, and each missing model lists the jobs that wait for it. When a model becomes known, the counts of
+these jobs go down, and a job without missing inputs is ready: every edge of the graph is visited once, however long
+jobs wait and however many there are.
 
 An update that chooses among its models is two jobs, a comparison and the update, which waits for it: a comparison needs
 the received models alone, so that a peer's choice of neighbours need not wait for its training.
@@ -45,15 +45,15 @@ class Updating:
 
 
 class Question(NamedTuple):
-    """What makes a scoring the answer to a question, in place of a comparison that is counted."""
+    """What a scoring answers that is no comparison: it is not counted in step 1."""
 
     name: str
     on: Literal["train", "val"]
-    """Whose samples of the peer the models are scored on."""
+    """The samples of the peer on which the models are scored."""
     time: float
     """When it is answered."""
     num_asked: int
-    """The first so many models are those asked for; the others are there to compare with."""
+    """The peer asked for the first so many models; the others are there to compare with."""
 
 
 @dataclass(eq=False, slots=True)
@@ -137,12 +137,12 @@ class JobGraph:
             self._miss_one_less(job)
 
     def take_scorings(self, at_most: int) -> list[Scoring]:
-        """Comparisons that are ready, in the order of recording; 0: all. Each is then to be `done`."""
+        """Comparisons that are ready, in the order of recording; 0: all. Each is then to be `scored`."""
         taken, self._ready_scorings = _first(self._ready_scorings, at_most)
         return taken
 
     def take_updates(self, at_most: int) -> list[Updating]:
-        """Updates that are ready, likewise."""
+        """Updates that are ready, in the order of recording; 0: all. Each is then to be `updated`."""
         taken, self._ready_updates = _first([job for job in self._ready_updates if job.open], at_most)
         for job in taken:
             self._begin(job)
@@ -157,7 +157,7 @@ class JobGraph:
             self._miss_one_less(job.update)
 
     def updated(self, job: Updating) -> None:
-        """An update is done, be it by work or because its peer has stopped: the first of its peer's chain."""
+        """The first update of a peer's chain is done: it was computed, or its peer has stopped."""
         job.open = False
         del self._open[job.place]
         first = self._chains[job.peer].popleft()
@@ -227,7 +227,7 @@ def decode_update(data: Sequence[Any]) -> Update:
 
 
 def _with_tuples(value: Any) -> Any:
-    """JSON knows lists alone."""
+    """JSON has lists only: tuples in their place."""
     return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 

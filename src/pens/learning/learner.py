@@ -20,12 +20,12 @@ from pens.protocol.policies import EarlyStopping, Tally
 
 
 class Answer(NamedTuple):
-    """What a peer is to be told."""
+    """The answer to a question, until the peer is told."""
 
     name: str
-    """Of its question."""
+    """The name of the question."""
     number: int
-    """Of the scoring that computes it; 0: the peer asked for its counts."""
+    """The number of the scoring that computes the answer; 0: the peer asked for its counts."""
     losses: tuple[float, ...] = ()
 
 
@@ -34,7 +34,7 @@ class Kept(NamedTuple):
 
     row: int
     val_loss: float = math.inf
-    """Infinite for the one that it began with: any other is better."""
+    """Infinite for the model before the first update that keeps one: any other is better."""
 
 
 @dataclass(slots=True)
@@ -42,14 +42,14 @@ class Learner:
     """What is known of one peer."""
 
     slot: int
-    """Where its samples are."""
+    """The slot of its samples in the stacks of samples."""
     latest: ModelRef
     """Its newest model that is computed."""
     stopping: EarlyStopping
     recorded: int = 0
-    """Updates that are recorded, computed or not."""
+    """Updates that are recorded, whether computed or not."""
     scorings: int = 0
-    """Likewise, comparisons and questions for losses."""
+    """Comparisons and questions for losses that are recorded, whether computed or not."""
     may_stop: bool = False
     """Whether early stopping applies already."""
     stop_time: float = math.inf
@@ -57,7 +57,7 @@ class Learner:
     best: int | None = None
     """The row of its best model on its validation data."""
     kept: Kept | None = None
-    """The model that it keeps aside, if its newest update says so."""
+    """The model that it keeps aside, where its newest update says so."""
     moments: MomentRows | None = None
     """What its optimizer remembers between updates, where it does."""
     tally: Tally = field(default_factory=Tally)
@@ -67,9 +67,9 @@ class Learner:
     scored: int = 0
     """Models that it compared in step 1."""
     answers: list[Answer] = field(default_factory=list)
-    """Of questions that it asked and was not told the answer of, in order."""
+    """Answers that the peer was not told yet, in the order of its questions."""
     asked: list[tuple[float, int]] = field(default_factory=list)
-    """When it asked for the losses of how many models."""
+    """(time, models) of each question for losses."""
 
     @property
     def num_computed(self) -> int:
@@ -78,7 +78,7 @@ class Learner:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether its updates are no work any more."""
+        """Whether it stopped early: its later updates are no work."""
         return self.may_stop and self.stopping.stopped
 
     def begin_stopping(self, stopping: EarlyStopping) -> None:

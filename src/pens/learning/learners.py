@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a group of peers, for whoever drives them: record what they want, compute it, tell what came of it.
+"""What a driver of peers sees of learning: it records what the peers want, computes it, and reads the results.
 
 Theory of operation. A driver does not compute an update when it begins. It records it (which models go in, which comes
 out, when) and goes on; who sends what to whom does not depend on any model's values until a peer selects its
@@ -79,7 +79,7 @@ class Learners:
             self.names.rows[self.names.retain(learner.latest)] = row
 
     def _begin_optimizers(self) -> None:
-        """Optimizers that have not begun remember rows of zeros, the same for all peers."""
+        """At first optimizers remember zeros: rows that all peers share."""
         nothing = torch.zeros((self.rules.recipe.num_moments, self.models.size), device=self.models.device)
         rows = self.models.add(nothing)
         for learner in self.by_peer.values():
@@ -98,7 +98,7 @@ class Learners:
         self._record_scoring(peer, action.models, action.m)
 
     def record_question(self, peer: PeerId, own: ModelRef, ask: Ask, time: float) -> None:
-        """Models that it is about are retained here until it is computed. `time`: when it is to be answered."""
+        """The models that the question names are retained until it is computed. `time`: when it is to be answered."""
         learner, query = self.by_peer[peer], ask.query
         if isinstance(query, Counts):
             learner.answers.append(Answer(ask.name, 0))
@@ -124,7 +124,7 @@ class Learners:
         return out
 
     def _check_weights(self, peer: PeerId, action: Update) -> None:
-        """Where the method says how much each model counts."""
+        """Refuse weights that do not fit the update, where the method says how much each model counts."""
         if action.weights is None and not action.segment_weights:
             return
         who = f"the update of peer {peer}"
@@ -159,7 +159,7 @@ class Learners:
         """Work off the comparisons and questions that are ready."""
         return self._scorer.work_off()
 
-    # --- what came of it ----------------------------------------------------------------------------------------------
+    # --- results -----------------------------------------------------------------------------------------------------
 
     def is_answered(self, peer: PeerId) -> bool:
         """Whether all that a peer asked for is computed."""
@@ -200,7 +200,7 @@ class Learners:
         return [rows[one.latest] if last or one.best is None else one.best for one in self.by_peer.values()]
 
     def let_go(self) -> None:
-        """Free the place of all models: other runs may go on."""
+        """Release all models of this run; the stack serves the other runs."""
         self.names.let_go()
         for learner in self.by_peer.values():
             learner.let_go(self.models)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ledger: rows of whole numbers that are only ever appended, four bytes each, for what a run records per event.
+"""A ledger: rows of whole numbers that are only appended, for what a run records per event.
 
-Or eight bytes, where the numbers of peers are those of a network.
+A number takes four bytes, or eight where the numbers of peers are those of a network.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of models and where their values are: a model lives as long as somebody retains its name.
+"""Names of models and where their values are: a model lives as long as its name has references.
 
 A name (`ModelRef`) exists from the moment its update is recorded, its values from the moment the update is computed.
 Several names, and a peer's best model, may share one row of the stack.
@@ -21,7 +21,7 @@ from pens.settings.schema import WireForm
 
 
 class NamedModels:
-    """The models of a run by name, with the number of those who retain each."""
+    """The models of a run by name, with the number of references to each."""
 
     def __init__(self, stack: ModelStack, layout: Layout, wire: WireForm) -> None:
         self.stack = stack
@@ -36,7 +36,7 @@ class NamedModels:
         return ref
 
     def release(self, ref: ModelRef) -> None:
-        """Retain a model once less; without anybody who retains it, its row is released."""
+        """Drop one reference to a model; without references its row is released."""
         self._uses[ref] -= 1
         if self._uses[ref] == 0:
             del self._uses[ref]
@@ -50,7 +50,7 @@ class NamedModels:
             self.release(ref)
 
     def holds(self, ref: ModelRef) -> bool:
-        """Whether somebody retains a model of this name."""
+        """Whether there are references to a model of this name."""
         return ref in self._uses
 
     def row(self, ref: ModelRef) -> int:
@@ -62,7 +62,7 @@ class NamedModels:
         return self._received.rows(refs, self.rows)
 
     def give_values(self, ref: ModelRef, row: int) -> None:
-        """Let a name stand for the model in a row, in place of an earlier one that nobody has read."""
+        """Let a name stand for the model in a row, in place of an earlier one that was not read."""
         self.stack.retain(row)
         if ref in self.rows:
             self.stack.release(self.rows[ref])

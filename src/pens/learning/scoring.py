@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scoring: models of others are run over a peer's own samples, to choose the top m or to answer a question."""
+"""Scoring: run models over a peer's own samples, to choose the top m or to answer a question."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pens.learning.ledger import Ledger
 from pens.protocol.messages import ModelRef
 from pens.protocol.policies import select_top_m
 
-_AT_ONCE = 20_000  # comparisons, so that lists of what is compared stay small at any number of peers
+_AT_ONCE = 20_000  # comparisons: bounds the lists of compared models at any number of peers
 
 
 class Scorer:

@@ -77,7 +77,7 @@ class Updater:
     def _undo(
         self, jobs: list[Updating], bad: list[int], rows: list[int], validated: list[int], validation: Evaluation
     ) -> Work:
-        """Where the loss is no finite number, the model from before stays, and is validated once more."""
+        """Where the training loss is not finite, the model from before stays, and is validated once more."""
         for i in bad:
             self._stack.release(rows[i])
             rows[i] = validated[i] = self._stack.retain(self.inputs.own_row(jobs[i]))
@@ -89,7 +89,7 @@ class Updater:
     def _take_over(
         self, jobs: list[Updating], trained: NewModels, finite: list[bool], validated: list[int], validation: Evaluation
     ) -> None:
-        """Record what came of a batch, and let each peer go on with its new model."""
+        """Record the results of a batch, and give each peer its new model."""
         losses, val_losses = trained.loss.tolist(), validation.loss.tolist()
         accuracies = validation.accuracy.tolist()
         self.history.add([_record(*of) for of in zip(jobs, losses, val_losses, accuracies, strict=True)])
@@ -146,15 +146,15 @@ class Updater:
             self._stack.release(older)
 
     def _stop(self, learner: Learner, job: Updating) -> None:
-        """The update that stops a peer ends with its best model: from now on the peer serves that one. Nobody has read
-        the trained one, which has had the name for a moment."""
+        """The update that stops a peer ends with its best model: from now on the peer serves that one. The
+        trained model was not read under this name."""
         learner.stop_time = job.time
         self._let_go_of_work(learner)
         self._names.give_values(job.out, _best(learner))
         self.answer_with_best(job.peer)
 
     def _let_go_of_work(self, learner: Learner) -> None:
-        """A peer that has stopped needs neither its optimizer nor a model to begin with."""
+        """Release the optimizer's moments and the model that is kept aside: a stopped peer needs neither."""
         for row in learner.moments.rows if learner.moments else ():
             self._stack.release(row)
         if learner.kept:
@@ -162,7 +162,7 @@ class Updater:
         learner.moments = learner.kept = None
 
     def answer_with_best(self, peer: PeerId) -> None:
-        """All that is recorded for a peer that has stopped: no work, and no need to wait for the received models."""
+        """Complete all recorded updates of a peer that has stopped, without work: none waits for received models."""
         learner = self._by_peer[peer]
         while job := self._context.jobs.next_update(peer):
             self._finish(learner, job, _best(learner))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual time: links, who waits for whom, one event loop for both schedules."""
+"""Simulation in virtual time: links, an event queue, and one event loop for both schedules."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Links:
-    """All peers alike: the paper's assumption (section 5, "able to communicate at any time")."""
+    """The same for all peers, which can communicate at any time (paper, section 5)."""
 
     latency: float
     """From sending to receiving."""
     training_time: float
-    """Of an update of `epochs` epochs; others in proportion."""
+    """Duration of an update of `epochs` epochs; of other updates in proportion."""
     epochs: int
 
     def training_delay(self, epochs: int) -> float:

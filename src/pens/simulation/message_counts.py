@@ -17,9 +17,9 @@ Event = Literal["sent", "received", "refused"]
 
 
 class MessageCounts:
-    """Models that each peer sent, received, and refused because the sender was no neighbour of its.
+    """Models that each peer sent, received, and refused because the sender is not one of its neighbours.
 
-    A simulation runs ahead of its own end: what is not certain to lie before it is kept apart, with its time.
+    Events run ahead of the end of a run: those that are not certain to lie before it are kept apart, with their times.
     """
 
     def __init__(self, num_peers: int, certain_until: float = 0.0) -> None:
@@ -41,21 +41,21 @@ class MessageCounts:
         counts: Array = self.at_update.column("received")[order][begins + version - 1]
         return counts
 
-    def count(self, kind: Event, peer: PeerId, time: float, models: int = 1) -> None:
-        """One more model, or several. Times never decrease."""
-        if kind == "received":
+    def count(self, event: Event, peer: PeerId, time: float, models: int = 1) -> None:
+        """Count one model, or several. Times never decrease."""
+        if event == "received":
             self._heard[peer] += models
         if time <= self._certain_until:
-            getattr(self, kind)[peer] += models
+            getattr(self, event)[peer] += models
         else:
-            self._uncertain.extend([(time, kind, peer)] * models)
+            self._uncertain.extend([(time, event, peer)] * models)
 
     def settle(self, until: float) -> None:
-        """All up to that time did happen."""
+        """Count all events up to that time: they are certain."""
         self._certain_until = max(self._certain_until, until)
         while self._uncertain and self._uncertain[0][0] <= until:
-            _, kind, peer = self._uncertain.popleft()
-            getattr(self, kind)[peer] += 1
+            _, event, peer = self._uncertain.popleft()
+            getattr(self, event)[peer] += 1
 
     def state(self) -> dict[str, list[Any]]:
         counts = {"sent": self.sent, "received": self.received, "refused": self.refused}
@@ -64,4 +64,4 @@ class MessageCounts:
     def restore(self, state: Mapping[str, Any]) -> None:
         self.sent, self.received, self.refused = (list(state[k]) for k in ("sent", "received", "refused"))
         self._heard = list(state["heard"])
-        self._uncertain = deque((time, kind, PeerId(peer)) for time, kind, peer in state["uncertain"])
+        self._uncertain = deque((time, event, PeerId(peer)) for time, event, peer in state["uncertain"])

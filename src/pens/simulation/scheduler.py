@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Event heap and virtual clock.
+"""The queue of events, and the virtual clock.
 
-Entries are (time, counter, peer, event): events at the same time come out in the order in which they went in. What
-happens at once (in `rounds`, every message) goes through a plain queue beside the heap, at a cost that does not grow
-with the number of events.
+Entries are (time, counter, peer, event): events at the same time come out in the order in which they went in. Events
+without delay (in `rounds`, every message) go through a plain queue beside the heap, at a cost that does not grow with
+the number of events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME = {type(event): name for name, event in _BARE.items()}
 
 
 class EventQueue:
-    """What will happen, and what time it is."""
+    """The events to come, and the time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -30,7 +30,7 @@ class EventQueue:
         self._counter = 0
 
     def put(self, delay: float, peer: PeerId, event: Event) -> None:
-        """Let an event happen `delay` from now."""
+        """Add an event that happens `delay` from now."""
         entry = (self.now + delay, self._counter, peer, event)
         self._counter += 1
         if delay:
@@ -49,13 +49,13 @@ class EventQueue:
         return peer, event
 
     def _first(self) -> list[Entry] | deque[Entry] | None:
-        """Where the next event waits."""
+        """The heap or the queue, whichever holds the next event."""
         if self._heap and self._at_once:
             return self._heap if self._heap[0] < self._at_once[0] else self._at_once
         return self._heap or self._at_once or None
 
     def state(self) -> dict[str, Any]:
-        """The time and all that will happen, as plain data, in order."""
+        """The time and all events to come, as plain data, in order."""
         entries = [[t, c, p, *encode_event(e)] for t, c, p, e in sorted([*self._heap, *self._at_once])]
         return {"now": self.now, "counter": self._counter, "entries": entries}
 
@@ -68,7 +68,7 @@ class EventQueue:
 
 
 def encode_event(event: Event) -> list[Any]:
-    """As plain data; an answer without what it says, which whoever drives the peer knows."""
+    """An event as plain data; of an answer only the name, since the driver knows the rest."""
     if isinstance(event, Received):
         extras = [event.answer, event.note] if event.note is not None else [True] if event.answer else []
         return ["received", *event.model, *extras]

@@ -62,7 +62,7 @@ Trace = Callable[[float, PeerId, Event, list[Action]], None]
 
 @dataclass(frozen=True)
 class Schedule:
-    """What drives virtual time."""
+    """How virtual time passes."""
 
     metronome: bool
     """`rounds`: the simulator wakes the peers, at times 1, 2, 3, …"""
@@ -74,7 +74,7 @@ class Schedule:
 
 
 def advance_together(simulators: Sequence[Simulator]) -> None:
-    """One batch of each of several runs that share a executor, computed as one."""
+    """Compute one batch of each of several runs that share an executor, as one batch."""
     executor = simulators[0].learners.executor
     executor.carry_out([s.advance() for s in simulators], [s.look_ahead for s in simulators])
 
@@ -105,17 +105,17 @@ class Simulator:
         self._finish_times = [math.inf] * len(peers)
         self.traffic = MessageCounts(len(peers), math.inf if schedule.metronome else 0.0)
         self.fallbacks: set[PeerId] = set()
-        """Peers that selected nobody more than expected."""
+        """Peers that selected no peer more often than expected."""
         self.selections: dict[PeerId, tuple[PeerId, ...]] = {}
         """The neighbours that each peer chose at the end of step 1."""
         self.admissions: list[tuple[float, PeerId, tuple[PeerId, ...]]] = []
-        """When a peer's neighbours became which, in step 2; events ran ahead of the end of the run."""
+        """(time, peer, neighbours) of each admission in step 2; events ran ahead of the end of the run."""
         for peer in peers:
             self._queue.put(0.0, peer.me, Start())
 
     @property
     def now(self) -> float:
-        """Virtual time; once the run is over, that of its end."""
+        """Virtual time; of a run that is over, the time of its end."""
         return self._queue.now if self._schedule.metronome else min(self._queue.now, self._end())
 
     def is_over(self) -> bool:
@@ -123,7 +123,7 @@ class Simulator:
         return self._end() < self._queue.now
 
     def _end(self) -> float:
-        """When the last peer was done; infinite as long as one is not."""
+        """When the last peer was done; infinite while one is not."""
         return max(self._done_time(peer) for peer in self.peers)
 
     def _done_time(self, peer: Peer) -> float:
@@ -205,7 +205,7 @@ class Simulator:
         self._tell(me, event)
 
     def _answer_all_due(self, me: PeerId) -> bool:
-        """Tell a peer what it wanted to know when its update is complete; False: it is not computed yet."""
+        """Answer a peer's questions that are due when its update is complete; False: not all are computed yet."""
         if me not in self._due:
             return True
         if not self.learners.is_answered(me):
@@ -215,7 +215,7 @@ class Simulator:
         return True
 
     def _tell(self, me: PeerId, event: Event) -> None:
-        """Let a peer handle an event, and do what it wants."""
+        """Let a peer handle an event, and carry out its actions."""
         actions = self.peers[me].handle(event)
         if self._trace:
             self._trace(self._queue.now, me, event, actions)
@@ -287,11 +287,11 @@ class Simulator:
         self.current[me], self._coming[me] = coming, None
 
     def neighbours(self) -> dict[PeerId, tuple[PeerId, ...]]:
-        """Of each peer that selected, at the end of the run."""
+        """The neighbours of each peer that selected, at the end of the run."""
         return {**self.selections, **{peer: after for time, peer, after in self.admissions if time <= self.now}}
 
     def asked(self) -> list[int]:
-        """Models whose losses each peer asked for."""
+        """For each peer, the number of models whose losses it asked for."""
         return [learner.num_asked(self.now) for learner in self.learners.by_peer.values()]
 
     def progress(self) -> float:
@@ -299,7 +299,7 @@ class Simulator:
         return float(np.mean([1.0 if self._done_time(p) < math.inf else self._share_done(p) for p in self.peers]))
 
     def _share_done(self, peer: Peer) -> float:
-        """Of a peer that goes on."""
+        """The share of its updates that a peer has done which goes on."""
         searching = peer.plan.search.rounds if peer.plan.search else 0
         return self.learners.by_peer[peer.me].num_computed / (1 + searching + peer.plan.rounds)
 
