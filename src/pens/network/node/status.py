@@ -25,6 +25,18 @@ class PeerCounts:
     bytes_out: int = 0
 
 
+@dataclass
+class JobTimes:
+    """When a node's jobs were carried out, in this life."""
+
+    in_progress: bool = False
+    """A job is in progress."""
+    total_s: float = 0.0
+    """Spent in jobs."""
+    last_update: float | None = None
+    """When the last update was complete, on the event loop's clock; None before the first."""
+
+
 @dataclass(frozen=True)
 class Status:
     """What a node is doing, for those who watch it."""

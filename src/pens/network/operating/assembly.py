@@ -28,7 +28,8 @@ from pens.network.members.membership import Membership, MembershipRules
 from pens.network.members.reachable import Reachable
 from pens.network.node.control import ControlRules
 from pens.network.node.learning import Bench, Learning
-from pens.network.node.node import Node, NodeRules
+from pens.network.node.node import Node
+from pens.network.node.parts import NodeRules
 from pens.network.node.state import PeerFolder
 from pens.network.operating.peer_config import PeerConfig, parse_address
 from pens.network.transport.interface import MemberRecord, Transport
