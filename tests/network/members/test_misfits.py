@@ -93,7 +93,9 @@ def test_both_sides_notice_another_network_and_go_on_without_each_other(
     for p in range(3):
         assert (seen[p].trouble, seen[p].misfits) == (None, 1)
         assert "peer-3: another network than ours" in str(seen[p].degraded)
-    assert "no other member's model can be used: peer-0, peer-1, peer-2: another network" in str(seen[ODD].trouble)
+    assert "the peer can use no other member's models: peer-0, peer-1, peer-2: another network" in str(
+        seen[ODD].trouble
+    )
 
 
 def test_those_that_fit_end_without_waiting_for_one_that_does_not() -> None:

@@ -454,5 +454,5 @@ def test_a_state_of_an_older_form_is_refused_in_words(tmp_path: Path) -> None:
     state, tensors = folder.load() or ({}, {})
     del state["due"]
     folder.save({**state, "judged": False}, tensors)
-    with pytest.raises(RunDirError, match="of another version of pens"):
+    with pytest.raises(RunDirError, match="by another version of pens"):
         run_virtually(life.live())

@@ -39,7 +39,7 @@ class Account:
         _log.info("finished", extra={"step": self._parts.learning.current.version, **self._accuracies()})
 
     def log_compared(self) -> None:
-        """What training alone came to is known."""
+        """The control is trained to its end."""
         parts = self._parts
         assert parts.alone
         tested = {"accuracy": parts.learning.accuracy, "alone_accuracy": parts.alone.accuracy}
@@ -74,7 +74,7 @@ class Account:
         _log.info("progress", extra={**extra, **self._accuracies()})
 
     def _accuracies(self) -> dict[str, float]:
-        """Accuracies on validation data, as far as they are known: with others' models, and alone."""
+        """Accuracies on validation data, as far as they are known: of the kept model, and of those trained alone."""
         alone = self._parts.alone
         known = {
             "kept_val_accuracy": self._parts.learning.val_accuracy,
@@ -85,7 +85,7 @@ class Account:
 
     @property
     def first_val_accuracy(self) -> float | None:
-        """After the first training, before any model of another peer; None where there is no such training."""
+        """Accuracy after the first training, before any merge; None where there is no first training."""
         if not self._parts.peer.plan.train_first:
             return None
         curves = self._parts.learners.history.table()
@@ -94,7 +94,7 @@ class Account:
     # --- the status, and result.json ----------------------------------------------------------------------------------
 
     def status(self) -> Status:
-        """What the node does at this moment."""
+        """What the node is doing at this moment."""
         parts, alone = self._parts, self._parts.alone
         curves = parts.learners.history.table()
         everyone = parts.membership.members(parts.now, "alive", "suspect", "dropped", "left")
@@ -124,7 +124,7 @@ class Account:
         )
 
     def result(self, final: bool) -> dict[str, Any]:
-        """What goes into result.json. `final`: the node ends, and cleanly."""
+        """The content of result.json. `final`: the node exits cleanly."""
         parts, learners, me = self._parts, self._parts.learners, self._parts.peer.me
         selected = parts.peer.neighbours is not parts.reachable
         return {

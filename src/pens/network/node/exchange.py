@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that come and go: a node's inbox, and what becomes of the models that it sends."""
+"""Models that a node receives and sends: its inbox, its outbox, and the answers to its models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger("pens.network.node")
 
 
 class Exchange:
-    """Takes the models that others send, and sends this peer's. It is the `Inbox` that a node offers its transport."""
+    """Receives models of other members, and sends this peer's. It is the `Inbox` that a node offers its transport."""
 
     def __init__(self, parts: NodeParts, gossiper: Gossiper, receive: Callable[[Received], None]) -> None:
         """`receive`: called with each model that was taken."""
@@ -33,19 +33,19 @@ class Exchange:
     # --- models that others send (Inbox) ------------------------------------------------------------------------------
 
     def wants(self, sender: str, size: int) -> Reception:
-        """Asked before a model of this many bytes is received."""
+        """Whether to receive a model of this many bytes."""
         parts = self._parts
         if sender == parts.membership.me.name:
             return Reception.REFUSED
         most = parts.learning.max_payload_bytes
         if size > most:
-            self._note_misfit(sender, f"its model has {size} bytes, ours at most {most}")
+            self._note_misfit(sender, f"its model has {size} bytes, ours has at most {most}")
             return Reception.OTHER_NETWORK
         full = parts.closing or parts.learning.num_held >= parts.rules.max_held
         return Reception.BUSY if full else Reception.TAKEN
 
     async def take_model(self, sender: str, parcel: Parcel) -> Reception:
-        """A model came: check it, and hold it for the peer."""
+        """Check a model that came, and hold it for the peer."""
         verdict = self.wants(sender, len(parcel.payload))
         if verdict is not Reception.TAKEN:
             return verdict
@@ -81,7 +81,7 @@ class Exchange:
         self._receive(Received(ref, parcel.answer, note))
 
     async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
-        """A member tells its membership table, and asks for ours."""
+        """Merge a member's membership table, and answer with this member's own."""
         self._gossiper.hear(sender, records)
         return self._parts.membership.records(self._parts.now)
 
@@ -114,13 +114,13 @@ class Exchange:
             parts.membership.failed(name, parts.now)
 
     async def close(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         await self._outbox.close()
 
     # --- members with another network ---------------------------------------------------------------------------------
 
     def _note_misfit(self, member: str, why: str) -> None:
-        """No models pass between this peer and a member: counted each time, logged once an hour."""
+        """Record that this peer and a member cannot use each other's models: counted each time, logged once an hour."""
         self._parts.counts.other_network += 1
         self._parts.misfits.add(member, why)
         if self._is_due("network", member):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue of what a peer wants computed: one job at a time, in order, beside the event loop."""
+"""The queue of jobs that a peer wants computed: one at a time, in order, beside the event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pens.protocol.messages import Answered, Ask, Compare, Event, Update, Update
 
 @dataclass(frozen=True)
 class QueueCalls:
-    """What the queue asks of its node."""
+    """The functions of a node that its queue calls."""
 
     handle: Callable[[Event], None]
     """Give the peer an event, and carry out its actions."""
@@ -36,10 +36,10 @@ class JobQueue:
         self.jobs: deque[Job] = deque()
         self.due: list[str] = []
         """Questions that are answered when the next update is complete."""
-        self._something = asyncio.Event()  # to do, or to look at
+        self._something = asyncio.Event()  # set when there may be something to do
 
     def put(self, job: Job) -> None:
-        """Carry out a job after those that wait already."""
+        """Carry out a job after those that already wait."""
         if isinstance(job, Ask):
             self._parts.learning.keep_for(job)
         self.jobs.append(job)
@@ -52,7 +52,7 @@ class JobQueue:
         self.wake()
 
     def wake(self) -> None:
-        """Look whether there is something to do: a job, news of other members, or the end."""
+        """Let the queue see whether there is something to do: a job, news of other members, or the end."""
         self._something.set()
 
     async def work(self) -> None:
@@ -70,11 +70,11 @@ class JobQueue:
 
     @property
     def is_comparing(self) -> bool:
-        """Whether the peer has finished, and what training alone comes to is not known yet."""
+        """Whether the peer has finished, and the control is not trained to its end yet."""
         return self._control is not None and self._parts.alone is None and self._parts.membership.me.finished
 
     async def _compare_alone(self) -> None:
-        """Train the control for one update; after its last, log what it came to."""
+        """Train the control for one update; after its last, log how good it is."""
         assert self._control
         self._parts.alone = await self._control.update()
         if self._parts.alone:
@@ -125,7 +125,7 @@ class JobQueue:
         await self._calls.save()
 
     async def _enough_are_known(self) -> bool:
-        """Wait for others to come; False: the node ends before."""
+        """Wait until enough other members are known; False: the node ends before."""
         while len(self._parts.alive()) < self._parts.rules.wait_for and not self._parts.closing:
             await self._wait_for_something()
         return not self._parts.closing

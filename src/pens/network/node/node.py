@@ -100,9 +100,9 @@ class Node:
         self._over = asyncio.Event()
         self._fault: Exception | None = None
         self._wake: asyncio.TimerHandle | None = None
-        self._all_finished: float = math.inf  # since when
+        self._all_finished: float = math.inf  # since when, on the event loop's clock
         self.status: Status | None = None
-        """As it was a moment ago; may be read from other threads."""
+        """The status of a moment ago; may be read from other threads."""
 
     @property
     def peer(self) -> Peer:
@@ -127,7 +127,7 @@ class Node:
     # --- a life -------------------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """From start, or from where an earlier life ended, until told to stop or needed no more."""
+        """Live from the start, or from where an earlier life ended, until told to stop or needed no more."""
         self.parts.started = self.parts.now
         address = await self.parts.transport.start(self.exchange)
         work = asyncio.create_task(self.queue.work())
@@ -164,7 +164,7 @@ class Node:
         self.begun = True
 
     async def _end(self, work: asyncio.Task[None], tasks: Sequence[asyncio.Task[Any]]) -> None:
-        """Finish the job in progress, save, and say goodbye."""
+        """Finish the job in progress, save, and leave the federation."""
         self.parts.closing = True
         self.queue.wake()
         if self._wake:
@@ -196,7 +196,7 @@ class Node:
             self._act(action)
 
     def _look_around(self) -> None:
-        """Bring the peer's view of the others up to date: of those whose models it can use."""
+        """Bring the peer's view of the others up to date: those that are there and whose models it can use."""
         parts = self.parts
         there = {parts.number(r.name): r.name for r in parts.alive() if r.name not in parts.misfits}
         parts.names |= there
@@ -218,7 +218,7 @@ class Node:
             case Finish():
                 self._finish()
             case Request():
-                raise AssertionError("a node's peer pushes, it does not ask")
+                raise AssertionError("the peer of a node sends models unasked; it never requests one")
 
     def _wake_after(self, delay: float) -> None:
         self._wake = asyncio.get_running_loop().call_later(delay, self._on_wake)
@@ -228,7 +228,7 @@ class Node:
             self._handle_or_end(Wake())
 
     def _handle_or_end(self, event: Event) -> None:
-        """For events that come from timers and transports, which would swallow an error: the node ends with it."""
+        """Handle an event from a timer or a transport; these would swallow an error, so the node ends with it."""
         try:
             self._handle(event)
         except Exception as error:
@@ -252,7 +252,7 @@ class Node:
             await asyncio.sleep(self.parts.rules.gossip_s)
 
     def _look_whether_over(self) -> None:
-        """Whether everybody has finished, and that for long enough."""
+        """End if all members that are known have finished, and long enough ago."""
         now, linger_s = self.parts.now, self.parts.rules.linger_s
         mine = self.membership.me.finished and not self.queue.is_comparing
         finished = mine and self.membership.everyone_finished(now, but=self.parts.misfits)
@@ -263,7 +263,7 @@ class Node:
     # --- state on disk ------------------------------------------------------------------------------------------------
 
     async def _save(self, final: bool = False) -> None:
-        """State and records as they are now; returns when they are on disk."""
+        """Write the state and the records to disk as they are now."""
         if not self._folder:
             return
         parts, folder = self.parts, self._folder

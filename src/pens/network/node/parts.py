@@ -55,7 +55,7 @@ class NodeParts:
     names: dict[PeerId, str] = field(default_factory=dict)
     """Names of members, by number."""
     alone: AloneControl | None = None
-    """What training alone came to; None until that is known."""
+    """How good the control is; None until it is trained to its end."""
     started: float = 0.0
     """When this life began, on the event loop's clock."""
     closing: bool = False

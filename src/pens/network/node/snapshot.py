@@ -24,7 +24,7 @@ from pens.protocol.messages import PeerId
 def take_snapshot(
     parts: NodeParts, queue: JobQueue, account: Account, wake_in: float | None
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Everything about a node that changes. Only between jobs. `wake_in`: seconds until its peer's next `Wake`."""
+    """Everything about a node that changes; call it only between jobs. `wake_in`: seconds until the next `Wake`."""
     data, tensors = parts.learning.state()
     state = {
         "learning": data,
@@ -45,7 +45,7 @@ def take_snapshot(
 def restore_snapshot(
     parts: NodeParts, queue: JobQueue, account: Account, state: dict[str, Any], tensors: dict[str, Tensor]
 ) -> None:
-    """Become what `take_snapshot` described, but for its "finished" and "wake_in", which the node sees to."""
+    """Go on from a snapshot, except for its "finished" and "wake_in", which the node restores itself."""
     parts.learning.restore(state["learning"], tensors)
     parts.peer.restore(state["peer"])
     queue.restore([decode_job(job) for job in state["jobs"]], state["due"])
@@ -62,6 +62,6 @@ def written_by_this_peer(folder: PeerFolder) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
         raise RunDirError(
-            f"{folder.folder}: the state in it is not of these settings, or of another version of pens ({error!r}): "
-            "choose another state folder, or delete that one to begin anew"
+            f"{folder.folder}: the state in this folder was saved with other settings, or by another version of pens "
+            f"({error!r}): set peer.state to another folder, or delete this one to begin anew"
         ) from error
