@@ -226,7 +226,7 @@ def up_command(
     if _put_together(federation):
         _show(console, federation.run_folder)
     for seen in dead:
-        console.print(f"{seen.name} did not end in peace: {seen.end}; {seen.last_words}", style="red", markup=False)
+        console.print(f"{seen.name} exited uncleanly: {seen.end}; {seen.exit_message}", style="red", markup=False)
     if dead:
         console.print(f"Logs: {place}/peer-*/log.jsonl. Again: pens up --resume {place}", markup=False, soft_wrap=True)
         raise typer.Exit(1)
