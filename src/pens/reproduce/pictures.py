@@ -12,7 +12,7 @@ from pens.measuring.metrics import Interval
 from pens.paper.exhibits import Exhibit, exhibits
 from pens.parts import METHODS
 from pens.report.charts.merges import merge_chart
-from pens.report.learning_curves import merge_map
+from pens.report.merge_maps import merge_map
 from pens.report.panel import (
     Chart,
     Mark,

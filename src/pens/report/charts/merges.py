@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pens.data.samples import Array
-from pens.report.learning_curves import MergeMap
+from pens.report.merge_maps import MergeMap
 from pens.report.panel import Chart
 from pens.report.svg import Canvas
 

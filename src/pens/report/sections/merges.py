@@ -8,7 +8,7 @@ from collections import Counter
 
 from pens.report.charts.merges import merge_chart
 from pens.report.discovered import MOST_PEERS, Discovered, discover
-from pens.report.learning_curves import MergeMap, merge_map
+from pens.report.merge_maps import MergeMap, merge_map
 from pens.report.section import ReportSection, Table, count, listed
 from pens.report.study import Study
 from pens.settings.config import MethodName, Settings
