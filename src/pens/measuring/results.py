@@ -202,17 +202,32 @@ class Summary:
     """Forward passes of one sample per peer (`metrics.forward_passes`); None where the record does not tell."""
 
 
+class RunsByMethod:
+    """What has runs of several methods, and finds them by method."""
+
+    runs: tuple[RunResult, ...]
+
+    @property
+    def methods(self) -> tuple[MethodName, ...]:
+        """The methods of the runs, in the order in which they were run."""
+        return tuple(dict.fromkeys(run.method for run in self.runs))
+
+    def of(self, method: MethodName) -> tuple[RunResult, ...]:
+        """A method's runs, one per seed."""
+        return tuple(run for run in self.runs if run.method == method)
+
+    def by_method(self) -> list[tuple[RunResult, ...]]:
+        """The runs of each method."""
+        return [self.of(method) for method in self.methods]
+
+
 @dataclass(frozen=True)
-class ExperimentResult:
+class ExperimentResult(RunsByMethod):
     """All runs of an experiment."""
 
     settings: Settings
     runs: tuple[RunResult, ...]
     folder: Path | None = None
-
-    def of(self, method: MethodName) -> tuple[RunResult, ...]:
-        """A method's runs, one per seed."""
-        return tuple(run for run in self.runs if run.method == method)
 
     def summary(self, method: MethodName) -> Summary:
         """A method over its seeds."""
@@ -221,7 +236,7 @@ class ExperimentResult:
     @property
     def table(self) -> tuple[Summary, ...]:
         """One row per method, in the order in which they were run."""
-        return tuple(self.summary(method) for method in dict.fromkeys(run.method for run in self.runs))
+        return tuple(self.summary(method) for method in self.methods)
 
 
 def summarise(runs: tuple[RunResult, ...], settings: Settings | None = None) -> Summary:

@@ -44,14 +44,14 @@ def curves(study: Study, axis: Axis, points: int = POINTS) -> list[Curve]:
         if (traces := _traces(study, runs, axis)) is not None:
             end = max(float(places[-1]) for places, _ in traces)
             if end > 0:
-                found.append(_curve(runs[0].method, traces, _grid(end, points, whole=axis == "rounds")))
+                found.append(curve_at(runs[0].method, traces, _grid(end, points, whole=axis == "rounds")))
     return found
 
 
 def value_at(study: Study, method: MethodName, axis: Axis, budget: float) -> float | None:
     """A method's mean validation accuracy once each peer has spent so much; None where that is not on record."""
     traces = _traces(study, study.of(method), axis)
-    return None if traces is None else float(_curve(method, traces, np.array([budget])).mean[0])
+    return None if traces is None else float(curve_at(method, traces, np.array([budget])).mean[0])
 
 
 def _grid(end: float, points: int, whole: bool) -> Array:
@@ -60,7 +60,7 @@ def _grid(end: float, points: int, whole: bool) -> Array:
     return np.linspace(0, end, points)
 
 
-def _curve(method: MethodName, traces: Sequence[tuple[Array, Array]], grid: Array) -> Curve:
+def curve_at(method: MethodName, traces: Sequence[tuple[Array, Array]], grid: Array) -> Curve:
     """Peers on a common axis; a peer's last value holds, its first one stands before it, too."""
     values = np.stack(
         [what[np.clip(np.searchsorted(places, grid, side="right") - 1, 0, None)] for places, what in traces]
@@ -76,11 +76,15 @@ def _traces(study: Study, runs: Sequence[RunResult], axis: Axis) -> list[tuple[A
         places = positions(study, run, axis)
         if places is None:
             return None
-        order = np.lexsort((run.history.version, run.history.peer))
-        cuts = np.flatnonzero(np.diff(run.history.peer[order])) + 1
-        by_peer = zip(np.split(places[order], cuts), np.split(run.history.val_accuracy[order], cuts), strict=True)
-        found += list(by_peer)
+        found += traces_of(run, places)
     return found
+
+
+def traces_of(run: RunResult, places: Array) -> list[tuple[Array, Array]]:
+    """The same for one run, whose updates stand at these places.  places [update]"""
+    order = np.lexsort((run.history.version, run.history.peer))
+    cuts = np.flatnonzero(np.diff(run.history.peer[order])) + 1
+    return list(zip(np.split(places[order], cuts), np.split(run.history.val_accuracy[order], cuts), strict=True))
 
 
 def first_trainings(study: Study) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +62,12 @@ def merge_map(run: RunResult, cells: int = 100, discovered: Discovered | None = 
         merges / np.maximum(pairs, 1),
         merged_within(run),
     )
+
+
+def stretches(names: Sequence[str]) -> list[tuple[str, int, int]]:
+    """(name, begin, end) of each stretch of equal names: the sections of a map, or the names of its rows."""
+    begins = [i for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
+    return [(names[b], b, e) for b, e in zip(begins, [*begins[1:], len(names)], strict=True)]
 
 
 def merged_within(run: RunResult) -> float | None:

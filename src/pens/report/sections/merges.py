@@ -7,7 +7,7 @@ import math
 from collections import Counter
 
 from pens.report.charts.merges import merge_chart
-from pens.report.discovered import MOST_PEERS, Discovered, discover
+from pens.report.discovered import MOST_PEERS, Discovered, discovered_in
 from pens.report.merge_maps import MergeMap, merge_map
 from pens.report.section import ReportSection, Table, count, listed
 from pens.report.study import Study
@@ -20,7 +20,7 @@ _MOST_NAMES = 40
 
 def merges_section(study: Study) -> ReportSection:
     """Figure 2; and where clusters are not known, who belongs together by the peers' own choices."""
-    chooser, groups = _discovered(study)
+    chooser, groups = discovered_in(study.by_method())
     maps = [found for runs in study.by_method() if (found := merge_map(runs[0], discovered=groups))]
     if not maps:
         answer = f"Nobody's: no models are merged with {listed(study.methods)}, so there is no map."
@@ -45,14 +45,6 @@ def merges_section(study: Study) -> ReportSection:
         _group_table(study, groups) if groups and len(groups.groups) > 1 else None,
         notes=tuple(notes),
     )
-
-
-def _discovered(study: Study) -> tuple[MethodName | None, Discovered | None]:
-    """The method whose peers' choices part them best, and the groups; nothing where clusters are known."""
-    if study.clusters_known:
-        return None, None
-    found = [(method, groups) for method in study.selecting if (groups := discover(study.of(method)))]
-    return max(found, key=lambda each: each[1].within_all) if found else (None, None)
 
 
 def _answer(study: Study, maps: list[MergeMap]) -> str:
