@@ -515,6 +515,7 @@ def settings_command(
 ) -> None:
     """Explain settings: what each means, what it may be, its default. Change them with --set or in a .toml file."""
     from pens.settings import catalogue
+    from pens.settings.toml import toml_value
 
     chosen = catalogue.entries() if name is None else catalogue.find(name)
     console = _console()
@@ -528,7 +529,7 @@ def settings_command(
         console.print(catalogue.section_about(section), markup=False)
         table = Table("setting", "default", "allowed", "what it means", width=console.width)
         for entry in (each for each in chosen if each.section == section):
-            table.add_row(entry.key, catalogue.toml_value(entry.default), entry.allowed, entry.about)
+            table.add_row(entry.key, toml_value(entry.default), entry.allowed, entry.about)
         console.print(table, markup=False)
     console.print("Change them with `pens run digits --set KEY=VALUE`, or in a .toml file.", style="dim", markup=False)
 
@@ -536,7 +537,7 @@ def settings_command(
 def _print_setting(console: Console, entry: Entry) -> None:
     """One setting in full, with the presets that change it."""
     from pens.experiment.presets import PRESETS
-    from pens.settings.catalogue import toml_value
+    from pens.settings.toml import toml_value
 
     console.print(f"{entry.section}.{entry.key}", style="bold", markup=False)
     console.print(entry.about, markup=False)

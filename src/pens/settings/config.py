@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 
 from pens import parts
 from pens.errors import SettingsError, suggest
+from pens.settings.toml import read_value
 
 MethodName = str
 """By which `pens.parts.METHODS` finds a method."""
@@ -407,7 +408,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
         if not equals:
             raise SettingsError(f"--set {text}: expected key=value, for instance --set peers=8")
         section, key = _locate(name.strip())
-        values[name.strip()] = _list_value(value.strip()) if _is_list(section, key) else _toml_value(value.strip())
+        values[name.strip()] = _list_value(value.strip()) if _is_list(section, key) else read_value(value.strip())
     return values
 
 
@@ -535,15 +536,6 @@ def _locate(name: str) -> tuple[str, str]:
     raise SettingsError(f"unknown setting {name!r}{suggest(name, known)} (`pens settings` lists all)")
 
 
-def _toml_value(text: str) -> Any:
-    if "#" in text or "\n" in text:
-        return text
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return None if text == "none" else text
-
-
 def _is_list(section: str, key: str) -> bool:
     fields = section_types()[section].model_fields
     return get_origin(fields[key].annotation) is tuple
@@ -551,7 +543,7 @@ def _is_list(section: str, key: str) -> bool:
 
 def _list_value(text: str) -> Any:
     """`0,90`, `0` and `[0, 90]` are lists."""
-    value = _toml_value(text if text.startswith("[") else f"[{text}]")
+    value = read_value(text if text.startswith("[") else f"[{text}]")
     return value if isinstance(value, list) else text
 
 
