@@ -167,7 +167,6 @@ def show_command(
 ) -> None:
     """Print a run's table again, and draw its learning curves and merge counts as PNG files in its folder."""
     from pens.measuring.results import ExperimentResult
-    from pens.partitions.partition import data_words
     from pens.report.figures import write_curves, write_heatmaps
     from pens.report.tables import print_results
     from pens.storage.runlog import ExperimentDir
@@ -184,7 +183,7 @@ def show_command(
     if not runs:
         return
     result = ExperimentResult(record.settings, tuple(runs), folder)
-    print_results(console, result, "own data" if "data" in record.own_parts else data_words(record.settings))
+    print_results(console, result, record.data_name)
     pictures = [folder / "curves.png"]
     write_curves(result, folder / "curves.png", "seconds" if record.real_peers else "virtual time")
     if write_heatmaps(result, folder / "heatmap.png"):
@@ -448,7 +447,8 @@ def bench_command(
 
     from pens.engine.bench import SHAPES, BenchSettings, builtin_factory, run_bench
     from pens.parts import load_function
-    from pens.report.tables import bench_table, layers_table, size
+    from pens.report.tables import bench_table, layers_table
+    from pens.report.words import size
 
     factory = load_function(model, "--model") if model else builtin_factory(network)
     sizes = own_sizes or SHAPES.get(network, ())

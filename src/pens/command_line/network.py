@@ -259,14 +259,13 @@ def _put_together(federation: LocalFederation) -> bool:
 def _show(console: Console, folder: Path) -> None:
     """The table of a run directory, and how to see more of it."""
     from pens.measuring.results import ExperimentResult
-    from pens.partitions.partition import data_words
     from pens.report.tables import print_results
     from pens.storage.runlog import ExperimentDir
 
     directory = ExperimentDir(folder)
     record = directory.read()
     result = ExperimentResult(record.settings, tuple(directory.results()), folder)
-    print_results(console, result, "own data" if "data" in record.own_parts else data_words(record.settings))
+    print_results(console, result, record.data_name)
     place = shlex.quote(str(folder))
     ways = f"run directory: {place}; pictures: pens show {place}; one page: pens report {place}"
     console.print(ways, style="dim", markup=False, soft_wrap=True)

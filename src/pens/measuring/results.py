@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,6 +166,12 @@ class RunResult:
     @property
     def clusters_known(self) -> bool:
         return self.clusters is not None
+
+    @property
+    def cluster_sizes(self) -> dict[str, int]:
+        """How many peers each cluster has, in the order of clusters; empty where these are not known."""
+        sizes = Counter(self.cluster_label(peer) for peer in range(self.num_peers))
+        return {name: sizes[name] for name in self.cluster_names if sizes[name]}
 
     def peer_label(self, peer: int) -> str:
         """A peer's name where it has one, else its number."""

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 from pens.report.charts.merges import merge_chart
 from pens.report.discovered import MOST_PEERS, Discovered, discovered_in
 from pens.report.merge_maps import MergeMap, merge_map
-from pens.report.section import ReportSection, Table, count, listed
+from pens.report.section import ReportSection, Table
 from pens.report.study import Study
+from pens.report.words import count, listed
 from pens.settings.config import MethodName, Settings
 
 _QUESTION = "Whose models does a peer merge?"
@@ -49,11 +49,11 @@ def merges_section(study: Study) -> ReportSection:
 
 def _answer(study: Study, maps: list[MergeMap]) -> str:
     shares = ", ".join(f"{100 * (m.within or 0.0):.1f} % with {m.method}" for m in maps)
-    sizes = Counter(study.runs[0].clusters or ())
     came = f"Of all models merged, {shares} came from a peer of the receiver's own cluster"
     if study.settings.gossip.topology != Settings().gossip.topology:
         return f"{came}. Peers reach only those next to them, so what chance would give depends on the graph."
-    by_chance = sum(n * (n - 1) for n in sizes.values()) / max(1, study.num_peers * (study.num_peers - 1))
+    sizes, num = study.runs[0].cluster_sizes.values(), study.num_peers
+    by_chance = sum(n * (n - 1) for n in sizes) / max(1, num * (num - 1))
     return f"{came}; by chance it would be {100 * by_chance:.1f} %."
 
 
