@@ -58,7 +58,7 @@ class DigitsCNN(nn.Module):
 
 
 def net_factory(name: str, dataset: str, sample_shape: tuple[int, ...], num_classes: int) -> NetFactory:
-    """A function that makes new networks for images of a shape. `auto`: the paper's network, or for digits a small one."""
+    """A function that makes new networks for images of a shape. `auto`: the paper's, or for digits a small one."""
     if name == "auto":
         name = "digits-cnn" if dataset == "digits" else "paper-cnn"
     if name not in _NETS:
