@@ -79,7 +79,7 @@ def test_a_peer_that_cannot_start_ends_all(tmp_path: Path) -> None:
     federation, _ = make_federation(tmp_path / "up", FederationRequest("digits", {}, peers=2, method="random", seed=0))
     shutil.rmtree(federation.folder / "certs" / "peers" / "peer-1")
     printed = pens("up", "--resume", federation.folder, code=1)
-    assert "peer-1 did not end in peace: exit code 2" in printed
+    assert "peer-1 exited uncleanly: exit code 2" in printed
     assert "peer.key" in printed
 
 
