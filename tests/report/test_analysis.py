@@ -304,7 +304,7 @@ def test_neighbours_by_round_repeat_the_rule_of_step_1(data: st.DataObject) -> N
             assert (ours.precision, ours.recall) == pytest.approx((theirs.precision, theirs.recall))
 
 
-def test_a_merge_map_sorts_peers_by_kind_and_takes_them_together() -> None:
+def test_a_merge_map_sorts_peers_by_cluster_and_takes_them_together() -> None:
     run = made_run(SETTINGS, "random", 0, 0.5, clusters=(1, 0, 1, 0, 1, 1))
     pairs = Pairs(*(np.array(c) for c in ([0, 0, 1, 3], [2, 1, 3, 1], [6, 2, 4, 8], [0] * 4, [0] * 4)))
     run = replace(run, pairs=pairs)
