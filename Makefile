@@ -24,7 +24,7 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 
 wire: $(VENV)/installed
-	$(BIN)/python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src pens/network/wire.proto
+	$(BIN)/python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src pens/network/transport/wire.proto
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pens needs Python 3.11 or newer: make PYTHON=python3.11")'

@@ -20,9 +20,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pens.network.grpc_transport import GrpcTransport, Limits
-from pens.network.identity import ANY_MEMBER, Authority, Credentials, load_credentials
-from pens.network.transport import Address, MemberRecord, Parcel, Reception
+from pens.network.certificates.authority import Authority
+from pens.network.certificates.credentials import Credentials, load_credentials
+from pens.network.certificates.names import ANY_MEMBER
+from pens.network.transport.grpc_transport import GrpcTransport, Limits
+from pens.network.transport.interface import Address, MemberRecord, Parcel, Reception
 
 import grpc  # isort: skip  # after grpc_transport, which prepares the environment
 from grpc import aio  # isort: skip

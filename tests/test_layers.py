@@ -19,6 +19,7 @@ SOURCE = Path(pens.__file__).parent
 LAYERS = [
     "version",
     "errors",
+    "hooks",
     "rng",
     "parts",
     "processors",
@@ -36,12 +37,14 @@ LAYERS = [
     "measuring",
     "storage",
     "experiment",
+    "paper",
     "report",
     "reproduce",
     "network",
     "command_line",
     "__main__",
 ]
+NETWORK_LAYERS = ["certificates", "transport", "members", "node", "operating", "federation"]  # in pens.network
 PURE = ["rng", "protocol", "topologies.views"]
 
 
@@ -79,6 +82,22 @@ def own_imports(source: str) -> set[str]:
     return {name[5:] for name in imports_of(source) if name.split(".")[0] == "pens"}
 
 
+def room_in_network(name: str) -> str:
+    """The package within `network` of a module; "" for one that stands elsewhere."""
+    rooms = name.split(".")
+    return rooms[1] if rooms[0] == "network" and len(rooms) > 1 else ""
+
+
+def network_imports_from_below(source: str, name: str) -> set[str]:
+    """What a module of `network` imports of `network` that does not stand above its package there."""
+    allowed = set(NETWORK_LAYERS[: NETWORK_LAYERS.index(room_in_network(name)) + 1])
+    return {
+        imported
+        for imported in own_imports(source)
+        if room(imported) == "network" and room_in_network(imported) not in allowed
+    }
+
+
 def imports_from_below(source: str, name: str) -> set[str]:
     """What a module imports that does not stand above its package. The package `pens` itself stands below them all."""
     allowed = set(LAYERS[: LAYERS.index(room(name)) + 1])
@@ -93,6 +112,17 @@ def test_packages_import_only_from_above() -> None:
     for name in modules():
         below = imports_from_below(module_path(name).read_text(encoding="utf-8"), name)
         assert not below, f"{name} imports {', '.join(sorted(below))}, which does not stand above it"
+
+
+def test_every_package_of_the_network_stands_in_its_list() -> None:
+    assert {room_in_network(name) for name in modules() if room(name) == "network"} == set(NETWORK_LAYERS)
+
+
+def test_packages_of_the_network_import_only_from_above() -> None:
+    for name in modules():
+        if room(name) == "network":
+            below = network_imports_from_below(module_path(name).read_text(encoding="utf-8"), name)
+            assert not below, f"{name} imports {', '.join(sorted(below))}, which does not stand above it"
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -115,8 +145,15 @@ def test_imports_from_below_are_seen_however_they_are_written(source: str) -> No
     """The package itself imports experiments, so whoever imports the package does, too."""
     assert imports_from_below(f"def f():\n    {source}\n", "storage.runlog")
     assert not imports_from_below(
-        "from pens import rng\nfrom pens.version import VERSION\nimport pens.settings.config", "storage.runlog"
+        "from pens import rng\nfrom pens.version import VERSION\nimport pens.settings.tree", "storage.runlog"
     )
+
+
+@pytest.mark.parametrize("source", ["from pens.network.node.node import Node", "import pens.network.node.node"])
+def test_imports_from_below_within_the_network_are_seen(source: str) -> None:
+    assert network_imports_from_below(source, "network.transport.wire")
+    assert not network_imports_from_below(source, "network.operating.assembly")
+    assert not network_imports_from_below("from pens.settings import config", "network.transport.wire")
 
 
 def test_the_version_is_one_constant_that_needs_no_import() -> None:

@@ -24,11 +24,11 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 IGNORED = {"runs", "build", "dist", "__pycache__"}
 NO_CODE = [
     "pens/engine/compiled.c",
-    "pens/network/wire.proto",
-    "pens/network/wire_pb2.pyi",
+    "pens/network/transport/wire.proto",
+    "pens/network/transport/wire_pb2.pyi",
     "pens/py.typed",
     "pens/report/page.html.j2",
-    "pens/report/paper_tables.json",
+    "pens/paper/tables.json",
 ]
 PENS = "import sys; from pens_fl import main; sys.exit(main())"
 

@@ -17,19 +17,19 @@ import torch
 import pens
 from pens.errors import NotEnoughData, SettingsError
 from pens.merging.rule import Merge, Rows
-from pens.network.memory import MemoryNetwork
-from pens.network.node import NodeRules
+from pens.network.node.node import NodeRules
+from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.partition import build_federation
 from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES, METHODS, PARTITIONS, _offered
 from pens.protocol.messages import ModelRef, Note, PeerId, Pulled, Request, Start, Updated, Wake
 from pens.protocol.peer import Peer
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from pens.topologies.views import Others
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.methods.specs import spec_of
+from tests.network.node.test_node import own, run_until
 from tests.network.nodes import Cluster
-from tests.network.test_node import own, run_until
 from tests.network.virtual import run_virtually
 from tests.partitions.labelled import check_law, dataset, labels
 from tests.simulations import Log, run, simulation

@@ -25,7 +25,7 @@ from pens.engine.stack import ModelStack
 from pens.engine.training import LoopEngine, StackEngine, new_engine
 from pens.errors import DeviceError
 from pens.nets import DigitsCNN, NetFactory, PaperCNN
-from pens.settings.config import EngineSettings
+from pens.settings.schema import EngineSettings
 from tests.engine.networks import IMAGE_NETWORKS
 from tests.engine.test_training import (
     CPU,

@@ -19,15 +19,16 @@ from pens.data.scenarios import Federation
 from pens.errors import Interrupted, SettingsError
 from pens.experiment.presets import resolve_settings
 from pens.learning.jobs import decode_weights, encode_weights
-from pens.network.memory import MemoryNetwork
-from pens.network.node import Node, NodeRules
-from pens.network.peer_config import read_peer_config
-from pens.network.state import decode_job, encode_job
+from pens.network.node.node import Node, NodeRules
+from pens.network.node.state import decode_job, encode_job
+from pens.network.operating.peer_config import read_peer_config
+from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES
 from pens.protocol.messages import Action, Event, ModelRef, PeerId, Update
 from pens.protocol.peer import Peer
-from pens.settings.config import Settings, parse_assignments
+from pens.settings.reading import parse_assignments
+from pens.settings.tree import Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.experiment.test_experiment import StopAfter, same_result
 from tests.fakes import fake_simulations
@@ -190,7 +191,7 @@ def test_real_peers_do_not_tell_how_many_samples_they_have(tmp_path: Path) -> No
 OWN = '''
 from typing import ClassVar
 
-from pens.settings.config import Section
+from pens.settings.section import Section
 from pens.merging.rule import LinearRule
 
 

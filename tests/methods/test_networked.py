@@ -9,19 +9,19 @@ import pytest
 
 from pens.errors import SettingsError
 from pens.methods.names import parse_methods
-from pens.network.loopback import FederationRequest, make_federation, read_federation
-from pens.network.memory import MemoryNetwork
-from pens.network.node import NodeRules
-from pens.network.peer_config import read_peer_config
-from pens.network.reachable import Reachable
+from pens.network.federation.loopback import FederationRequest, make_federation, read_federation
+from pens.network.members.reachable import Reachable
+from pens.network.node.node import NodeRules
+from pens.network.operating.peer_config import read_peer_config
+from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
 from pens.parts import METHODS
 from pens.protocol.messages import PeerId
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from tests.conftest import TINY, tiny_dataset
 from tests.methods.test_own import OWN
+from tests.network.node.test_node import own, run_until
 from tests.network.nodes import Cluster
-from tests.network.test_node import own, run_until
 from tests.network.virtual import run_virtually
 from tests.simulations import Log, run, simulation
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pens.network import identity
-from pens.network.grpc_transport import GrpcTransport, Limits
-from pens.network.identity import Authority, Credentials, load_credentials
-from pens.network.transport import Address, MemberRecord, Parcel, Reception
+from pens.network.certificates import authority as authority_module
+from pens.network.certificates.authority import Authority
+from pens.network.certificates.credentials import Credentials, load_credentials
+from pens.network.transport.grpc_transport import GrpcTransport, Limits
+from pens.network.transport.interface import Address, MemberRecord, Parcel, Reception
 
 LOOPBACK = Address("127.0.0.1", 0)
 QUICK = Limits(backoff_s=0.001, max_backoff_s=0.01, models_per_s=1e6, burst_models=10**6, gossip_per_s=1e6)
@@ -34,7 +35,7 @@ def credentials(authority: Authority, name: str) -> Credentials:
 
 def issue_expired(authority: Authority, name: str) -> Path:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(identity, "_end", lambda days: datetime.now(UTC) - timedelta(days=1))
+        patch.setattr(authority_module, "end_after", lambda days: datetime.now(UTC) - timedelta(days=1))
         return authority.issue(name).folder
 
 

@@ -18,17 +18,17 @@ from pens.experiment.wiring import first_models, new_executor
 from pens.learning.learners import Learners
 from pens.methods.names import alone
 from pens.methods.spec import RunSpec
-from pens.network.control import ControlRules
-from pens.network.learning import Bench, Learning
-from pens.network.membership import Membership, MembershipRules
-from pens.network.memory import HOST, MemoryNetwork
-from pens.network.node import Node, NodeRules, Trace
-from pens.network.reachable import Reachable
-from pens.network.state import PeerFolder
-from pens.network.transport import Address, MemberRecord
+from pens.network.members.membership import Membership, MembershipRules
+from pens.network.members.reachable import Reachable
+from pens.network.node.control import ControlRules
+from pens.network.node.learning import Bench, Learning
+from pens.network.node.node import Node, NodeRules, Trace
+from pens.network.node.state import PeerFolder
+from pens.network.transport.interface import Address, MemberRecord
+from pens.network.transport.memory import HOST, MemoryNetwork
 from pens.protocol.messages import PeerId
 from pens.protocol.peer import Peer
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 from pens.simulation.links import Links
 from tests.methods.specs import spec_of
 from tests.simulations import CPU, engine_for

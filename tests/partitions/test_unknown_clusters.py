@@ -16,14 +16,14 @@ from pens.engine.batches import SampleStack
 from pens.errors import SettingsError
 from pens.experiment.presets import PRESETS
 from pens.measuring.metrics import UNKNOWN_CLUSTER, neighbour_agreement
-from pens.network.assembly import load_holding
-from pens.network.loopback import FederationRequest, fit_settings, make_federation, usual_waits
-from pens.network.peer_config import read_peer_config
+from pens.network.federation.loopback import FederationRequest, fit_settings, make_federation, usual_waits
+from pens.network.operating.assembly import load_holding
+from pens.network.operating.peer_config import read_peer_config
 from pens.partitions.partition import build_federation
 from pens.parts import PARTITIONS
 from pens.report.learning_curves import merge_map, merged_within, selecting
 from pens.report.study import read_studies
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from pens.storage.runlog import ExperimentDir
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.experiment.test_experiment import StopAfter, same_result

@@ -5,20 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pens import rng
 from pens.errors import SettingsError
 from pens.parts import TOPOLOGIES
 from pens.protocol.messages import PeerId
 from pens.settings.catalogue import find
-from pens.settings.config import Settings, SettingsTree, flat_keys
+from pens.settings.reading import flat_keys
+from pens.settings.schema import SettingsTree
+from pens.settings.tree import Settings
 from pens.topologies.complete import Everybody
 from pens.topologies.edges import EdgesSettings
-from pens.topologies.regular import is_connected
+from pens.topologies.regular import _exchange_ends, is_connected
 from pens.topologies.topology import Graph, Topology, build_graph, checked, fewest_neighbours, topology_of
 from pens.topologies.views import Others
 
@@ -104,6 +108,49 @@ def test_random_graphs_differ_by_seed_and_are_more_than_a_circle() -> None:
         assert triangles < 20
 
 
+def test_two_neighbours_each_are_a_circle_in_random_order() -> None:
+    """A connected graph of degree 2 is a circle, so no ends are exchanged."""
+    order = rng.stream(3, "topology", "regular").sample(range(6), 6)
+    found = graph(6, 3, topology="regular", degree=2)
+    assert found == [sorted([order[order.index(p) - 1], order[(order.index(p) + 1) % 6]]) for p in range(6)]
+
+
+def test_three_neighbours_each_are_more_than_a_circle_and_its_diameters() -> None:
+    order = rng.stream(0, "topology", "regular").sample(range(20), 20)
+    opposite = {order[i]: order[(i + 10) % 20] for i in range(20)}
+    assert any(opposite[p] not in graph(20, 0, topology="regular", degree=3)[p] for p in range(20))
+
+
+class FirstTwo(Random):
+    """Always draws the first edge and then the second, and leaves their direction."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.drawn = 0
+
+    def randrange(self, *_: Any) -> int:
+        self.drawn += 1
+        return (self.drawn - 1) % 2
+
+    def random(self) -> float:
+        return 0.0
+
+
+def test_edges_that_exchanged_their_ends_are_free_again() -> None:
+    """0 – 1 and 2 – 3 become 2 – 1 and 0 – 3 or the other way round, and with the next exchange what they were."""
+    edges, random = [(0, 1), (2, 3)], FirstTwo()
+    before = list(edges)
+    _exchange_ends(edges, random)
+    assert random.drawn % 4 == 0, "an even number of exchanges"
+    assert {frozenset(edge) for edge in edges} == {frozenset(edge) for edge in before}
+
+
+def test_a_file_of_edges_may_come_from_a_spreadsheet(tmp_path: Path) -> None:
+    """Which begins with a byte order mark."""
+    (tmp_path / "e.csv").write_text("0,1\n1,2\n", encoding="utf-8-sig")
+    assert graph(3, topology="edges", edges_file=str(tmp_path / "e.csv")) == [[1], [0, 2], [1]]
+
+
 def test_two_parts_are_not_connected() -> None:
     assert not is_connected([(PeerId(1),), (PeerId(0),), (PeerId(3),), (PeerId(2),)])
 
@@ -117,6 +164,7 @@ def test_two_parts_are_not_connected() -> None:
         ("[[0, 1]]", "peer 2 has no edge"),
         ("[[0, 1, 2]]", r"\[0, 1, 2\] is no edge"),
         ("[[0, true]]", "is no edge"),
+        ("[0, 1]", "0 is no edge"),
         ("{}", r"\{\} is no edge"),
         ("[[0, 1]", "cannot be read as a list of edges"),
     ],

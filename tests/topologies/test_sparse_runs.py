@@ -16,13 +16,13 @@ from pens.measuring.metrics import neighbour_agreement
 from pens.measuring.results import Comparisons
 from pens.methods.method import Participants
 from pens.methods.names import check_methods, find_method, participants
-from pens.network.loopback import fit_settings
+from pens.network.federation.loopback import fit_settings
 from pens.protocol.messages import PeerId, Request, Send
 from pens.protocol.policies import SelectionRule, Tally, choose_neighbours
 from pens.report.learning_curves import agreement_by_round, selecting
 from pens.report.page import write_report
 from pens.report.study import read_studies
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from pens.topologies.topology import build_graph, graph_of
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.fakes import fake_federation, fake_simulation

@@ -24,7 +24,7 @@ from pens.errors import Interrupted, SettingsError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pens.network.loopback import LocalFederation
+    from pens.network.federation.loopback import LocalFederation
 
 certs = typer.Typer(
     name="certs", no_args_is_help=True, help="Make and revoke the certificates by which real peers know each other."
@@ -56,7 +56,7 @@ def init_command(
 ) -> None:
     """Make a federation's authority, which issues and revokes the certificates of its members."""
     with needs_network_extra():
-        from pens.network.identity import Authority
+        from pens.network.certificates.authority import Authority
     authority = Authority(folder)
     authority.create(federation, days, force)
     typer.echo(f"authority {federation!r} until {authority.not_after:%Y-%m-%d}: {folder}")
@@ -80,7 +80,7 @@ def issue_command(
 ) -> None:
     """Make a member's certificate and key: four files to carry to its machine."""
     with needs_network_extra():
-        from pens.network.identity import Authority
+        from pens.network.certificates.authority import Authority
     for name in names:
         files = Authority(folder).issue(name, hosts or (), days, force)
         typer.echo(f"{name}: {files.folder}")
@@ -92,7 +92,7 @@ def revoke_command(
 ) -> None:
     """Revoke all certificates of members, and sign a new list of those revoked."""
     with needs_network_extra():
-        from pens.network.identity import Authority
+        from pens.network.certificates.authority import Authority
     authority = Authority(folder)
     for name in names:
         gone = authority.revoke(name)
@@ -104,7 +104,7 @@ def revoke_command(
 def show_command(folder: Folder = CERTS) -> None:
     """List the certificates that were issued."""
     with needs_network_extra():
-        from pens.network.identity import Authority
+        from pens.network.certificates.authority import Authority
     from rich.table import Table
 
     authority = Authority(folder)
@@ -134,11 +134,11 @@ def peer_command(
     ] = None,
 ) -> None:
     """Run one real peer until it is stopped. It saves its state, and continues from there when it is started again."""
-    from pens.network.grpc_core import native_log_settings
+    from pens.network.transport.grpc_core import native_log_settings
 
     os.environ.update(native_log_settings())  # before gRPC is imported
     with needs_network_extra():
-        from pens.network.peer_command import run_peer
+        from pens.network.operating.peer_command import run_peer
     run_peer(config, tuple(bootstrap or ()), out)
 
 
@@ -190,15 +190,15 @@ def up_command(
     """Run a federation of real peers on this machine, each a process with a certificate; then print a table."""
     from pens.experiment.presets import PAPERS_METHOD, resolve_settings
     from pens.methods.names import networked_method
-    from pens.settings.config import parse_assignments
+    from pens.settings.reading import parse_assignments
 
     # before the settings, because the method may have a section of its own
     chosen = networked_method(PAPERS_METHOD if method is None else method).name
     source, changes = "digits" if settings is None else settings, parse_assignments(assignments or [])
     resolve_settings(source).replace(changes)
     with needs_network_extra():
-        from pens.network.loopback import FederationRequest, make_federation, read_federation
-        from pens.network.up import estimate_words, run_federation
+        from pens.network.federation.loopback import FederationRequest, make_federation, read_federation
+        from pens.network.federation.up import estimate_words, run_federation
     console = _console()
     if resume:
         if any(option is not None for option in (peers, settings, method, seed, assignments, minutes, interval, out)):
@@ -245,7 +245,7 @@ def collect_command(
     out: Annotated[Path, typer.Option(help="Run directory to write: a new one, or that of other methods or seeds.")],
 ) -> None:
     """Make one run directory of several real peers' records, for `pens show` and `pens report`."""
-    from pens.network.records import compose
+    from pens.network.federation.records import compose
 
     compose(folders, out)
     _show(_console(), out)
@@ -253,7 +253,7 @@ def collect_command(
 
 def _put_together(federation: LocalFederation) -> bool:
     """Compose one run directory of all peers' records. False where there are no records yet."""
-    from pens.network.records import compose
+    from pens.network.federation.records import compose
 
     folders = [member.folder for member in federation.members]
     if not any((folder / "history.parquet").is_file() for folder in folders):

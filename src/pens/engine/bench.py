@@ -29,7 +29,7 @@ from pens.engine.stack import ModelStack
 from pens.engine.training import new_engine
 from pens.errors import SettingsError
 from pens.nets import NetFactory, net_factory
-from pens.settings.config import EngineSettings
+from pens.settings.schema import EngineSettings
 
 SHAPES = {"digits": (1, 8, 8), "fashion-mnist": (1, 28, 28), "cifar-10": (3, 32, 32)}
 _MERGED = 21  # a peer's own model and n_peers = 20 others

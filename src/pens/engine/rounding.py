@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from pens.engine.layout import Layout
-from pens.settings.config import WireForm
+from pens.settings.schema import WireForm
 
 _LARGEST = 127
 

@@ -19,7 +19,8 @@ from pens.experiment.wiring import smallest_cluster
 from pens.measuring.results import ExperimentResult
 from pens.methods.method import Method
 from pens.methods.names import MethodLike, lost, parse_methods, references_of
-from pens.settings.config import Settings, parse_seeds
+from pens.settings.seeds import parse_seeds
+from pens.settings.tree import Settings
 from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord
 
 

@@ -18,7 +18,7 @@ from pens.methods.method import Method, Participants
 from pens.protocol.gossiping import Gossiping
 from pens.protocol.messages import Action, ModelRef, Note
 from pens.protocol.plan import Plan
-from pens.settings.config import RunSettings
+from pens.settings.tree import RunSettings
 
 
 def metropolis_weights(degree: int, others: Sequence[int]) -> tuple[float, ...]:
@@ -32,9 +32,6 @@ class Averaging(Gossiping):
     """Gossip with all neighbours at once, each weighted by how many neighbours both have."""
 
     def note(self) -> Note:
-        return len(self.peer.reachable)
-
-    def wanted(self) -> int:
         return len(self.peer.reachable)
 
     def drawn(self) -> Sequence[Any]:

@@ -25,9 +25,10 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from pens.network.identity import Authority, Credentials, load_credentials
-from pens.network.state import PeerFolder
-from pens.network.transport import Address
+from pens.network.certificates.authority import Authority
+from pens.network.certificates.credentials import Credentials, load_credentials
+from pens.network.node.state import PeerFolder
+from pens.network.transport.interface import Address
 
 HOST = "127.0.0.1"
 PATIENCE_S = 180.0

@@ -15,10 +15,11 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from pens.network import grpc_transport  # noqa: F401
-from pens.network.identity import ANY_MEMBER, Credentials
-from pens.network.transport import Address, MemberRecord, Reception
-from pens.network.wire import HEADER, Header, decode_receipt, encode_header, encode_piece, encode_table
+from pens.network.certificates.credentials import Credentials
+from pens.network.certificates.names import ANY_MEMBER
+from pens.network.transport import grpc_transport  # noqa: F401
+from pens.network.transport.interface import Address, MemberRecord, Reception
+from pens.network.transport.wire import HEADER, Header, decode_receipt, encode_header, encode_piece, encode_table
 
 import grpc  # isort: skip  # after grpc_transport, which prepares the environment
 from grpc import aio  # isort: skip

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pens.errors import PensError
-from pens.network.peer_command import run_peer
-from pens.network.state import PeerFolder, held
+from pens.network.node.state import PeerFolder, held
+from pens.network.operating.peer_command import run_peer
 from tests.network.faults.harness import HOST, RealPeer, Site
 
 

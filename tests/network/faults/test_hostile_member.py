@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save
 
-from pens.network.limits import Limits
-from pens.network.transport import MemberRecord
+from pens.network.transport.interface import MemberRecord
+from pens.network.transport.limits import Limits
 from tests.network.faults.harness import RealPeer, Site, running, wait_until
 from tests.network.faults.hostile import TAKEN, broken_models, channel_to, dawdling, deliver, flood, lies, tell
 

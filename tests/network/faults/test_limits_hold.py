@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from pens.network.identity import Authority, load_credentials
-from pens.network.logs import Sparingly
-from pens.network.peer_command import trouble_of
-from pens.network.status import PeerCounts, Status
-from pens.network.transport import TransportError
+from pens.network.certificates.authority import Authority
+from pens.network.certificates.credentials import load_credentials
+from pens.network.node.status import PeerCounts, Status
+from pens.network.operating.logs import Sparingly
+from pens.network.operating.peer_command import trouble_of
+from pens.network.transport.interface import TransportError
 from tests.network.faults.hostile import SERVICE, channel_to, tell
 from tests.network.federations import QUICK, credentials, make_federation, running
 
@@ -132,7 +133,7 @@ def test_a_transport_stops_while_it_connects(federation: Authority) -> None:
 _DECODE = """
 import resource, torch
 from pens.errors import PayloadError
-from pens.network.codec import TensorShape, decode, encode, model_shape
+from pens.network.transport.codec import TensorShape, decode, encode, model_shape
 model = {"w": torch.ones(300, 1000), "b": torch.ones(1000)}
 expected, whole = model_shape(model), encode(model, "int8")
 decode(whole, expected)

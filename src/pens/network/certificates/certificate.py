@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One certificate: whose it is, and whether the authority signed it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from pens.errors import CertificateError
+from pens.network.certificates.names import check_name, exact_dns_name
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a member's certificate says. Only certificates that TLS, or `load_credentials`, has checked become one."""
+
+    name: str
+    serial: int
+    not_after: datetime
+
+    @property
+    def dns_name(self) -> str:
+        """The DNS name that this very certificate alone is good for."""
+        return exact_dns_name(self.name, self.serial)
+
+
+@lru_cache(maxsize=1024)
+def identity_of(certificate_pem: bytes) -> Identity:
+    """The identity in a certificate whose signature has been checked already."""
+    try:
+        return identity_in(x509.load_pem_x509_certificate(certificate_pem))
+    except ValueError as error:
+        raise CertificateError(f"not a certificate: {error}") from None
+
+
+def identity_in(certificate: x509.Certificate) -> Identity:
+    """The identity in a member's certificate; `CertificateError` if it is not one that `pens certs issue` makes."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(names) != 1:
+        raise CertificateError(f"the certificate has {len(names)} common names, not 1")
+    name = check_name(str(names[0].value))
+    if exact_dns_name(name, certificate.serial_number) not in _dns_names(certificate):
+        raise CertificateError(f"the certificate of {name} is not a member's: it was not made by `pens certs issue`")
+    return Identity(name, certificate.serial_number, certificate.not_valid_after_utc)
+
+
+def _dns_names(certificate: x509.Certificate) -> list[str]:
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return []
+    return extension.value.get_values_for_type(x509.DNSName)
+
+
+def parse_certificate(pem: bytes, path: Path) -> x509.Certificate:
+    """The certificate in the content of the file at `path`."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+    except ValueError as error:
+        raise CertificateError(f"{path}: not a certificate: {error}") from None
+    public_key(certificate)
+    return certificate
+
+
+def certificate_pem_of(certificate: x509.Certificate) -> bytes:
+    """A certificate as the content of a file."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def public_key(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
+    """The public key of a certificate, which must be on the curve P-256."""
+    key = certificate.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise CertificateError("keys of a federation are on the curve P-256: make them with `pens certs`")
+    return key
+
+
+def check_signed_by(authority: x509.Certificate, certificate: x509.Certificate, path: Path) -> None:
+    """Raise `CertificateError` unless the authority signed the certificate that was read from `path`."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        raise CertificateError(f"{path}: signed by another authority than the one beside it") from None

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole federation on one machine: settings that fit its size, how long it takes, and its files.
+
+    DIR/certs/                    the authority, and each peer's certificate
+    DIR/peer-3/                   a peer: its state and records (`pens.network.node.state`), and
+    DIR/peer-3/config.toml        what `pens peer` is started with
+    DIR/peer-3/log.jsonl          what it said, in all its lives
+    DIR/run/                      what came of all of them, for `pens show` and `pens report`
+
+A preset is made for more peers than a laptop's federation has. What does not fit is lowered, and said: nobody can wait
+for more models than there are peers of its cluster, and a comparison of nearly everybody takes long, because models
+come one at a time from whoever happens to send.
+
+Ports are below those that the system hands out to outgoing connections, so that a peer which was killed finds its own
+free when it comes back.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pens.errors import RunDirError, SettingsError
+from pens.experiment.presets import PRESETS, resolve_settings
+from pens.merging.rule import check_real
+from pens.methods.names import check_methods, find_method, networked_method, participants, written
+from pens.network.certificates.authority import Authority
+from pens.network.operating.peer_config import read_peer_config
+from pens.partitions.partition import partition_of
+from pens.processors import usable_cores
+from pens.protocol.behaviour import waits_for
+from pens.settings.tree import MethodName, Settings
+from pens.topologies import topology
+
+USUAL_MINUTES = 3.0
+PORTS = range(20_000, 32_000)
+_COMPARED = 0.7  # of the others, at most, before a sampling is complete
+_SECONDS_PER_MODEL = 0.02  # of a core: to send, receive, check and keep one
+_GIVEN_ELSEWHERE = {"peers": "--peers", "interval": "--interval", "schedule": "nothing: real peers are asynchronous"}
+
+
+@dataclass(frozen=True)
+class Member:
+    """One peer of the federation, as files and ports."""
+
+    name: str
+    folder: Path
+    monitor_port: int
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config.toml"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.jsonl"
+
+
+@dataclass(frozen=True)
+class LocalFederation:
+    """All of them, and what they have in common."""
+
+    folder: Path
+    settings: Settings
+    method: MethodName
+    seed: int
+    members: tuple[Member, ...]
+
+    @property
+    def run_folder(self) -> Path:
+        return self.folder / "run"
+
+
+@dataclass(frozen=True)
+class FederationRequest:
+    """What somebody wants of a federation."""
+
+    settings: str
+    """A preset, or a .toml file."""
+    changes: Mapping[str, Any]
+    peers: int
+    method: str
+    """A name, or where an own one is: module:name or file.py:name."""
+    seed: int
+    minutes: float | None = None
+    """About how long it shall take; None: the usual time."""
+    interval: float | None = None
+    """Seconds; None: such that it takes as long as it shall."""
+
+
+def make_federation(folder: Path, wish: FederationRequest) -> tuple[LocalFederation, str]:
+    """A federation's files in a new or empty folder; and in words what was lowered for it."""
+    method = networked_method(wish.method).name
+    if wish.minutes is not None and (wish.interval is not None or not wish.minutes > 0):
+        raise SettingsError(f"--minutes {wish.minutes:g}: give a number above 0, and not --interval beside it")
+    base = resolve_settings(wish.settings)
+    settings, lowered = fit_settings(base, wish.changes, wish.peers, method)
+    seconds = 60 * (wish.minutes or USUAL_MINUTES)
+    interval = choose_interval(settings, method, seconds, num_cores()) if wish.interval is None else wish.interval
+    settings = settings.replace({"timing.interval": interval})
+    preset = (wish.settings, base) if wish.settings in PRESETS else None
+    return write_federation(folder, settings, method, wish.seed, preset), lowered
+
+
+def num_cores() -> int:
+    """That this process may use."""
+    return usable_cores()
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method: MethodName) -> tuple[Settings, str]:
+    """Settings for so many real peers, and in words what had to be lowered. What `changes` names stays as it is."""
+    given = {name.rpartition(".")[2] for name in changes}
+    for name in given & set(_GIVEN_ELSEWHERE):
+        raise SettingsError(f"--set {name}: use {_GIVEN_ELSEWHERE[name]}")
+    standard = {"scenario.peers": peers, "gossip.schedule": "async"}
+    settings = base.replace({**standard, **({} if "admit" in given else {"pens.admit": True}), **changes})
+    partition_of(settings).check(settings)
+    check_real(settings)
+    topology.check_real(settings)
+    before = {"n_peers": settings.gossip.n_peers, "m": settings.pens.m, "n_sampled": settings.pens.n_sampled}
+    fitting = {name: value for name, value in _fitting(settings, before).items() if name not in given}
+    settings = settings.replace(fitting)
+    check_methods(settings, [method], participants(settings))
+    words = [f"{name} {before[name]} → {value}" for name, value in fitting.items() if value != before[name]]
+    return settings, ", ".join(words)
+
+
+def _fitting(settings: Settings, wanted: Mapping[str, int]) -> dict[str, int]:
+    of_its_cluster = max(1, _per_cluster(settings) - 1)
+    m = min(wanted["m"], of_its_cluster)
+    compared = max(m + 1, round(_COMPARED * (settings.scenario.peers - 1)))
+    return {"n_peers": min(wanted["n_peers"], of_its_cluster), "m": m, "n_sampled": min(wanted["n_sampled"], compared)}
+
+
+def _per_cluster(settings: Settings) -> int:
+    """Peers of the smallest cluster, or all where clusters are not known."""
+    smallest = partition_of(settings).smallest_cluster(settings)
+    return settings.scenario.peers if smallest is None else smallest
+
+
+def usual_waits(settings: Settings, method: MethodName) -> float:
+    """WAIT(Δ)s until the last update, if each peer comes to hear those of its cluster."""
+    others, senders = settings.scenario.peers - 1, settings.scenario.peers - 1
+    step1 = 0.0
+    if find_method(method).selects:
+        samplings = settings.pens.step1_rounds * settings.pens.step1_samplings
+        step1 = samplings * waits_for(min(settings.pens.n_sampled, others), others)
+        senders = max(1, _per_cluster(settings) - 1)
+    return step1 + settings.gossip.rounds * waits_for(min(settings.gossip.n_peers, senders), senders)
+
+
+def choose_interval(settings: Settings, method: MethodName, seconds: float, cores: int) -> float:
+    """Δ such that it takes about so many seconds; or longer, where the cores could not bear as many models."""
+    least = _SECONDS_PER_MODEL * settings.scenario.peers / cores
+    return round(max(least, seconds / usual_waits(settings, method)), 3)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def write_federation(
+    folder: Path, settings: Settings, method: MethodName, seed: int, preset: tuple[str, Settings] | None
+) -> LocalFederation:
+    """Certificates and configurations, in a new or empty folder, all of them or nothing.
+
+    `preset`: that from which the settings were made.
+    """
+    if folder.is_dir() and any(folder.iterdir()):
+        raise RunDirError(
+            f"{folder} is not empty: choose another --out, "
+            f"or continue what is there with --resume {shlex.quote(str(folder))}"
+        )
+    count = settings.scenario.peers
+    ports = free_ports(2 * count)
+    made = _missing_folders(folder)
+    try:
+        return _write_files(folder, settings, method, seed, preset, ports)
+    except BaseException:
+        for path in (made[-1],) if made else folder.iterdir():
+            shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def _missing_folders(folder: Path) -> list[Path]:
+    """A folder and those that it lies in, as far as they are not there yet; the outermost last."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def _write_files(
+    folder: Path,
+    settings: Settings,
+    method: MethodName,
+    seed: int,
+    preset: tuple[str, Settings] | None,
+    ports: Sequence[int],
+) -> LocalFederation:
+    authority = Authority(folder / "certs")
+    authority.create("up")
+    count = settings.scenario.peers
+    names = [f"peer-{number:0{len(str(count - 1))}}" for number in range(count)]
+    members = tuple(Member(name, folder / name, port) for name, port in zip(names, ports[count:], strict=True))
+    for number, member in enumerate(members):
+        authority.issue(member.name)
+        member.folder.mkdir()
+        about = {
+            "name": member.name,
+            "listen": f"127.0.0.1:{ports[number]}",
+            "bootstrap": [f"127.0.0.1:{ports[0]}"],
+            "certificates": f"../certs/peers/{member.name}",
+            "state": ".",
+            "method": written(method),
+            "seed": seed,
+            "threads": 1,
+            "wait_for": count - 1,
+            "linger_s": 2.0,
+            "compare_alone": False,
+            "metrics_port": member.monitor_port,
+            "models_per_s": max(10.0, 4 / settings.timing.interval),
+        }
+        text = _config_text({"peer": about, "data": {"share": number}}, settings, preset)
+        member.config.write_text(text, encoding="utf-8")
+    return LocalFederation(folder, settings, method, seed, members)
+
+
+def read_federation(folder: Path) -> LocalFederation:
+    """What `write_federation` left."""
+    files = sorted(folder.glob("peer-*/config.toml"))
+    if not files:
+        raise RunDirError(f"{folder} holds no federation of `pens up`: there is no peer-0/config.toml in it")
+    configs = [read_peer_config(path) for path in files]
+    members = []
+    for path, config in zip(files, configs, strict=True):
+        if config.peer.metrics_port is None:
+            raise SettingsError(f"{path}: peer.metrics_port is not set, and nothing could be seen of that peer")
+        members.append(Member(config.peer.name, path.parent, config.peer.metrics_port))
+    first = configs[0]
+    return LocalFederation(folder, first.settings, first.peer.method, first.peer.seed, tuple(members))
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    if count > len(PORTS):
+        raise SettingsError(
+            f"peers = {count // 2}: each needs two ports, and there are {len(PORTS)} ({PORTS.start} to "
+            f"{PORTS.stop - 1}): at most {len(PORTS) // 2} peers fit on one machine, or simulate them with `pens run`"
+        )
+    found: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        if _is_free(port):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise SettingsError(
+        f"{count} ports are needed, but only {len(found)} of {PORTS.start} to {PORTS.stop - 1} are free: "
+        f"use fewer peers, {len(found) // 2} at most, or stop what listens there"
+    )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _config_text(
+    sections: Mapping[str, Mapping[str, Any]], settings: Settings, preset: tuple[str, Settings] | None
+) -> str:
+    """Sections of the peer's own, and all settings that differ from the preset's."""
+    changes = _changes(settings, preset[1]) if preset else {}
+    if preset is None or any(value is None for section in changes.values() for value in section.values()):
+        preset, changes = None, _changes(settings, Settings())  # TOML cannot say None, which is what all begin with
+    lines = [f"preset = {json.dumps(preset[0])}", ""] if preset else []
+    for name, values in {**sections, **changes}.items():
+        lines += [
+            f"[{name}]",
+            *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()),
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _changes(settings: Settings, base: Settings) -> dict[str, dict[str, Any]]:
+    ours, theirs = settings.model_dump(mode="json"), base.model_dump(mode="json")
+    changed = {
+        name: {key: value for key, value in section.items() if value != theirs.get(name, {}).get(key)}
+        for name, section in ours.items()
+    }
+    return {name: values for name, values in changed.items() if values}

@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers' own records → one run directory, which `pens show` and `pens report` read as they read a simulation's.
+
+    PEER/peer.json             who it is: name, settings, seed, sizes of its data, its cluster where somebody knows, and
+                               its own parts: "model", "data", if it brought them
+    PEER/history.parquet       its updates: `results.History`; times are seconds since it first started
+    PEER/pairs.json            {sender: {merged, selected, sampled}}
+    PEER/comparisons.parquet   step 1 round by round, if it kept that: round, sender, sampled, selected
+    PEER/models.safetensors    its tested model
+    PEER/result.json           test accuracy, neighbours, counts; `final` once the peer ended in peace
+
+A peer knows the others by name and numbers nobody; `compose` numbers them 0, 1, … in the order of their names. It
+counts in seconds since its own start; `compose` puts all on the clock of the first. No peer knows all clusters: only
+whoever started all of them can say whether the neighbours are right, and where a cluster is missing that is left open.
+
+A peer that was killed takes part with what is there, and a warning says so. If it has no test accuracy, the last one on
+its validation data stands for it. Without a single update there is nothing to say about a peer but that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import safetensors
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from pens.data.samples import Array
+from pens.errors import PensError, RunDirError
+from pens.experiment.presets import PAPERS_METHOD
+from pens.measuring.metrics import neighbour_agreement
+from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
+from pens.methods.names import recall
+from pens.partitions.partition import partition_of
+from pens.parts import is_name
+from pens.protocol.messages import PeerId
+from pens.settings.reading import stored_settings
+from pens.settings.tree import MethodName, Settings
+from pens.storage.runlog import ExperimentDir, ExperimentRecord
+
+T = TypeVar("T")
+
+COUNTS = ("sent", "received", "refused", "merged", "scored")
+_PAIR_COUNTS = ("merged", "selected", "sampled")
+_HISTORY = {
+    "time": np.float64,
+    "version": np.int64,
+    "searching": np.bool_,
+    "merged": np.int64,
+    "train_loss": np.float64,
+    "val_loss": np.float64,
+    "val_accuracy": np.float64,
+    "received": np.int64,
+}
+
+
+def compose(folders: Sequence[Path], out: Path) -> RunResult:
+    """One run of all these peers, in a new run directory, or as one more run in that of other methods or seeds."""
+    found = [_Reader(folder) for folder in folders]
+    peers = sorted((peer for reader in found if (peer := reader.read())), key=lambda peer: peer.name)
+    notes = [text for reader in found for text in reader.notes]
+    if not peers:
+        raise RunDirError("; ".join([f"no peer left a complete update in {len(folders)} folder(s)", *notes]))
+    if len({peer.name for peer in peers}) < len(peers):
+        raise RunDirError(f"two folders are of one peer: {', '.join(peer.name for peer in peers)}: name each once")
+    for peer in peers[1:]:
+        if _decisive(peer.settings) != _decisive(peers[0].settings):
+            notes.append(f"{peer.name}: its settings differ from those of {peers[0].name}, which are shown")
+    result = _run_result(peers, notes)
+    _save(result, peers, ExperimentDir(out))
+    return result
+
+
+def _decisive(settings: Settings) -> dict[str, Any]:
+    """Without what each peer may choose for itself."""
+    tree = settings.model_dump()
+    del tree["engine"], tree["gossip"]["wire"]
+    return tree
+
+
+def _save(result: RunResult, peers: Sequence[PeerRecord], directory: ExperimentDir) -> None:
+    settings = peers[0].settings.replace({"peers": max(2, len(peers))})
+    own_parts = tuple(sorted({part for peer in peers for part in peer.own_parts}))
+    references = {name: place for peer in peers for name, place in peer.references.items()}
+    record = ExperimentRecord(
+        settings, (result.method,), (result.seed,), own_parts, real_peers=True, references=references
+    )
+    if directory.exists():
+        directory.add(record)
+    else:
+        directory.create(record)
+    directory.run(result.method, result.seed).save(result)
+
+
+# --- one peer ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PeerRecord:
+    """What one peer left."""
+
+    name: str
+    settings: Settings
+    method: MethodName
+    seed: int
+    cluster: str | None
+    started: float
+    """Seconds since 1970; 0 where it is not on record."""
+    train_samples: int
+    val_samples: int
+    step1_epochs: int | None
+    device: str
+    own_parts: tuple[str, ...]
+    history: Mapping[str, Array]
+    pairs: Mapping[str, Mapping[str, int]]
+    """Sender → merged, selected, sampled."""
+    comparisons: Mapping[str, Array] | None
+    model: Mapping[str, Tensor]
+    accuracy: float
+    tested: bool
+    """Whether `accuracy` is on test data; else it is the last one on its validation data."""
+    neighbours: tuple[str, ...] | None
+    counts: Mapping[str, int]
+    bytes_sent: int
+    seconds: float
+    peak_memory_bytes: int
+    references: Mapping[MethodName, str] = field(default_factory=dict)
+    """Where its method is, where that was given by reference."""
+
+    @property
+    def num_updates(self) -> int:
+        return len(self.history["version"])
+
+
+@dataclass
+class _Reader:
+    """Reads one peer's folder, and notes what is not as it should be."""
+
+    folder: Path
+    notes: list[str] = field(default_factory=list)
+
+    def read(self) -> PeerRecord | None:
+        """None where there is nothing to say about the peer."""
+        card, history = self._try("peer.json", _read_json), self._try("history.parquet", _read_history)
+        if card is None or history is None or not len(history["version"]):
+            self.notes.append(f"{self.folder.name}: left no complete update, so it is not shown")
+            return None
+        result = self._try("result.json", _read_json) or {}
+        pairs = self._try("pairs.json", _read_json) or {}
+        model = self._try("models.safetensors", load_file) or {}
+        compared = (self.folder / "comparisons.parquet").exists()
+        comparisons = self._try("comparisons.parquet", _read_table) if compared else None
+        try:
+            record = _record(card, history, result, pairs, comparisons, model)
+        except (KeyError, TypeError, ValueError, AttributeError, PensError) as error:
+            raise RunDirError(f"{self.folder}: not the records of a peer of this version of pens: {error!r}") from None
+        self._note_what_is_missing(record, result)
+        return record
+
+    def _note_what_is_missing(self, record: PeerRecord, result: Mapping[str, Any]) -> None:
+        if not result.get("final", False):
+            self.notes.append(
+                f"{record.name}: did not end in peace; shown as it was after {record.num_updates} updates"
+            )
+        if result.get("accuracy") is None:
+            self.notes.append(f"{record.name}: no test accuracy; its last one on validation data stands for it")
+        self.notes += [f"{record.name}: {text}" for text in result.get("warnings", ())]
+
+    def _try(self, name: str, read: Callable[[Path], T]) -> T | None:
+        try:
+            return read(self.folder / name)
+        except FileNotFoundError:
+            self.notes.append(f"{self.folder.name}: there is no {name}")
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException, safetensors.SafetensorError) as error:
+            self.notes.append(f"{self.folder.name}: {name} cannot be read: {error}")
+        return None
+
+
+def _record(
+    card: Mapping[str, Any],
+    history: Mapping[str, Array],
+    result: Mapping[str, Any],
+    pairs: Mapping[str, Mapping[str, int]],
+    comparisons: Mapping[str, Array] | None,
+    model: Mapping[str, Tensor],
+) -> PeerRecord:
+    accuracy, neighbours = result.get("accuracy"), result.get("neighbours")
+    sizes = card.get("data_sizes") or {"train": 0, "val": 0}
+    recall(references := card.get("references", {}))  # before the settings, which may have sections of theirs
+    return PeerRecord(
+        name=str(card["name"]),
+        settings=stored_settings(card["settings"]),
+        method=_method_name(card),
+        references=references,
+        seed=int(card["seed"]),
+        cluster=_cluster_of(card),
+        started=float(card.get("started", 0.0)),
+        train_samples=int(sizes["train"]),
+        val_samples=int(sizes["val"]),
+        step1_epochs=int(card["step1_epochs"]) if card.get("step1_epochs") else None,
+        device=str(card.get("device", "cpu")),
+        own_parts=_own_parts(card),
+        history=history,
+        pairs={sender: {name: int(counts.get(name, 0)) for name in _PAIR_COUNTS} for sender, counts in pairs.items()},
+        comparisons=comparisons,
+        model=model,
+        accuracy=float(history["val_accuracy"][-1] if accuracy is None else accuracy),
+        tested=accuracy is not None,
+        neighbours=None if neighbours is None else tuple(map(str, neighbours)),
+        counts={name: int(result.get(name, 0)) for name in COUNTS},
+        bytes_sent=int(result.get("bytes_sent", 0)),
+        seconds=float(result.get("seconds", history["time"][-1])),
+        peak_memory_bytes=int(result.get("peak_memory_bytes", 0)),
+    )
+
+
+def _method_name(card: Mapping[str, Any]) -> MethodName:
+    """It need not be known here. Cards of older versions do not tell: there was one."""
+    name = card.get("method", PAPERS_METHOD)
+    if not is_name(name):
+        raise ValueError(f"method {name!r}: that is no name of a method")
+    return str(name)
+
+
+def _cluster_of(card: Mapping[str, Any]) -> str | None:
+    """The name of a peer's cluster, where somebody knew it; older versions call it its kind."""
+    name = card.get("cluster") or card.get("kind")
+    return str(name) if name else None
+
+
+def _own_parts(card: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a peer brought itself. Cards of older versions do not tell; but a peer whose data are a share of the
+    scenario's knows its cluster, so that one without brought its own data."""
+    if "own_parts" in card:
+        return tuple(map(str, card["own_parts"]))
+    return () if _cluster_of(card) else ("data",)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(data, dict):
+        raise ValueError("not a JSON object")
+    return data
+
+
+def _read_table(path: Path) -> dict[str, Array]:
+    table = pq.read_table(pa.BufferReader(path.read_bytes()))  # at once: a peer that lives replaces the file
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def _read_history(path: Path) -> dict[str, Array]:
+    """In the order of versions."""
+    columns = _read_table(path)
+    order = np.argsort(columns["version"], kind="stable")
+    return {name: columns[name].astype(type_)[order] for name, type_ in _HISTORY.items()}
+
+
+# --- all peers --------------------------------------------------------------------------------------------------------
+
+
+def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
+    numbers = {peer.name: number for number, peer in enumerate(peers)}
+    names = [peer.cluster for peer in peers if peer.cluster is not None]
+    known = len(names) == len(peers)
+    cluster_names = _cluster_names(names, peers[0].settings) if known else ()
+    clusters = tuple(cluster_names.index(name) for name in names) if known else None
+    neighbours = {
+        PeerId(numbers[peer.name]): tuple(PeerId(numbers[n]) for n in peer.neighbours if n in numbers)
+        for peer in peers
+        if peer.neighbours is not None
+    }
+    history = _history(peers)
+    return RunResult(
+        method=peers[0].method,
+        seed=peers[0].seed,
+        accuracy=np.array([peer.accuracy for peer in peers]),
+        clusters=clusters,
+        cluster_names=cluster_names,
+        agreement=neighbour_agreement(neighbours, clusters),
+        neighbours={int(peer): tuple(map(int, chosen)) for peer, chosen in neighbours.items()},
+        communication=_communication(peers),
+        pairs=_pairs(peers, numbers),
+        history=history,
+        models=_models(peers),
+        rounds=float(history.time.max()),
+        mean_batch=1.0,
+        seconds=max(peer.seconds for peer in peers),
+        warnings=tuple(notes),
+        device=", ".join(dict.fromkeys(peer.device for peer in peers)),
+        peak_memory_bytes=max(peer.peak_memory_bytes for peer in peers),
+        comparisons=_comparisons(peers, numbers),
+        data_sizes=_data_sizes(peers),
+        peer_names=tuple(peer.name for peer in peers),
+        untested=tuple(number for number, peer in enumerate(peers) if not peer.tested),
+        step1_epochs=_step1_epochs(peers),
+    )
+
+
+def _data_sizes(peers: Sequence[PeerRecord]) -> DataSizes | None:
+    """None where a peer left no sizes: it trained on something."""
+    if not all(peer.train_samples for peer in peers):
+        return None
+    return DataSizes(np.array([peer.train_samples for peer in peers]), np.array([peer.val_samples for peer in peers]))
+
+
+def _step1_epochs(peers: Sequence[PeerRecord]) -> tuple[int, ...] | None:
+    epochs = tuple(peer.step1_epochs for peer in peers if peer.step1_epochs is not None)
+    return epochs if len(epochs) == len(peers) else None
+
+
+def _cluster_names(names: Sequence[str], settings: Settings) -> tuple[str, ...]:
+    """As the partition lists them, else in the order of the peers.  names [peer]"""
+    listed = list(partition_of(settings).cluster_sizes(settings) or ())
+    found = dict.fromkeys(names)
+    return tuple(sorted(found, key=lambda cluster: listed.index(cluster) if cluster in listed else len(listed)))
+
+
+def _communication(peers: Sequence[PeerRecord]) -> Communication:
+    sent = sum(peer.counts["sent"] for peer in peers)
+    numbers_bytes = 4 * sum(t.numel() for t in peers[0].model.values())
+    weight = round(sum(peer.bytes_sent for peer in peers) / sent) if sent else numbers_bytes
+    return Communication(
+        **{name: np.array([peer.counts[name] for peer in peers]) for name in COUNTS}, model_bytes=weight
+    )
+
+
+def _history(peers: Sequence[PeerRecord]) -> History:
+    """All updates in order of time, on the clock of the peer that started first."""
+    first = min(peer.started for peer in peers)
+    columns = {name: np.concatenate([peer.history[name] for peer in peers]) for name in _HISTORY}
+    columns["time"] += np.repeat([p.started - first for p in peers], [p.num_updates for p in peers])
+    columns["peer"] = np.repeat(np.arange(len(peers)), [p.num_updates for p in peers])
+    order = np.lexsort((columns["peer"], columns["time"]))
+    return History(**{name: column[order] for name, column in columns.items()})
+
+
+def _pairs(peers: Sequence[PeerRecord], numbers: Mapping[str, int]) -> Pairs:
+    """Of peers that are shown, in order of receiver and sender."""
+    rows = sorted(
+        (receiver, numbers[sender], *(counts[name] for name in _PAIR_COUNTS))
+        for receiver, peer in enumerate(peers)
+        for sender, counts in peer.pairs.items()
+        if sender in numbers
+    )
+    table = np.array(rows, np.int64).reshape(-1, 5)
+    return Pairs(*table.T)
+
+
+def _comparisons(peers: Sequence[PeerRecord], numbers: Mapping[str, int]) -> Comparisons | None:
+    """Of peers that are shown; None unless all that compared kept them."""
+    if any(peer.counts["scored"] and peer.comparisons is None for peer in peers):
+        return None
+    rows = sorted(
+        (receiver, int(round_), numbers[sender], int(sampled), int(selected))
+        for receiver, peer in enumerate(peers)
+        if peer.comparisons is not None
+        for round_, sender, sampled, selected in zip(
+            *(peer.comparisons[name] for name in ("round", "sender", "sampled", "selected")), strict=True
+        )
+        if sender in numbers
+    )
+    return Comparisons(*np.array(rows, np.int64).T) if rows else None
+
+
+def _models(peers: Sequence[PeerRecord]) -> dict[str, Tensor]:
+    """{name: [peer, *shape]}; not a number where a peer left none, or one of another network."""
+    example = next((peer.model for peer in peers if peer.model), {})
+    models = {}
+    for name, tensor in example.items():
+        missing = torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else torch.zeros_like(tensor)
+        left = [peer.model.get(name, missing) for peer in peers]
+        models[name] = torch.stack([t if t.shape == tensor.shape else missing for t in left])
+    return models

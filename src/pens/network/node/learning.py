@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one real peer computes: its own model and those it was sent, one job at a time, beside the event loop.
+
+Theory of operation. A received model is held here as plain numbers until the peer wants it scored or merged; only then
+do `Learners` hear of it. So they are touched by one job at a time and by nothing else, and need no lock: the event loop
+goes on receiving and sending while a thread trains. What is sent is the payload made when an update ended, the same
+bytes to everybody until the next.
+
+A `Bench` is where work is done: a thread, or, for tests in virtual time, at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from pens.engine.batches import SampleStack
+from pens.engine.layout import Layout
+from pens.errors import PayloadError
+from pens.learning.executor import Evaluate, Work, evaluate
+from pens.learning.learners import Learners
+from pens.network.transport.codec import decode, encode, largest_payload, model_shape
+from pens.protocol.messages import Ask, Compare, Counts, ModelRef, PeerId, Update
+from pens.settings.schema import WireForm
+
+
+class Bench(Protocol):
+    """Where work is done."""
+
+    async def do(self, work: Callable[[], None], epochs: int) -> None:
+        """To its end. `epochs`: of training in it."""
+        ...
+
+
+class ThreadBench:
+    """One thread, so that the event loop goes on meanwhile."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "learning")
+
+    async def do(self, work: Callable[[], None], epochs: int) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def close(self) -> None:
+        """Wait for the work in progress."""
+        self._thread.shutdown()
+
+
+class Learning:
+    """The models of one peer, and what is done with them."""
+
+    def __init__(
+        self, me: PeerId, learners: Learners, bench: Bench, form: WireForm, test: SampleStack | None = None
+    ) -> None:
+        """`test`: samples on which the tested model's accuracy is told; nothing is decided by it."""
+        self.me, self.learners = me, learners
+        self.bench, self._form, self._test = bench, form, test
+        self._engine = learners.executor.engine
+        self._layout: Layout = self._engine.network.stored
+        self._expected = model_shape(self._layout.tensors(torch.zeros(self._layout.size)))
+        self.max_payload_bytes = largest_payload(self._expected)
+        self._held: dict[ModelRef, Tensor] = {}
+        self._uses: Counter[ModelRef] = Counter()
+        self.current = learners.first_model(me)
+        self.payload: bytes | None = None
+        """The current model as it is sent; None before the first training, and where its numbers cannot be sent."""
+        self.accuracy: float | None = None
+        """Of the model that the peer keeps, on the test samples."""
+        self.val_accuracy: float | None = None
+        """Likewise, on its validation samples."""
+        self._tested_row: int | None = None
+
+    # --- received models ----------------------------------------------------------------------------------------------
+
+    @property
+    def num_held(self) -> int:
+        """Received models that wait to be used."""
+        return self._uses.total()
+
+    def read(self, payload: bytes) -> Tensor:
+        """A payload as a row of numbers; PayloadError if it is not such a model.  → [size]"""
+        tensors = decode(payload, self._expected)
+        return torch.cat([tensors[p.name].reshape(-1) for p in (*self._layout.trained, *self._layout.kept)])
+
+    def hold(self, ref: ModelRef, row: Tensor) -> None:
+        """Keep a received model until it is used or let go."""
+        self._held.setdefault(ref, row)
+        self._uses[ref] += 1
+
+    def let_go(self, ref: ModelRef) -> None:
+        self._uses[ref] -= 1
+        if not self._uses[ref]:
+            del self._uses[ref], self._held[ref]
+
+    def _give(self, refs: tuple[ModelRef, ...]) -> None:
+        """Hand models over to the learners, which let go of them when they are done."""
+        for ref in refs:
+            self.learners.take_in(ref, self._held[ref])
+            self.let_go(ref)
+
+    # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    async def compare(self, action: Compare) -> None:
+        """Compare models, and count the top m."""
+        self._give(action.models)
+        self.learners.record_comparison(self.me, action)
+        await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
+
+    def keep_for(self, ask: Ask) -> None:
+        """Keep the models that a question is about until `ask` is carried out, whatever the peer does with them."""
+        if not isinstance(ask.query, Counts):
+            self._uses.update((*ask.query.models, *ask.query.beside))
+
+    async def ask(self, ask: Ask, time: float) -> None:
+        """Compute what the peer wants to know."""
+        refs = () if isinstance(ask.query, Counts) else (*ask.query.models, *ask.query.beside)
+        self._give(refs)
+        self.learners.record_question(self.me, self.current, ask, time)
+        for ref in refs:
+            self.learners.release(ref)
+        await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
+
+    async def update(self, action: Update, time: float) -> None:
+        """Merge, train, validate; then the new model is the current one."""
+        self._give(action.models)
+        coming = self.learners.record_update(self.me, self.current, action, time)
+        packed: list[bytes | None] = []
+
+        def work() -> None:
+            self.compute(self.learners.compute_batch())
+            packed.append(self._pack(coming))
+            self._measure()
+
+        await self.bench.do(work, action.epochs)
+        self.learners.release(self.current)
+        self.current, (self.payload,) = coming, packed
+
+    def compute(self, work: Work) -> None:
+        """Carry out work of this peer's learners, on the bench."""
+        self.learners.executor.carry_out([work], [lambda: None])
+
+    def _pack(self, ref: ModelRef) -> bytes | None:
+        (row,) = self.learners.models.read([self.learners.row(ref)])
+        try:
+            return encode(self._layout.tensors(row), self._form)
+        except PayloadError:
+            return None
+
+    def _measure(self) -> None:
+        """The model that the peer keeps, where that is another one than before."""
+        (row,) = self.learners.tested_rows()
+        if row != self._tested_row:
+            self._tested_row = row
+            self.val_accuracy, self.accuracy = self.measured(self.learners)
+
+    def measured(self, learners: Learners) -> tuple[float, float | None]:
+        """Accuracy of a tested model on validation samples, and on test samples where there are any."""
+        (row,) = learners.tested_rows()
+        found: list[float] = []
+
+        def work() -> Work:
+            validation = yield from evaluate(Evaluate("val", [row], [0]))
+            found.append(float(validation.accuracy[0]))
+
+        self.compute(work())
+        if not self._test:
+            return found[0], None
+        return found[0], float(self._engine.evaluate(learners.models, [row], self._test, [0]).accuracy[0])
+
+    # --- what is told -------------------------------------------------------------------------------------------------
+
+    def tested_model(self) -> dict[str, Tensor]:
+        """What `load_state_dict` wants."""
+        rows = self.learners.models.read(self.learners.tested_rows())
+        return {name: t[0].cpu() for name, t in self._engine.network.state(rows).items()}
+
+    # --- state on disk ------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Everything that changes, received models included. Only between jobs."""
+        learners, tensors = self.learners.state()
+        held = sorted(self._uses.items())
+        rows = [self._held[ref] for ref, _ in held]
+        data = {
+            "learners": learners,
+            "current": self.current.version,
+            "held": [[*ref, uses] for ref, uses in held],
+        }
+        models = torch.stack(rows) if rows else torch.empty((0, self._layout.size))
+        return data, {**tensors, "held": models}
+
+    def restore(self, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Become what `state` described."""
+        self.learners.restore(data["learners"], dict(tensors))
+        self.current = ModelRef(self.me, data["current"])
+        self._held, self._uses = {}, Counter()
+        for (owner, version, uses), row in zip(data["held"], tensors["held"], strict=True):
+            ref = ModelRef(PeerId(owner), version)
+            self._held[ref], self._uses[ref] = row.clone(), uses
+        self.payload = self._pack(self.current) if self.current.version else None
+        self._measure()

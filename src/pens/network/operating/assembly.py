@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A peer's settings → its data, network, learners and node: the one place where the parts of a real peer meet."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from pens.data.samples import Samples, check_finite
+from pens.data.scenarios import PeerData, own_parts
+from pens.data.sources import load_dataset
+from pens.engine.batches import SampleStack
+from pens.engine.devices import device_name, resolve_device
+from pens.engine.training import Engine
+from pens.errors import SettingsError
+from pens.experiment.wiring import build_engine, first_model, new_executor
+from pens.learning.learners import Learners
+from pens.merging.trial import try_out
+from pens.methods.names import alone, find_method, references_of
+from pens.methods.spec import RunSpec
+from pens.network.members.membership import Membership, MembershipRules
+from pens.network.members.reachable import Reachable
+from pens.network.node.control import ControlRules
+from pens.network.node.learning import Bench, Learning
+from pens.network.node.node import Node, NodeRules
+from pens.network.node.state import PeerFolder
+from pens.network.operating.peer_config import PeerConfig, parse_address
+from pens.network.transport.interface import MemberRecord, Transport
+from pens.partitions.partition import build_federation, partition_of
+from pens.parts import load_function
+from pens.protocol.messages import PeerId
+from pens.protocol.peer import Peer
+from pens.protocol.plan import Plan
+from pens.version import VERSION
+
+_log = logging.getLogger("pens.network.assembly")
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a peer holds."""
+
+    data: PeerData
+    test: Samples | None
+    num_classes: int
+    cluster: str | None = None
+    """Where the scenario tells; nothing is decided by it."""
+
+
+def load_holding(config: PeerConfig) -> Holding:
+    """From the scenario's share, or from the user's own function."""
+    if config.data.source is not None:
+        return _own_holding(config, config.data.source)
+    settings, share = config.settings, config.data.share
+    assert share is not None
+    partition_of(settings).check(settings)
+    folder = config.path(config.data.data_dir) if config.data.data_dir else None
+    dataset = load_dataset(settings.scenario.dataset, folder)
+    federation = build_federation(dataset, settings, config.peer.seed)
+    if config.data.num_classes not in (None, dataset.num_classes):
+        raise SettingsError(
+            f"data.num_classes = {config.data.num_classes}, but {dataset.name} has {dataset.num_classes} classes: "
+            "leave it out where data.share is set"
+        )
+    cluster = None if federation.clusters is None else federation.cluster_names[federation.clusters[share]]
+    test = federation.tests[federation.tested_on[share]]
+    return Holding(federation.peers[share], test, dataset.num_classes, cluster)
+
+
+def _own_holding(config: PeerConfig, source: str) -> Holding:
+    data, test = _as_data(_call(load_function(source, "data.source", config.folder), source), source)
+    check_finite(own_parts(f"peer {config.peer.name}", data, test))
+    parts = {"training": data.train, "validation": data.val, **({"test": test} if test else {})}
+    return Holding(data, test, _num_classes(config, {name: int(part.y.max()) for name, part in parts.items()}))
+
+
+def _call(function: Callable[[], Any], source: str) -> Any:
+    """What the user's own function returns; where it fails, a sentence, and the traceback in the log."""
+    try:
+        return function()
+    except Exception as error:
+        _log.debug("data.source failed", exc_info=True)
+        frames = traceback.extract_tb(error.__traceback__)[1:]
+        code = getattr(function, "__code__", None)
+        own = [frame for frame in frames if code and frame.filename == code.co_filename]
+        where = "".join(f", at {frame.filename}:{frame.lineno}" for frame in (own or frames)[-1:])
+        raise SettingsError(
+            f"data.source = {source!r} failed: {type(error).__name__}: {error}{where}. "
+            "Try it by hand in Python; peer.log_level = 'DEBUG' logs the traceback"
+        ) from error
+
+
+def _num_classes(config: PeerConfig, highest: Mapping[str, int]) -> int:
+    """Of the whole federation: no peer can tell from its own labels. `highest`: the highest label of each part."""
+    part = max(highest, key=lambda name: highest[name])
+    stated, label = config.data.num_classes, highest[part]
+    if stated is None and config.peer.model is None:
+        raise SettingsError(
+            f"data.num_classes is not set: labels here go up to {label}, but those of other peers may go further, and "
+            "peers with networks of different sizes cannot use each other's models: set num_classes in section [data] "
+            "to the number of classes in the whole federation, the same at all peers"
+        )
+    if stated is not None and label >= stated:
+        raise SettingsError(
+            f"data.num_classes = {stated}, so labels are 0 to {stated - 1}, but the {part} data have label {label}: "
+            "raise num_classes at all peers, or correct the labels"
+        )
+    return stated or 1 + label
+
+
+def _as_data(found: Any, source: str) -> tuple[PeerData, Samples | None]:
+    if isinstance(found, PeerData):
+        return found, None
+    if isinstance(found, tuple) and len(found) in (2, 3) and all(isinstance(part, Samples) for part in found):
+        return PeerData(found[0], found[1]), found[2] if len(found) == 3 else None
+    raise SettingsError(
+        f"data.source = {source!r} returned a {type(found).__name__}: "
+        "expected pens.PeerData, or (train, val) or (train, val, test) of pens.Samples"
+    )
+
+
+def build_node(
+    config: PeerConfig, holding: Holding, transport: Transport, number: Callable[[str], PeerId], bench: Bench
+) -> Node:
+    """A node, ready to run."""
+    about = config.peer
+    spec = _spec(config)
+    settings = spec.settings
+    device = resolve_device(about.device)
+    me = number(about.name)
+    learners = _learners(config, spec, holding, device, me)
+    test = SampleStack([holding.test], device) if holding.test else None
+    sizes = len(holding.data.train), len(holding.data.val)
+    plan = spec.plan(*sizes, num_peers=settings.scenario.peers)
+    reachable = Reachable(lambda others: spec.method.reachable(me, others, ()))
+    folder = PeerFolder(config.path(about.state))
+    folder.create(_card(config, holding, plan, me, device))
+    return Node(
+        Peer(me, about.seed, plan, reachable),
+        reachable,
+        Learning(me, learners, bench, settings.gossip.wire, test),
+        _membership(config),
+        transport,
+        number,
+        NodeRules(
+            wait_for=about.wait_for,
+            linger_s=about.linger_s,
+            gossip_s=about.gossip_s,
+            max_held=about.max_held,
+        ),
+        folder,
+        advertise=parse_address(about.advertise) if about.advertise else None,
+        control=_control_rules(config, learners, me) if about.compare_alone else None,
+    )
+
+
+def _membership(config: PeerConfig) -> Membership:
+    about = config.peer
+    rules = MembershipRules(gossip_s=about.gossip_s, suspect_s=about.suspect_s, drop_s=about.drop_s)
+    me = MemberRecord(about.name, parse_address(about.advertise or about.listen), incarnation=1, heartbeat=0)
+    return Membership(me, about.seed, rules, [parse_address(text) for text in about.bootstrap])
+
+
+def _spec(config: PeerConfig) -> RunSpec:
+    return RunSpec.of(find_method(config.peer.method), config.settings, config.peer.seed)
+
+
+def _learners(config: PeerConfig, spec: RunSpec, holding: Holding, device: torch.device, me: PeerId) -> Learners:
+    engine = _engine(config, holding, device)
+    rules = replace(spec.learning(), wire="fp32")  # others' models come rounded
+    try_out(rules.merging, engine.network.stored, rules.own_in_merge)
+    model = first_model(engine, config.settings, spec.seed, me)
+    return Learners(new_executor(engine, [holding.data], device), 0, model[None], rules, [me])
+
+
+def _control_rules(config: PeerConfig, learners: Learners, me: PeerId) -> ControlRules:
+    settings, seed = config.settings, config.peer.seed
+    return ControlRules(
+        first_model=first_model(learners.executor.engine, settings, seed, me),
+        learning=RunSpec.of(alone(), settings, seed).learning(),
+        epochs=settings.training.epochs,
+        rounds=settings.gossip.rounds,
+        train_first=settings.training.train_first,
+    )
+
+
+def _engine(config: PeerConfig, holding: Holding, device: torch.device) -> Engine:
+    train = holding.data.train
+    model = load_function(config.peer.model, "peer.model", config.folder) if config.peer.model else None
+    return build_engine(config.settings, holding.num_classes, train, len(train), device, model)
+
+
+def _card(config: PeerConfig, holding: Holding, plan: Plan, me: PeerId, device: torch.device) -> dict[str, Any]:
+    """What goes into peer.json."""
+    own_parts = {"model": config.peer.model, "data": config.data.source}
+    return {
+        "name": config.peer.name,
+        "peer_id": me,
+        "method": config.peer.method,
+        **({"references": references} if (references := references_of([config.peer.method])) else {}),
+        "seed": config.peer.seed,
+        "cluster": holding.cluster,
+        "settings": config.settings.model_dump(mode="json"),
+        "data_sizes": {
+            "train": len(holding.data.train),
+            "val": len(holding.data.val),
+            "test": len(holding.test) if holding.test else 0,
+        },
+        "step1_epochs": plan.search.epochs if plan.search else None,
+        "own_parts": [name for name, part in own_parts.items() if part is not None],
+        "device": device_name(device),
+        "started": time.time(),
+        "version": VERSION,
+    }

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Structured logs: one JSON object per line, or lines for a terminal; and what native code says, in the same place.
+
+    {"time": "2031-05-01T09:30:00.123Z", "level": "INFO", "logger": "pens.network.node", "event": "joined", "peers": 3}
+
+Whoever can connect can cause lines: refused callers, members that are away. `Sparingly` keeps them from filling a disk:
+of records that differ in numbers alone, so many a minute are written, and the next one tells how many were not. Who can
+choose words of a message cannot get around this: records made by one and the same line of code have a bound, too.
+
+A program that says `log.info("joined", extra={"peers": 3})` gets its fields as they are, flat. Nothing is configured
+on import: `logging_to` is called once, by the process that owns its logs.
+
+Theory of operation of `NativeLines`. gRPC's core is C++ and writes its complaints (a handshake that failed, an address
+that is taken) to file descriptor 2, past Python's logging. So descriptor 2 becomes the writing end of a pipe, and a
+thread turns what comes out of it into records. Four things could go wrong:
+
+    recursion   a handler that writes to standard error would feed the pipe again. Python's `sys.stderr`, and handlers
+                that hold it, are given the real standard error for as long as the pipe is in place.
+    deadlock    native code may write while it holds the interpreter's lock, which the thread needs to empty the pipe.
+                The writing end never blocks: if a megabyte lies unread, the rest of such a flood is lost, not the peer.
+    lost lines  `stop`, and an exit of the interpreter, empty the pipe before they let go.
+    no end      a child that inherited descriptor 2 keeps the pipe open, so `stop` does not wait for its end. It wakes
+                the thread by a pipe of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import io
+import json
+import logging
+import math
+import os
+import re
+import select
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+LogForm = Literal["json", "text"]
+
+_native = logging.getLogger("pens.network.grpc_core")
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_SORTS = 1000  # of records that are told apart; the rest is forgotten
+_PIPE_BYTES = 1 << 20
+_LONGEST_LINE = 8192
+_STDERR = 2
+_NATIVE_LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
+
+
+# --- forms ------------------------------------------------------------------------------------------------------------
+
+
+class JsonLines(logging.Formatter):
+    """A record as one JSON object on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = {
+            "time": _utc(record.created),
+            "level": record.levelname,
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        for name, value in _extra(record).items():
+            fields[name if name not in fields else f"{name}_"] = _plain(value)
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
+
+
+class Sparingly(logging.Filter):
+    """Lets through some records a minute of each sort; what differs in numbers alone is one sort."""
+
+    def __init__(self, per_minute: int = 6, per_line: int = 60) -> None:
+        """`per_line`: likewise, of all that one line of code says."""
+        super().__init__()
+        self._per_minute, self._per_line = per_minute, per_line
+        self._sorts: OrderedDict[tuple[str, int, str], _Sort] = OrderedDict()
+        self._lines: dict[tuple[str, int], _Sort] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        key = record.name, record.levelno, re.sub(r"\d+", "0", record.getMessage())[:200]
+        sort = self._sorts.setdefault(key, _Sort(record.created))
+        self._sorts.move_to_end(key)
+        if len(self._sorts) > _SORTS:
+            self._sorts.popitem(last=False)
+        line = self._lines.setdefault((record.pathname, record.lineno), _Sort(record.created))
+        if not (sort.has_room(record.created, self._per_minute) and line.has_room(record.created, self._per_line)):
+            sort.left_out += 1
+            return False
+        if sort.left_out:
+            record.left_out, sort.left_out = sort.left_out, 0
+        sort.written, line.written = sort.written + 1, line.written + 1
+        return True
+
+
+@dataclass
+class _Sort:
+    """Records of one sort in the current minute."""
+
+    begun: float
+    written: int = 0
+    left_out: int = 0
+
+    def has_room(self, now: float, per_minute: int) -> bool:
+        """For one more. Whichever way the clock jumps, a minute does not last for hours."""
+        if not self.begun <= now < self.begun + 60:
+            self.begun, self.written = now, 0
+        return self.written < per_minute
+
+
+class ReadableLines(logging.Formatter):
+    """A record as a line for people: time, level, who, what, and its fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        words = [clock, f"{record.levelname:<7}", record.name.removeprefix("pens."), _one_line(record.getMessage())]
+        words += [f"{name}={_word(value)}" for name, value in _extra(record).items()]
+        lines = [" ".join(words)]
+        if record.exc_info:
+            lines.append(self.formatException(record.exc_info))
+        return "\n".join(lines)
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _plain(value: object) -> object:
+    """What JSON can hold; NaN and infinity, which it cannot, as words."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(v) for v in value]
+    return str(value)
+
+
+def _one_line(text: str) -> str:
+    return (
+        text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r") if "\n" in text or "\r" in text else text
+    )
+
+
+def _word(value: object) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text if text and not re.search(r"[\s\"=]", text) else json.dumps(text, ensure_ascii=False)
+
+
+# --- destinations -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def logging_to(
+    file: Path | None = None, form: LogForm = "json", level: str = "INFO", native: NativeLines | None = None
+) -> Iterator[None]:
+    """Send all records of the process to a file (which may be moved away meanwhile), or to standard error.
+
+    `native`: makes records of native code's lines, too; started and stopped here.
+    """
+    handler: logging.Handler = WatchedFileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else ReadableLines())
+    handler.addFilter(Sparingly())
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(level)
+    try:
+        with native or nullcontext():
+            yield
+    finally:
+        root.setLevel(before)
+        root.removeHandler(handler)
+        handler.close()
+
+
+# --- native lines -----------------------------------------------------------------------------------------------------
+
+
+class NativeLines:
+    """Turns lines that native code writes to file descriptor 2 into records of the logger `pens.network.grpc_core`.
+
+    Use it as a context, or call start and stop; a process can have one at a time.
+    """
+
+    def __init__(self, refusal_in: Callable[[str], str | None] = lambda line: None) -> None:
+        """`refusal_in`: why somebody was turned away, if a line says so; such a line becomes a warning of its own."""
+        self._refusal_in = refusal_in
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> NativeLines:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Take descriptor 2."""
+        sys.stderr.flush()
+        self._python_stderr: TextIO = sys.stderr
+        self._real = os.dup(_STDERR)
+        self._lines, write_end = os.pipe()
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._lines, False)
+        os.set_blocking(write_end, False)
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
+            _enlarge(write_end)
+        os.dup2(write_end, _STDERR)
+        os.close(write_end)
+        self._stderr = io.TextIOWrapper(
+            io.FileIO(self._real, "w", closefd=False), errors="backslashreplace", write_through=True
+        )
+        self._lead_python_to(self._stderr)
+        self._thread = threading.Thread(target=self._read, name="native lines", daemon=True)
+        self._thread.start()
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """Give descriptor 2 back, after the last line written so far."""
+        if not self._thread:
+            return
+        atexit.unregister(self.stop)
+        os.dup2(self._real, _STDERR)
+        os.write(self._wake, b"!")
+        self._thread.join()
+        self._thread = None
+        self._lead_python_to(self._python_stderr)
+        self._stderr.close()
+        for descriptor in (self._real, self._lines, self._woken, self._wake):
+            os.close(descriptor)
+
+    def _lead_python_to(self, stream: TextIO) -> None:
+        """Let Python, and handlers that write to its standard error, write to this stream."""
+        before, sys.stderr = sys.stderr, stream
+        for handler in _stream_handlers():
+            if handler.stream is before:
+                handler.setStream(stream)
+
+    def _read(self) -> None:
+        rest, going = b"", True
+        while going:
+            ready, _, _ = select.select([self._lines, self._woken], [], [])
+            going = self._woken not in ready
+            while chunk := self._next_bytes():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    self._log(line)
+                while len(rest) > _LONGEST_LINE:
+                    self._log(rest[:_LONGEST_LINE])
+                    rest = rest[_LONGEST_LINE:]
+        self._log(rest)
+
+    def _next_bytes(self) -> bytes:
+        try:
+            return os.read(self._lines, 1 << 16)
+        except BlockingIOError:
+            return b""
+
+    def _log(self, line: bytes) -> None:
+        text = line[:_LONGEST_LINE].decode(errors="replace").strip()
+        if reason := self._refusal_in(text):
+            _native.warning("connection refused", extra={"reason": reason, "line": text})
+        elif text:
+            _native.log(_native_level(text), "%s", text)
+
+
+def _enlarge(pipe: int) -> None:
+    try:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    except PermissionError:  # the user's pipes hold too much already: the usual size will do
+        return
+
+
+def _native_level(text: str) -> int:
+    """gRPC's lines begin with a letter and digits: `E0000 00:00:1700000000.1 …`."""
+    if "not suitable for production" in text:  # that it says what we asked it to say
+        return logging.DEBUG
+    found = re.match(r"([IWEF])\d{4} ", text)
+    return _NATIVE_LEVELS[found[1]] if found else logging.WARNING
+
+
+def _stream_handlers() -> Iterator[logging.StreamHandler[Any]]:
+    loggers = [logging.getLogger(), *logging.getLogger().manager.loggerDict.values()]
+    for logger in loggers:
+        for handler in logger.handlers if isinstance(logger, logging.Logger) else ():
+            if isinstance(handler, logging.StreamHandler):
+                yield handler

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a peer is doing, on a port of its own machine: `/healthz` for whoever restarts it, `/metrics` for Prometheus.
+
+The node hands out its `Vitals`, plain numbers, by a function; this module asks for them when somebody calls, and keeps
+none of its own. It answers from threads beside the event loop, so that a peer whose loop is stuck still tells how long
+ago its last update was. Only this machine can connect: what a peer tells here is not for the other members.
+
+    GET /healthz    200, or 503 where the node says that something is wrong; a JSON object either way. Where it works,
+                    but not with everybody, 200 with "status": "degraded": starting it again would not help
+    GET /metrics    the text that Prometheus reads; counters start at 0 with each start of the process
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socketserver
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from pens.errors import SettingsError
+
+log = logging.getLogger("pens.network.monitor")
+
+_LOCAL = "127.0.0.1"
+_PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """What a node tells of itself at one moment."""
+
+    name: str
+    version: str
+    """Of pens."""
+    phase: str
+    """What it is at: "joining", "searching", "training", …"""
+    step: int
+    """Updates that are complete, those before a restart included."""
+    seconds_since_update: float | None = None
+    """None before the first."""
+    members: Mapping[str, int] = field(default_factory=dict)
+    """How many members are in each state: alive, suspect, …"""
+    neighbours: tuple[str, ...] = ()
+    """Their names."""
+    done: bool = False
+    """It has done its updates, or stopped early, and serves its model to the others."""
+    models_in: int = 0
+    models_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    """Models and calls refused, by reason."""
+    val_accuracy: float | None = None
+    val_loss: float | None = None
+    first_val_accuracy: float | None = None
+    """After the first training, before any model of another peer."""
+    kept_val_accuracy: float | None = None
+    """Of the model that it keeps."""
+    alone_val_accuracy: float | None = None
+    """Of a model that was trained on its own data alone; None until that is known."""
+    training_s: float = 0.0
+    """Spent in updates since the start of the process."""
+    trouble: str | None = None
+    """Why the node is not well; None: it is."""
+    degraded: str | None = None
+    """What keeps it from working with all others; None: nothing."""
+    misfits: int = 0
+    """Members whose models it cannot use, because they have another network."""
+
+
+class Monitor:
+    """The local server. `start` listens, `stop` lets go of the port; also a context."""
+
+    def __init__(self, port: int, vitals: Callable[[], Vitals]) -> None:
+        """`port` 0: any that is free. `vitals` is called from other threads."""
+        self._port, self._vitals = port, vitals
+        self._server: _Server | None = None
+
+    def __enter__(self) -> Monitor:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def port(self) -> int:
+        """The real one, once it is started."""
+        return int(self._server.server_address[1]) if self._server else self._port
+
+    def start(self) -> None:
+        try:
+            self._server = _Server(self._port, self._vitals)
+        except OSError as error:
+            raise SettingsError(
+                f"monitor port {self._port} on {_LOCAL}: {error.strerror or error}. "
+                "Another program (or another peer) listens there: choose another port, or 0 for any that is free"
+            ) from None
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), name="monitor", daemon=True).start()
+        log.info("monitor listens", extra={"url": f"http://{_LOCAL}:{self.port}"})
+
+    def stop(self) -> None:
+        if self._server:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, port: int, vitals: Callable[[], Vitals]) -> None:
+        super().__init__((_LOCAL, port), _Request)
+        self.vitals = vitals
+        self.registry = CollectorRegistry()
+        self.registry.register(_Metrics(vitals))
+
+    def server_bind(self) -> None:
+        """Without asking who that address is, as an HTTPServer would: that can take seconds where names do not work."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = _LOCAL, self.server_address[1]
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _PATIENCE_S
+
+    def do_GET(self) -> None:
+        pages = {"/healthz": self._health, "/metrics": self._metrics}
+        page = pages.get(self.path.partition("?")[0])
+        if not page:
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"there are /healthz and /metrics\n")
+            return
+        try:
+            page()
+        except ConnectionError:
+            log.debug("somebody hung up", extra={"path": self.path})
+
+    def _health(self) -> None:
+        vitals = self.server.vitals()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if vitals.trouble else HTTPStatus.OK
+        self._answer(status, "application/json", json.dumps(_health(vitals), ensure_ascii=False).encode() + b"\n")
+
+    def _metrics(self) -> None:
+        encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+        self._answer(HTTPStatus.OK, content_type, encode(self.server.registry))
+
+    def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        log.debug(format, *args)
+
+
+def _health(vitals: Vitals) -> dict[str, object]:
+    return {
+        "healthy": vitals.trouble is None and vitals.degraded is None,
+        "status": "unhealthy" if vitals.trouble else "degraded" if vitals.degraded else "healthy",
+        "trouble": vitals.trouble or vitals.degraded,
+        "name": vitals.name,
+        "version": vitals.version,
+        "phase": vitals.phase,
+        "step": vitals.step,
+        "seconds_since_update": vitals.seconds_since_update,
+        "members": dict(vitals.members),
+        "neighbours": list(vitals.neighbours),
+        "done": vitals.done,
+        "val_accuracy": vitals.val_accuracy,
+        "kept_val_accuracy": vitals.kept_val_accuracy,
+        "first_val_accuracy": vitals.first_val_accuracy,
+        "alone_val_accuracy": vitals.alone_val_accuracy,
+        "models": {"in": vitals.models_in, "out": vitals.models_out},
+        "bytes": {"in": vitals.bytes_in, "out": vitals.bytes_out},
+    }
+
+
+class _Metrics(Collector):
+    """Vitals as metric families, made anew for each call."""
+
+    def __init__(self, vitals: Callable[[], Vitals]) -> None:
+        self._vitals = vitals
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: else registering would ask for vitals before anybody does."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        v = self._vitals()
+        peer = GaugeMetricFamily("pens_info", "The peer.", labels=("name", "version"))
+        peer.add_metric((v.name, v.version), 1)
+        yield peer
+        yield _by("phase", GaugeMetricFamily, "pens_phase", "1 for what the peer is at.", {v.phase: 1})
+        yield GaugeMetricFamily("pens_healthy", "Whether /healthz says 200.", float(v.trouble is None))
+        yield GaugeMetricFamily("pens_degraded", "Whether /healthz says degraded.", float(v.degraded is not None))
+        yield GaugeMetricFamily("pens_members_of_another_network", "Whose models cannot be used.", v.misfits)
+        yield GaugeMetricFamily("pens_step", "Updates complete, those before a restart included.", v.step)
+        yield GaugeMetricFamily("pens_neighbours", "Neighbours that the peer selected.", len(v.neighbours))
+        yield _by("state", GaugeMetricFamily, "pens_members", "Members by state.", v.members)
+        models, sizes = {"in": v.models_in, "out": v.models_out}, {"in": v.bytes_in, "out": v.bytes_out}
+        yield _by("direction", CounterMetricFamily, "pens_models", "Models received and sent.", models)
+        yield _by("direction", CounterMetricFamily, "pens_bytes", "Bytes received and sent.", sizes)
+        yield _by("reason", CounterMetricFamily, "pens_refusals", "What was refused, by reason.", v.refusals)
+        yield CounterMetricFamily("pens_training_seconds", "Seconds in updates.", v.training_s)
+        if v.seconds_since_update is not None:
+            yield GaugeMetricFamily("pens_update_age_seconds", "Since the last update.", v.seconds_since_update)
+        if v.val_accuracy is not None:
+            yield GaugeMetricFamily("pens_validation_accuracy", "After the last update, 0 to 1.", v.val_accuracy)
+        kept = {"kept": v.kept_val_accuracy, "first training": v.first_val_accuracy, "alone": v.alone_val_accuracy}
+        known = {model: accuracy for model, accuracy in kept.items() if accuracy is not None}
+        about = "Of the model that is kept, of that after the first training, and of one trained alone; 0 to 1."
+        yield _by("model", GaugeMetricFamily, "pens_compared_validation_accuracy", about, known)
+        if v.val_loss is not None:
+            yield GaugeMetricFamily("pens_validation_loss", "After the last update.", v.val_loss)
+
+
+def _by(
+    label: str,
+    family: type[GaugeMetricFamily | CounterMetricFamily],
+    name: str,
+    about: str,
+    values: Mapping[str, float],
+) -> Metric:
+    metric = family(name, about, labels=(label,))
+    for key, value in values.items():
+        metric.add_metric((key,), value)
+    return metric

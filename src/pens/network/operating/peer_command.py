@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pens peer`: one real peer as a process, from its file to its last word."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections import Counter
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from pens.errors import CertificateError, SettingsError
+from pens.network.certificates.credentials import Credentials, MemberFiles, load_credentials
+from pens.network.certificates.names import peer_id
+from pens.network.members.misfits import REMEDY
+from pens.network.node.learning import ThreadBench
+from pens.network.node.node import Node
+from pens.network.node.state import held
+from pens.network.node.status import Status
+from pens.network.operating.assembly import build_node, load_holding
+from pens.network.operating.logs import NativeLines, logging_to
+from pens.network.operating.monitor import Monitor, Vitals
+from pens.network.operating.peer_config import PeerConfig, parse_address, read_peer_config
+from pens.network.transport.grpc_transport import GrpcTransport, Limits, refusal_in
+from pens.network.transport.interface import Reception, Transport
+from pens.version import VERSION
+
+_STUCK_S = 60.0
+_NAMED = 5  # members, in a sentence about many
+_BEFORE_SELECTION = ("starting", "searching", "selecting")
+_log = logging.getLogger("pens.network.peer")
+
+
+def run_peer(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = None) -> None:
+    """Live the life of the peer that a file describes. Returns when it is told to stop, or needed no more."""
+    config = read_peer_config(path, bootstrap, state)
+    if config.peer.threads:
+        torch.set_num_threads(config.peer.threads)
+    state = config.path(config.peer.state)
+    _check_certificates(config)
+    with held(state):
+        credentials = load_credentials(config.path(config.peer.certificates), memory=state / "revocations")
+        if credentials.identity.name != config.peer.name:
+            raise SettingsError(
+                f"peer.name = {config.peer.name!r}, but the certificate is that of {credentials.identity.name!r}"
+            )
+        _log_and_live(config, credentials)
+
+
+def _check_certificates(config: PeerConfig) -> None:
+    """Say which of a member's files are not there, which setting names their folder, and what makes them."""
+    folder, name = config.path(config.peer.certificates), config.peer.name
+    files = MemberFiles(folder)
+    missing = [
+        path.name for path in (files.certificate, files.key, files.authority, files.revoked) if not path.exists()
+    ]
+    if missing:
+        raise CertificateError(
+            f"peer.certificates = {str(config.peer.certificates)!r}: there is no {', '.join(missing)} in {folder}. "
+            f"`pens certs issue {name}` on the authority's machine makes these files, in certs/peers/{name}: carry "
+            "them here, or set peer.certificates to the folder that holds them"
+        )
+
+
+def _log_and_live(config: PeerConfig, credentials: Credentials) -> None:
+    limits = Limits(models_per_s=config.peer.models_per_s, burst_models=config.peer.burst_models)
+    transport = GrpcTransport(credentials, parse_address(config.peer.listen), limits)
+
+    def handshake_refusal(line: str) -> str | None:
+        why = refusal_in(line)
+        transport.traffic.refusals["handshake"] += why is not None
+        return why
+
+    with logging_to(form=config.peer.log, level=config.peer.log_level, native=NativeLines(handshake_refusal)):
+        _log.info("starts", extra={"peer": config.peer.name, "version": VERSION})
+        asyncio.run(_live(config, transport, credentials))
+        _log.info("ends", extra={"peer": config.peer.name})
+
+
+async def _live(config: PeerConfig, transport: Transport, credentials: Credentials) -> None:
+    holding = load_holding(config)
+    bench = ThreadBench()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, number)
+    try:
+        node = build_node(config, holding, transport, peer_id, bench)
+        with ExitStack() as stack:
+            if config.peer.metrics_port is not None:
+                stack.enter_context(Monitor(config.peer.metrics_port, lambda: vitals(node, credentials)))
+            await node.run(stop)
+    finally:
+        bench.close()
+
+
+def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
+    """Once: end in peace. Twice: at once; what is on disk is whole."""
+    _log.info("stops", extra={"signal": number.name})
+    stop.set()
+    asyncio.get_running_loop().remove_signal_handler(number)
+    signal.signal(number, signal.SIG_DFL)
+
+
+def vitals(node: Node, credentials: Credentials) -> Vitals:
+    """What the monitor tells; asked from its threads."""
+    status = node.status
+    if status is None:
+        return Vitals(node.membership.me.name, VERSION, "joining", 0)
+    trouble = trouble_of(status, credentials, time.monotonic(), datetime.now(UTC))
+    degraded = degraded_of(status)
+    if degraded and set(status.misfits) >= _alive(status):
+        trouble, degraded = trouble or f"no other member's model can be used: {degraded}", None
+    counts = status.counts
+    return Vitals(
+        name=status.name,
+        version=VERSION,
+        phase=status.phase,
+        step=status.version,
+        seconds_since_update=None if status.last_update is None else time.monotonic() - status.last_update,
+        members=Counter(status.members.values()),
+        neighbours=() if status.phase in _BEFORE_SELECTION else status.neighbours,
+        done=status.done,
+        models_in=counts.received,
+        models_out=counts.sent,
+        bytes_in=counts.bytes_in,
+        bytes_out=counts.bytes_out,
+        refusals=_refusals(status),
+        val_accuracy=status.val_accuracy,
+        val_loss=status.val_loss,
+        first_val_accuracy=status.first_val_accuracy,
+        kept_val_accuracy=status.kept_val_accuracy,
+        alone_val_accuracy=status.alone_val_accuracy,
+        training_s=status.training_s,
+        trouble=trouble,
+        degraded=degraded,
+        misfits=len(status.misfits),
+    )
+
+
+def _refusals(status: Status) -> Counter[str]:
+    counts = status.counts
+    by_node = Counter(
+        {
+            "no neighbour": counts.refused,
+            "malformed": counts.malformed,
+            "not delivered": counts.failed,
+            Reception.OTHER_NETWORK.value: counts.other_network,
+        }
+    )
+    above = (Reception.REFUSED.value, Reception.OTHER_NETWORK.value)
+    by_node.update({reason: n for reason, n in status.refusals.items() if reason not in above})
+    return by_node
+
+
+def _alive(status: Status) -> set[str]:
+    return {name for name, state in status.members.items() if state == "alive"}
+
+
+def degraded_of(status: Status) -> str | None:
+    """What keeps the peer from using some members' models; None if nothing does."""
+    if not status.misfits:
+        return None
+    names = sorted(status.misfits)
+    shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return f"{shown}: another network than ours ({status.misfits[names[0]]}): {REMEDY}"
+
+
+def trouble_of(status: Status, credentials: Credentials, now: float, today: datetime) -> str | None:
+    """What a person should look at; None if all is well. `now`: on the event loop's clock."""
+    if now - status.due > _STUCK_S:
+        return f"the event loop has been stuck for {now - status.due:.0f} s: restart the peer"
+    own, revoked = credentials.identity, credentials.revoked
+    if own.not_after <= today:
+        return f"the certificate ended at {own.not_after:%Y-%m-%d %H:%M} UTC: have a new one issued, and restart"
+    if revoked is not None and own.serial in revoked:
+        return "the certificate has been revoked: ask the federation's authority"
+    if revoked is not None and revoked.ends <= today:
+        return f"the revocation list ended at {revoked.ends:%Y-%m-%d %H:%M} UTC: get a new one from the authority"
+    return None

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TOML file of one real peer, typed and checked: who it is, what it holds, and all settings of pens beside.
+
+    preset = "digits"                     # settings to start from, as for `pens run`
+
+    [peer]
+    name = "hospital-a"                   # as in its certificate
+    listen = "0.0.0.0:7400"
+    advertise = "a.example.org:7400"      # where others find it, if that is another address
+    bootstrap = ["b.example.org:7400"]    # members to begin with; any will do
+    certificates = "certs"                # its folder of `pens certs issue`
+    state = "state"
+
+    [data]
+    source = "mydata:load"                # module:function or file.py:function → pens.PeerData, or (train, val[, test])
+    num_classes = 10                      # in the whole federation
+    # or share = 3: what peer 3 of the settings' scenario holds
+
+    [training]                            # and any other section of the settings
+    lr = 3e-3
+
+Paths are relative to the file. A real peer follows the schedule `async`; `timing.interval` is in seconds, and what the
+other virtual times say is left to the real world.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError, field_validator
+
+from pens.errors import SettingsError, suggest
+from pens.experiment.presets import PAPERS_METHOD, preset
+from pens.merging.rule import check_real
+from pens.methods.method import ANY_NUMBER
+from pens.methods.names import check_methods, networked_method
+from pens.network.transport.interface import Address
+from pens.settings.keys import flatten
+from pens.settings.section import Count, NotNegative, Positive, Section
+from pens.settings.tree import Settings, problem
+from pens.topologies import topology
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class PeerSection(Section):
+    """Who a peer is, and how it lives."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    listen: str = "0.0.0.0:7400"
+    """Port 0: any that is free."""
+    advertise: str | None = None
+    bootstrap: tuple[str, ...] = ()
+    certificates: Path = Path("certs")
+    state: Path = Path("state")
+    method: str = PAPERS_METHOD
+    """Its name; or, in the file, where an own one is: module:name or file.py:name."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """The same for all peers of a federation; each draws from streams of its own name."""
+    model: str | None = None
+    """module:function or file.py:Name, which makes the network; None: the setting `net`."""
+    device: str = "auto"
+    threads: Annotated[int, Field(ge=0)] = 0
+    """Of the computing; 0: as many as the library takes."""
+    wait_for: Annotated[int, Field(ge=0)] = 1
+    """Others that must be known before the peer goes on after its first training."""
+    linger_s: NotNegative | None = None
+    """Stop so long after everybody has finished; not set: only when told to, so that late joiners hear somebody."""
+    compare_alone: bool = True
+    """Train one more model when the peer has finished, on its own data alone, to tell what joining brought."""
+    metrics_port: Port | None = None
+    """For /healthz and /metrics, on this machine only; 0: any that is free; not set: none."""
+    log: Literal["json", "text"] = "json"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    gossip_s: Positive = 1.0
+    suspect_s: Positive = 8.0
+    drop_s: Positive = 30.0
+    max_held: Count = 256
+    """Received models that wait to be used."""
+    models_per_s: Positive = 10.0
+    """From one sender, in the long run …"""
+    burst_models: Count = 50
+    """… and at once."""
+
+    @field_validator("listen", "advertise", "bootstrap")
+    @classmethod
+    def _addresses(cls, value: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        for text in (value,) if isinstance(value, str) else value or ():
+            parse_address(text)
+        return value
+
+
+class DataSection(Section):
+    """What a peer holds."""
+
+    source: str | None = None
+    share: Annotated[int, Field(ge=0)] | None = None
+    data_dir: Path | None = None
+    num_classes: Annotated[int, Field(ge=2)] | None = None
+    """In the whole federation, the same at all peers. Needed for an own source where the network is one of pens', whose
+    last layer has so many outputs."""
+
+
+class PeerConfig(BaseModel):
+    """All that decides a peer's life."""
+
+    peer: PeerSection
+    data: DataSection
+    settings: Settings
+    folder: Path
+    """Of the file."""
+
+    def path(self, path: Path) -> Path:
+        """A path in the file, from here."""
+        return self.folder / path
+
+
+def read_peer_config(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = None) -> PeerConfig:
+    """A file's contents, checked. `bootstrap`: members besides those in the file; `state`: instead of that in it."""
+    tree = _read(path)
+    peer, data = _section(tree, "peer", PeerSection), _section(tree, "data", DataSection)
+    method = networked_method(peer.method, path.parent)  # before the settings, which may have a section of its own
+    peer = peer.model_copy(update={"method": method.name})
+    if bootstrap:
+        peer = _validated("peer", PeerSection, {**peer.model_dump(), "bootstrap": (*peer.bootstrap, *bootstrap)})
+    if state:
+        peer = peer.model_copy(update={"state": state.absolute()})
+    config = PeerConfig(peer=peer, data=data, settings=_settings(tree, path.parent), folder=path.parent.absolute())
+    _check(config, path)
+    return config
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: not valid TOML: {error}") from None
+
+
+def _section(tree: dict[str, Any], name: str, kind: type[Any]) -> Any:
+    values = tree.pop(name, {})
+    if not isinstance(values, Mapping):
+        raise SettingsError(f"{name} = {values!r}: expected a section [{name}]")
+    for key in values:
+        if key not in kind.model_fields:
+            raise SettingsError(f"unknown setting '{name}.{key}'{suggest(key, kind.model_fields)}")
+    return _validated(name, kind, values)
+
+
+def _validated(name: str, kind: type[Any], values: Mapping[str, Any]) -> Any:
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        problems = [_complaint(name, dict(e)) for e in error.errors()]
+        raise SettingsError("\n".join(dict.fromkeys(problems))) from None
+
+
+def _complaint(section: str, error: Mapping[str, Any]) -> str:
+    if error["type"] == "missing":
+        return f"{section}.{error['loc'][0]} is not set: add it to section [{section}]"
+    return f"{section}.{problem({**error, 'loc': error['loc'][:1]})}"
+
+
+def _settings(tree: dict[str, Any], folder: Path) -> Settings:
+    base = tree.pop("preset", None)
+    values = dict(flatten(tree, folder))
+    settings = preset(str(base)).settings if base else Settings()
+    if values.get("schedule", values.get("gossip.schedule", "async")) != "async":
+        raise SettingsError("schedule = 'rounds': real peers have no common rounds: leave it out, or use async")
+    values = {"pens.admit": True, **values} if "admit" not in values else values
+    return settings.replace(values).replace({"gossip.schedule": "async"})
+
+
+def _check(config: PeerConfig, path: Path) -> None:
+    settings, data = config.settings, config.data
+    if (data.source is None) == (data.share is None):
+        raise SettingsError(f"{path}: [data] needs either `source` or `share`, and not both")
+    if data.share is not None and data.share >= settings.scenario.peers:
+        raise SettingsError(
+            f"data.share = {data.share}, but the scenario has peers = {settings.scenario.peers}, numbered from 0"
+        )
+    check_methods(settings, [config.peer.method], ANY_NUMBER)
+    if settings.expected == "uniform":
+        raise SettingsError("expected = 'uniform': a real peer does not know how many could be sampled: use 'received'")
+    check_real(settings)
+    topology.check_real(settings)
+    if not config.peer.suspect_s < config.peer.drop_s:
+        raise SettingsError(
+            f"peer.suspect_s = {config.peer.suspect_s:g}, peer.drop_s = {config.peer.drop_s:g}: raise the second"
+        )
+
+
+def parse_address(text: str) -> Address:
+    """`host:port`, `[::1]:port`"""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{text!r} is no address: expected HOST:PORT, for instance a.example.org:7400")
+    return Address(host.strip("[]"), int(port))

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What gRPC's C core must be told before it starts, and what it says when it turns somebody away.
+
+TLS 1.3 only. gRPC for Python cannot set a lowest version of TLS, but the C core reads a list of cipher suites for TLS
+1.2 from the environment; those of TLS 1.3 are not affected. The list here asks for RSA certificates, of which a
+federation has none (`identity`): whoever offers TLS 1.2 finds no suite in common. The environment is read once, when
+gRPC is imported first, so `grpc_transport` sets it on import, and says so if it is too late. The server looks at each
+caller's version again.
+
+Handshakes. A caller without a certificate, with another authority's or an expired one, is turned away inside the C
+core, and Python never hears of it. The C core writes one line to the standard error stream for each, at verbosity
+`info`. A program that wants these in its log sets `native_log_settings()` before the import, reads its own standard
+error stream through a pipe, and asks `refusal_in` about each line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+from pens.errors import TransportError
+
+_TLS_1_2_SUITES_WITHOUT_USE = "ECDHE-RSA-AES256-GCM-SHA384"
+_HANDSHAKE = re.compile(r"ssl_transport_security\.cc:\d+\] Handshake failed with error \w+: (?P<why>.+)")
+_REASON = re.compile(r"OPENSSL_internal:(?P<code>\w+)(: (?P<detail>.*))?")
+_WORDS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "no certificate",
+    "NO_SHARED_CIPHER": "not TLS 1.3",
+    "UNSUPPORTED_PROTOCOL": "not TLS 1.3",
+    "WRONG_VERSION_NUMBER": "not TLS",
+    "HTTP_REQUEST": "not TLS",
+    "CERTIFICATE_VERIFY_FAILED": "certificate not trusted",
+}
+
+
+def native_tls_settings() -> dict[str, str]:
+    """Environment variables that must be set before gRPC is imported, in every program that uses it."""
+    return {"GRPC_SSL_CIPHER_SUITES": _TLS_1_2_SUITES_WITHOUT_USE}
+
+
+def native_log_settings() -> dict[str, str]:
+    """Environment variables with which the C core writes a line about each handshake that fails."""
+    return {"GRPC_VERBOSITY": "info"}
+
+
+def set_tls_1_3_only() -> None:
+    """Prepare the environment; to be called before gRPC is imported."""
+    settings = native_tls_settings()
+    if "grpc" in sys.modules and any(os.environ.get(name) != value for name, value in settings.items()):
+        words = " ".join(f"{name}={value}" for name, value in settings.items())
+        raise TransportError(
+            "gRPC was imported before pens could forbid TLS 1.2: import pens.network.transport.grpc_transport first, "
+            f"or start the process with {words}"
+        )
+    os.environ.update(settings)
+
+
+def refusal_in(line: str) -> str | None:
+    """Why somebody was turned away, if this line of the C core says so."""
+    found = _HANDSHAKE.search(line)
+    if not found:
+        return None
+    reason = _REASON.search(found["why"])
+    if not reason:
+        return f"handshake failed: {found['why'].strip()}"
+    words = _WORDS.get(reason["code"], reason["code"].replace("_", " ").lower())
+    if reason["code"] == "CERTIFICATE_VERIFY_FAILED" and reason["detail"]:
+        return f"{words}: {reason['detail'].strip()}"
+    return words

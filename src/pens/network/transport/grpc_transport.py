@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transport over gRPC and mutual TLS 1.3.
+
+grpc_transport   starts and stops both sides
+├── grpc_server  answers calls: who is it, may it, then what does it say
+├── grpc_client  makes calls: connections, deadlines, attempts
+├── limits       bounds of everything that others can make us hold
+├── wire         bytes ⇄ plain data, checked
+├── native       what gRPC's C core must be told, and what it says
+└── identity     certificates
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pens.network.transport.grpc_core import native_log_settings, native_tls_settings, refusal_in, set_tls_1_3_only
+
+set_tls_1_3_only()  # gRPC reads the environment when it is imported
+
+import grpc  # noqa: E402
+from grpc import aio  # noqa: E402
+
+from pens.errors import TransportError  # noqa: E402
+from pens.network.certificates.credentials import Credentials  # noqa: E402
+from pens.network.transport.grpc_client import MemberCaller  # noqa: E402
+from pens.network.transport.grpc_server import MemberService, server_options  # noqa: E402
+from pens.network.transport.interface import (  # noqa: E402
+    Address,
+    Inbox,
+    Introduction,
+    MemberRecord,
+    Parcel,
+    Reception,
+    TransportCounts,
+)
+from pens.network.transport.limits import Limits  # noqa: E402
+
+__all__ = ["GrpcTransport", "Limits", "native_log_settings", "native_tls_settings", "refusal_in"]
+
+
+class GrpcTransport:
+    """A member's place in the network."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        listen: Address,
+        limits: Limits | None = None,
+        jitter: random.Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.traffic = TransportCounts()
+        self._credentials, self._listen, self._clock = credentials, listen, clock
+        self._limits = limits or Limits()
+        self._jitter = jitter or random.Random()
+        self._server: Any = None
+        self._caller: MemberCaller | None = None
+
+    async def start(self, inbox: Inbox) -> Address:
+        """Listen; the address with the real port."""
+        own = self._credentials
+        self._caller = MemberCaller(own, self._limits, self.traffic, self._jitter)
+        server = aio.server(options=server_options(self._limits), maximum_concurrent_rpcs=self._limits.calls)
+        service = MemberService(own, inbox, self._limits, self.traffic, self._clock)
+        server.add_generic_rpc_handlers((service.handlers(),))
+        tls = grpc.ssl_server_credentials(
+            [(own.key_pem, own.certificate_pem)], own.authority_pem, require_client_auth=True
+        )
+        try:
+            port = server.add_secure_port(str(self._listen), tls)
+        except RuntimeError as error:
+            await self.stop(0)
+            raise TransportError(f"cannot listen at {self._listen}: {error}") from None
+        self._server = server
+        await server.start()
+        return Address(self._listen.host, port)
+
+    async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:
+        """Deliver a model."""
+        return await self._started().send_model(to, parcel)
+
+    async def gossip(self, to: Address, name: str | None, records: Sequence[MemberRecord]) -> Introduction:
+        """Exchange membership tables with whoever is at `to`; with `name`, only if it is that member."""
+        return await self._started().gossip(to, name, records)
+
+    async def stop(self, grace_s: float) -> None:
+        """Listen no longer; calls in progress have this long to end."""
+        if self._server is not None:
+            await self._server.stop(grace_s)
+            self._server = None
+        if self._caller is not None:
+            await self._caller.close()
+            self._caller = None
+
+    def _started(self) -> MemberCaller:
+        if self._caller is None:
+            raise TransportError("the transport is not started")
+        return self._caller

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes ⇄ plain data: what other members say is checked here, before anything else sees it.
+
+`wire_pb2` is generated from wire.proto by `make wire`. Protobuf skips fields that it does not know, so later versions
+may add some. Everything else that is not as it should be is a `WireError`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from pens.errors import CertificateError, TransportError
+from pens.network.certificates.names import check_name
+from pens.network.transport import wire_pb2
+from pens.network.transport.interface import Address, MemberRecord, Reception
+from pens.protocol.messages import NOTE_BYTES
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_MAX_SERIAL_BYTES = 20
+_MAX_RECORDS = 2048  # in a table: twice as many as a member keeps
+HEADER = "pens-header-bin"
+_PAYLOAD_TAG = bytes([wire_pb2.Piece.PAYLOAD_FIELD_NUMBER << 3 | 2])  # 2: a size and that many bytes
+_VERDICTS = {
+    Reception.TAKEN: wire_pb2.Receipt.TAKEN,
+    Reception.BUSY: wire_pb2.Receipt.BUSY,
+    Reception.REFUSED: wire_pb2.Receipt.REFUSED,
+    Reception.OTHER_NETWORK: wire_pb2.Receipt.REFUSED,
+}
+
+
+class WireError(TransportError):
+    """Bytes from another member that are not what they should be."""
+
+
+class _Message(Protocol):
+    def ParseFromString(self, data: bytes) -> Any: ...  # noqa: N802
+
+
+_M = TypeVar("_M", bound=_Message)
+
+
+def parse(message: _M, data: bytes) -> _M:
+    """`message`, filled from bytes."""
+    try:
+        message.ParseFromString(data)
+    except DecodeError:
+        raise WireError(f"{len(data)} bytes that are no {type(message).__name__}") from None
+    return message
+
+
+def encode_table(records: Iterable[MemberRecord]) -> bytes:
+    """A membership table as bytes."""
+    lines = [
+        wire_pb2.Record(
+            name=record.name,
+            host=record.address.host,
+            port=record.address.port,
+            incarnation=record.incarnation,
+            heartbeat=record.heartbeat,
+            left=record.left,
+            finished=record.finished,
+        )
+        for record in records
+    ]
+    return bytes(wire_pb2.Table(records=lines).SerializeToString())
+
+
+def decode_table(data: bytes) -> tuple[MemberRecord, ...]:
+    """A membership table from bytes; its lines are well-formed, not necessarily true."""
+    lines = parse(wire_pb2.Table(), data).records
+    if len(lines) > _MAX_RECORDS:
+        raise WireError(f"a table of {len(lines)} records: at most {_MAX_RECORDS}")
+    return tuple(_record(line) for line in lines)
+
+
+def _record(line: wire_pb2.Record) -> MemberRecord:
+    address = check_address(Address(line.host, line.port))
+    return MemberRecord(_name(line.name), address, line.incarnation, line.heartbeat, line.left, line.finished)
+
+
+def check_address(address: Address) -> Address:
+    """`address`, if something can listen there: a DNS name or an IP address, and a port."""
+    if not _is_host(address.host):
+        raise WireError(f"host {address.host[:80]!r} is neither a DNS name nor an IP address")
+    if not 0 < address.port < 1 << 16:
+        raise WireError(f"port {address.port} is not between 1 and 65535")
+    return address
+
+
+def _is_host(host: str) -> bool:
+    if _HOST.fullmatch(host):
+        return True
+    try:
+        return ipaddress.ip_address(host).version == 6 and "%" not in host
+    except ValueError:
+        return False
+
+
+def _name(name: str) -> str:
+    try:
+        return check_name(name)
+    except CertificateError as error:
+        raise WireError(str(error)) from None
+
+
+def encode_claim(name: str, serial: int) -> bytes:
+    """Which certificate the speaker says it holds."""
+    return bytes(wire_pb2.Claim(name=name, serial=serial.to_bytes(_MAX_SERIAL_BYTES)).SerializeToString())
+
+
+def decode_claim(data: bytes) -> tuple[str, int]:
+    """A name and a serial number, to be believed only after a connection made for that certificate."""
+    claim = parse(wire_pb2.Claim(), data)
+    if not 0 < len(claim.serial) <= _MAX_SERIAL_BYTES:
+        raise WireError(f"a serial number of {len(claim.serial)} bytes")
+    return _name(claim.name), int.from_bytes(claim.serial)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What is said of a model before it comes."""
+
+    version: int
+    size: int
+    """Of its bytes."""
+    answer: bool = False
+    note: bytes = b""
+
+
+def encode_header(header: Header) -> bytes:
+    """As it stands in a call's metadata."""
+    found = wire_pb2.Header(version=header.version, size=header.size, answer=header.answer, note=header.note)
+    return bytes(found.SerializeToString())
+
+
+def decode_header(data: bytes) -> Header:
+    """The same again; WireError if it is none."""
+    header = parse(wire_pb2.Header(), data)
+    if len(header.note) > NOTE_BYTES:
+        raise WireError(f"a note of {len(header.note)} bytes, at most {NOTE_BYTES} are allowed")
+    return Header(header.version, header.size, header.answer, bytes(header.note))
+
+
+def encode_piece(payload: memoryview) -> bytes:
+    """A part of a model's bytes. What protobuf would write, with one copy in place of three."""
+    return b"".join((_PAYLOAD_TAG, _varint(len(payload)), payload))
+
+
+def decode_piece(data: bytes) -> memoryview:
+    """A part of a model's bytes. The way in which everybody writes it needs no copy; protobuf reads all others."""
+    for size_bytes in range(1, min(6, len(data))):
+        before = _PAYLOAD_TAG + _varint(len(data) - 1 - size_bytes)
+        if len(before) == 1 + size_bytes and data.startswith(before):
+            return memoryview(data)[len(before) :]
+    return memoryview(parse(wire_pb2.Piece(), data).payload)
+
+
+def _varint(number: int) -> bytes:
+    """A number as protobuf writes it: seven bits a byte, the lowest first, the top bit set in all but the last."""
+    groups = bytearray()
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)
+
+
+def encode_receipt(verdict: Reception) -> bytes:
+    """The answer to a model."""
+    other_network = verdict is Reception.OTHER_NETWORK
+    return bytes(wire_pb2.Receipt(verdict=_VERDICTS[verdict], other_network=other_network).SerializeToString())
+
+
+def decode_receipt(data: bytes) -> Reception:
+    """The answer to a model."""
+    receipt = parse(wire_pb2.Receipt(), data)
+    for verdict, number in _VERDICTS.items():
+        if number == receipt.verdict:
+            is_other = verdict is Reception.REFUSED and receipt.other_network
+            return Reception.OTHER_NETWORK if is_other else verdict
+    raise WireError(f"a receipt with verdict {receipt.verdict}")

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members with another network than the others: noticed on both sides, counted, told now and then, and in /healthz."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch import nn
+
+from pens.engine.batches import SampleStack
+from pens.engine.functional import StackedNetwork
+from pens.engine.training import StackEngine
+from pens.network.members.misfits import AGAIN_S, Misfits, Occasions
+from pens.network.node.node import Node, NodeRules
+from pens.network.operating import peer_command
+from pens.network.operating.monitor import Vitals
+from pens.network.operating.peer_command import vitals
+from pens.network.transport.interface import Parcel, Reception
+from pens.network.transport.memory import MemoryNetwork
+from pens.network.transport.wire import decode_receipt, encode_receipt
+from pens.partitions.rotation import rotated_federation
+from pens.settings.tree import Settings
+from tests.conftest import TINY, TinyNet, tiny_dataset
+from tests.network.nodes import Cluster
+from tests.network.virtual import run_virtually
+from tests.simulations import CPU
+
+ODD = 3  # the member that has another network
+
+
+class FiveClasses(TinyNet):
+    """The network of somebody who counts five classes where the others count three."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(12, 5)
+
+
+def cluster() -> Cluster:
+    changes = {"schedule": "async", "admit": True, "rounds": 3, "patience": 99, "n_peers": 1, "n_sampled": 2}
+    settings = Settings().replace({**TINY, **changes})
+    federation = rotated_federation(tiny_dataset(), settings.scenario, 0)
+    example = SampleStack([federation.peers[0].train], CPU).x[0, :3]
+    odd = StackEngine(StackedNetwork(FiveClasses, example, 5, True), 1 << 28)
+    return Cluster(settings, "pens", federation, 0, MemoryNetwork(0.05), engines={ODD: odd})
+
+
+def health(node: Node, monkeypatch: pytest.MonkeyPatch) -> Vitals:
+    """As the monitor would tell it now, in virtual time."""
+    monkeypatch.setattr(peer_command, "time", SimpleNamespace(monotonic=asyncio.get_running_loop().time))
+    end = datetime.now(UTC) + timedelta(days=9)
+    credentials: Any = SimpleNamespace(identity=SimpleNamespace(not_after=end, serial=1), revoked=None)
+    return vitals(node, credentials)
+
+
+def test_both_sides_notice_another_network_and_go_on_without_each_other(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = cluster()
+    nodes = [it.node(p, rules=NodeRules(wait_for=3)) for p in range(4)]
+    seen: dict[int, Vitals] = {}
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        running = [asyncio.create_task(node.run(stop)) for node in nodes]
+        while any(node.peer.phase != "finished" for node in nodes[:ODD]):
+            await asyncio.sleep(1)
+        for p, node in enumerate(nodes):
+            assert node.status
+            seen[p] = health(node, monkeypatch)
+        stop.set()
+        await asyncio.gather(*running)
+
+    run_virtually(live())
+    odd = nodes[ODD]
+    assert odd._learners.merges[odd.peer.me].total() == 0
+    assert (odd.peer.phase, list(odd._reachable)) == ("searching", [])
+    assert all(nodes[p]._learners.merges[nodes[p].peer.me].total() > 0 for p in range(3))
+    for p, node in enumerate(nodes):
+        assert 1 <= node.counts.other_network <= 9, "once it is known, nothing more is sent"
+        assert node.counts.malformed == 0
+        assert seen[p].refusals["another network"] == node.counts.other_network
+    told = [r for r in caplog.records if r.message == "member has another network"]
+    pairs = [(p, ODD) for p in range(3)] + [(ODD, p) for p in range(3)]
+    assert len(told) == len(pairs), "each side once, however many models came"
+    assert sorted(vars(r)["member"] for r in told) == ["peer-0", "peer-1", "peer-2", "peer-3", "peer-3", "peer-3"]
+    assert all("data.num_classes" in vars(r)["remedy"] for r in told)
+    for p in range(3):
+        assert (seen[p].trouble, seen[p].misfits) == (None, 1)
+        assert "peer-3: another network than ours" in str(seen[p].degraded)
+    assert "no other member's model can be used: peer-0, peer-1, peer-2: another network" in str(seen[ODD].trouble)
+
+
+def test_those_that_fit_end_without_waiting_for_one_that_does_not() -> None:
+    it = cluster()
+    nodes = [it.node(p, rules=NodeRules(wait_for=3, linger_s=5.0)) for p in range(4)]
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        odd = asyncio.create_task(nodes[ODD].run(stop))
+        await asyncio.gather(*(node.run(asyncio.Event()) for node in nodes[:ODD]))
+        stop.set()
+        await odd
+
+    run_virtually(live())
+    assert all(node.peer.phase == "finished" for node in nodes[:ODD])
+
+
+def test_a_member_that_comes_back_with_the_right_network_is_no_misfit_any_more() -> None:
+    it = cluster()
+    node, good, odd = it.node(0, rules=NodeRules(wait_for=9)), it.node(1), it.node(ODD)
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        running = [asyncio.create_task(one.run(stop)) for one in (node, good, odd)]
+        while not (good._learning.payload and odd._learning.payload):
+            await asyncio.sleep(0.1)
+        assert await node.take_model("peer-3", Parcel(1, odd._learning.payload)) is Reception.OTHER_NETWORK
+        assert node._misfits.among(["peer-3"])
+        assert await node.take_model("peer-3", Parcel(1, good._learning.payload)) is Reception.TAKEN
+        assert not node._misfits.among(["peer-3"])
+        assert odd.wants("peer-0", 1 << 30) is Reception.OTHER_NETWORK
+        assert odd._misfits.among(["peer-0"])
+        stop.set()
+        await asyncio.gather(*running)
+
+    run_virtually(live())
+
+
+@pytest.mark.parametrize("verdict", list(Reception))
+def test_a_receipt_says_why(verdict: Reception) -> None:
+    assert decode_receipt(encode_receipt(verdict)) is verdict
+
+
+def test_peers_of_before_read_a_refusal() -> None:
+    """The reason is a field of its own, which they skip."""
+    assert encode_receipt(Reception.OTHER_NETWORK).startswith(encode_receipt(Reception.REFUSED))
+
+
+def test_things_are_told_once_an_hour_for_each_member_and_never_fill_the_memory() -> None:
+    occasions, misfits = Occasions(), Misfits()
+    assert [occasions.is_due("network", "a", now) for now in (0.0, 5.0, AGAIN_S - 1, AGAIN_S)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert occasions.is_due("network", "b", 1.0)
+    assert occasions.is_due("malformed", "a", 1.0)
+    for number in range(10_000):
+        occasions.is_due("network", str(number), 2.0)
+        misfits.add(str(number), "")
+    assert len(occasions._told) == len(misfits._why) == 4096
+    assert misfits.among(["9999", "0"]) == {"9999": ""}

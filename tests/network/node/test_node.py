@@ -1,0 +1,455 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Law 5: the simulator and in-memory nodes make the same decisions from the same events. And what a node must bear."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pens.data.scenarios import Federation
+from pens.errors import RunDirError
+from pens.network.members.membership import MembershipRules
+from pens.network.node.node import Node, NodeRules
+from pens.network.node.state import PeerFolder
+from pens.network.transport.codec import encode
+from pens.network.transport.interface import Parcel, Reception
+from pens.network.transport.memory import MemoryNetwork
+from pens.partitions.rotation import rotated_federation
+from pens.protocol.messages import Action, Ask, Chose, PeerId, Send
+from pens.settings.tree import MethodName, Settings
+from tests.conftest import TINY, TinyNet, tiny_dataset
+from tests.network.nodes import Cluster
+from tests.network.virtual import run_virtually
+from tests.simulations import Log, run, simulation
+
+scenarios = st.fixed_dictionaries(
+    {
+        "n_peers": st.integers(1, 4),
+        "n_sampled": st.integers(2, 4),
+        "step1_rounds": st.integers(1, 3),
+        "step1_samplings": st.integers(1, 3),
+        "score_samples": st.sampled_from([None, 4]),
+        "rounds": st.integers(1, 6),
+        "patience": st.integers(1, 6),
+        "jitter": st.floats(0.01, 0.5),
+        "latency": st.floats(0.01, 0.4),
+        "give_up": st.sampled_from([0.05, 0.5, 3.0]),
+        "training_time": st.floats(0.1, 7.0),
+        "init": st.sampled_from(["independent", "common"]),
+        "own_in_merge": st.booleans(),
+        "accept": st.sampled_from(["neighbours", "anyone"]),
+        "admit": st.booleans(),
+        "admission_trials": st.integers(1, 2),
+        "validated": st.sampled_from(["trained", "merged"]),
+    }
+)
+
+
+def tiny(**values: object) -> Settings:
+    return Settings().replace({**TINY, "schedule": "async", **values})
+
+
+async def run_until(nodes: list[Node], end: float) -> None:
+    """All nodes, until that time."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_at(end, stop.set)
+    await asyncio.gather(*(node.run(stop) for node in nodes))
+
+
+@settings(max_examples=20)
+@given(scenarios, st.sampled_from(["pens", "pens+", "random", "dac"]), st.integers(0, 99))
+def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: MethodName, seed: int) -> None:
+    settings_ = tiny(**values)
+    federation = rotated_federation(tiny_dataset(), settings_.scenario, seed)
+    simulated, real = Log(), Log()
+    simulator = run(simulation(settings_, method, seed=seed, federation=federation, log=simulated))
+    cluster = Cluster(settings_, method, federation, seed, MemoryNetwork(settings_.timing.latency, posts=True))
+    everybody = len(federation.peers)
+    nodes = [cluster.node(p, known=everybody, trace=real, rules=NodeRules(wait_for=5)) for p in range(everybody)]
+    run_virtually(run_until(nodes, simulator.now + 1e-6))
+    for p in range(everybody):
+        assert own(simulated, p, simulator.now) == own(real, p, simulator.now)
+    told = [(p, actions) for time, p, _, actions in real.entries if time <= simulator.now]
+    chosen = {p: action.neighbours for p, actions in told for action in actions if isinstance(action, Chose)}
+    assert chosen == simulator.neighbours()
+    merges: dict[PeerId, Counter[PeerId]] = {n.peer.me: n._learners.merges[n.peer.me] for n in nodes}
+    assert merges == simulator.learners.merges
+    assert simulated.entries
+
+
+def own(log: Log, peer: int, end: float) -> list[object]:
+    return [(time, event, actions) for time, who, event, actions in log.entries if who == peer and time <= end]
+
+
+def federation_of(settings_: Settings) -> Federation:
+    return rotated_federation(tiny_dataset(), settings_.scenario, 0)
+
+
+def cluster(method: MethodName = "pens", **values: object) -> Cluster:
+    settings_ = tiny(**{"patience": 99, **values})
+    return Cluster(settings_, method, federation_of(settings_), 0, MemoryNetwork(0.05), MembershipRules())
+
+
+def test_who_starts_first_waits_for_the_others() -> None:
+    it, log = cluster(rounds=2), Log()
+    first = it.node(0, rules=NodeRules(wait_for=2), trace=log)
+    second, third = it.node(1), it.node(2)
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        running = [asyncio.create_task(first.run(stop))]
+        await asyncio.sleep(50)
+        assert len(log.entries) == 1
+        running += [asyncio.create_task(node.run(stop)) for node in (second, third)]
+        await asyncio.sleep(10)
+        assert first.peer.phase == "searching"
+        stop.set()
+        await asyncio.gather(*running)
+
+    run_virtually(live())
+
+
+def test_a_late_joiner_finds_its_cluster_and_is_found() -> None:
+    it = cluster(rounds=60, n_peers=2, n_sampled=4, step1_rounds=4, step1_samplings=4, admit=True)
+    it.settings = it.settings.replace({"admission_trials": 3})
+    nodes = [it.node(p, rules=NodeRules(wait_for=4)) for p in range(6)]
+    late, alike = nodes[5], {PeerId(3), PeerId(4)}
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        running = [asyncio.create_task(node.run(stop)) for node in nodes[:5]]
+        while any(node.peer.phase != "gossiping" for node in nodes[:5]):
+            await asyncio.sleep(1)
+        assert all(late.peer.me not in node.peer.neighbours for node in nodes[:5])
+        running.append(asyncio.create_task(late.run(stop)))
+        while late.peer.phase != "finished":
+            await asyncio.sleep(1)
+        stop.set()
+        await asyncio.gather(*running)
+
+    run_virtually(live())
+    assert late.peer.me in {p for node in nodes[3:5] for p in node.peer.neighbours}
+    assert late.peer.me not in {p for node in nodes[:3] for p in node.peer.neighbours}
+    assert set(late.peer.neighbours) <= alike
+
+
+def test_what_is_no_model_is_refused_and_harms_nobody() -> None:
+    it = cluster(rounds=3)
+    nodes = [it.node(p) for p in range(4)]
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        running = [asyncio.create_task(node.run(stop)) for node in nodes]
+        await asyncio.sleep(3)
+        good = nodes[1]._learning.payload
+        assert good
+        for bad in (b"", b"garbage", good[:-1], good + b"x", good[:-4] + b"\x00\x00\xc0\x7f", b"\xff" * len(good)):
+            assert await nodes[0].take_model("peer-1", Parcel(2, bad)) is Reception.REFUSED
+        assert await nodes[0].take_model("peer-0", Parcel(2, good)) is Reception.REFUSED
+        assert nodes[0].wants("peer-1", 1 << 30) is Reception.OTHER_NETWORK
+        assert nodes[0].counts.malformed == 6
+        assert await nodes[0].take_model("peer-1", Parcel(2, good)) is Reception.TAKEN
+        while any(node.peer.phase != "finished" for node in nodes):
+            await asyncio.sleep(1)
+        stop.set()
+        await asyncio.gather(*running)
+
+    run_virtually(live())
+
+
+def test_a_full_node_says_busy_and_holds_no_more() -> None:
+    it = cluster(n_sampled=4, training_time=1000.0)
+    node = it.node(0, rules=NodeRules(wait_for=1, max_held=2), known=6)
+    other = it.node(1)
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        running = [asyncio.create_task(n.run(stop)) for n in (node, other)]
+        while node.peer.phase == "starting" or other._learning.payload is None:
+            await asyncio.sleep(100)
+        verdicts = [await node.take_model(f"peer-{p}", Parcel(2, other._learning.payload or b"")) for p in range(2, 6)]
+        assert verdicts[2:] == [Reception.BUSY, Reception.BUSY]
+        assert node._learning.num_held == 2
+        stop.set()
+        await asyncio.gather(*running)
+
+    run_virtually(live())
+
+
+def test_a_member_that_vanishes_is_not_sent_to_and_the_rest_go_on() -> None:
+    it, log = cluster("random", rounds=12, n_peers=2), Log()
+    nodes = [it.node(p, rules=NodeRules(wait_for=3), trace=log if p == 0 else None) for p in range(4)]
+    gone = nodes[3]
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        running = [asyncio.create_task(node.run(stop)) for node in nodes]
+        await asyncio.sleep(4)
+        it.network.vanish(gone.membership.me.address.port)
+        running[3].cancel()
+        loop = asyncio.get_running_loop()
+        while nodes[0].membership.status("peer-3", loop.time()) in ("alive", None):
+            await asyncio.sleep(1)
+        seen = len(log.entries)
+        while any(node.peer.phase != "finished" for node in nodes[:3]):
+            await asyncio.sleep(1)
+        later = [a for _, _, _, actions in log.entries[seen + 1 :] for a in actions if isinstance(a, Send)]
+        assert later
+        assert gone.peer.me not in {a.to for a in later}
+        stop.set()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    run_virtually(live())
+
+
+def test_nodes_end_by_themselves_when_everybody_has_finished() -> None:
+    it = cluster(rounds=2)
+    nodes = [it.node(p, rules=NodeRules(wait_for=3, linger_s=5.0)) for p in range(4)]
+
+    async def live() -> None:
+        await asyncio.gather(*(node.run(asyncio.Event()) for node in nodes))
+
+    run_virtually(live())
+    assert all(node.peer.phase == "finished" for node in nodes)
+
+
+def test_a_peer_that_fails_ends_its_node_and_what_is_on_disk_stays(tmp_path: Path) -> None:
+    it = cluster("random", rounds=99)
+    node = it.node(0, rules=NodeRules(wait_for=1), folder=PeerFolder(tmp_path))
+    other = it.node(1)
+    whole: list[bytes] = []
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        helper = asyncio.create_task(other.run(stop))
+        running = asyncio.create_task(node.run(stop))
+        while not (tmp_path / "checkpoint.safetensors").exists():
+            await asyncio.sleep(0.1)
+        whole.append((tmp_path / "checkpoint.safetensors").read_bytes())
+        node.peer.handle = broken  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await running
+        stop.set()
+        await helper
+
+    def broken(event: object) -> list[Action]:
+        raise ZeroDivisionError(event)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging.getLogger("asyncio"), "error", lambda *_, **__: None)  # the loop tells of it, too
+        run_virtually(live())
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == whole[0]
+
+
+# --- state on disk ----------------------------------------------------------------------------------------------------
+
+
+class Killed(Exception):
+    """The process is no more."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, write: int, after: bool) -> None:
+    """Die just before, or just after, the file of this number takes its place."""
+    count, move = itertools.count(), Path.replace
+
+    def replace_or_die(self: Path, target: Path) -> Path:
+        number = next(count)
+        if number == write and not after:
+            raise Killed
+        moved = move(self, target)
+        if number == write:
+            raise Killed
+        return moved
+
+    monkeypatch.setattr(Path, "replace", replace_or_die)
+
+
+def live_alone(folder: Path) -> Node:
+    """A peer that needs no others, from its folder's state to the end of its updates."""
+    it = cluster("random", rounds=2)
+    node = it.node(0, rules=NodeRules(wait_for=0, linger_s=0.0), folder=PeerFolder(folder))
+
+    async def live() -> None:
+        await node.run(asyncio.Event())
+
+    folder.mkdir(exist_ok=True)
+    run_virtually(live())
+    return node
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_any_write_and_started_again_equals_never_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    unbroken = live_alone(tmp_path / "unbroken")
+    expected = unbroken._learning.tested_model()
+    for write in itertools.count():
+        folder = tmp_path / f"killed-{write}"
+        with monkeypatch.context() as patch:
+            kill_at(patch, write, after)
+            try:
+                live_alone(folder)
+            except Killed:
+                pass
+            else:
+                break
+        again = live_alone(folder)
+        assert again.membership.me.incarnation >= 1
+        assert again._learning.current == unbroken._learning.current
+        assert list(again._learners.history.column("val_loss")) == list(unbroken._learners.history.column("val_loss"))
+        assert all(torch.equal(t, expected[name]) for name, t in again._learning.tested_model().items())
+    assert write > 15
+
+
+def test_a_restart_takes_neighbours_counts_and_received_models_along(tmp_path: Path) -> None:
+    it, log = cluster(rounds=30, admit=True), Log()
+    folder = PeerFolder(tmp_path)
+    nodes = [it.node(p, rules=NodeRules(wait_for=5), folder=folder if p == 0 else None) for p in range(6)]
+
+    async def live() -> None:
+        stop, mine = asyncio.Event(), asyncio.Event()
+        running = [asyncio.create_task(node.run(stop if node is not nodes[0] else mine)) for node in nodes]
+        while nodes[0].peer.updates < 4 or nodes[0].peer.phase != "gossiping" or not nodes[0]._learning.num_held:
+            await asyncio.sleep(0.5)
+        mine.set()
+        await running[0]
+        again = it.node(0, rules=NodeRules(wait_for=5), folder=folder, trace=log)
+        task = asyncio.create_task(again.run(stop))
+        await asyncio.sleep(0)
+        while not log.entries:
+            await asyncio.sleep(0.01)
+        assert again.membership.me.incarnation > nodes[0].membership.me.incarnation
+        assert again.counts.received >= nodes[0].counts.received > 0
+        assert again._learners.tallies[PeerId(0)].sampled == nodes[0]._learners.tallies[PeerId(0)].sampled
+        assert set(again.peer.neighbours) >= set(nodes[0].peer.neighbours)
+        assert again.peer.state()["draws"] >= nodes[0].peer.state()["draws"]
+        while again.peer.phase != "finished":
+            await asyncio.sleep(1)
+        stop.set()
+        await asyncio.gather(*running, task)
+
+    run_virtually(live())
+    told = json.loads((tmp_path / "result.json").read_text())
+    assert told["final"]
+    assert told["lives"] == 2
+    assert set(told["neighbours"]) <= {f"peer-{p}" for p in range(1, 6)}
+    history = pq.read_table(tmp_path / "history.parquet")
+    assert history["version"].to_pylist() == list(range(1, len(history) + 1))
+    assert history["time"].to_pylist() == sorted(history["time"].to_pylist())
+
+
+# --- told to stop, anywhere -------------------------------------------------------------------------------------------
+
+
+class StoppingBench:
+    """Work is done at once; during the call of a given number, somebody asks the node to stop."""
+
+    def __init__(self, stop: asyncio.Event, at: int | None, before: bool) -> None:
+        self._stop, self._at, self._before = stop, at, before
+        self.calls = 0
+
+    async def do(self, work: Callable[[], None], epochs: int) -> None:
+        mine, self.calls = self.calls == self._at, self.calls + 1
+        if mine and self._before:
+            self._stop.set()
+            await asyncio.sleep(0.001)
+        work()
+        if mine:
+            self._stop.set()
+        await asyncio.sleep(0.001)
+
+
+@dataclass
+class Life:
+    """One peer that hears five others in a given order: the next model comes when there is nothing left to compute."""
+
+    folder: Path
+    models: Iterator[tuple[str, Parcel]]
+    log: Log = field(default_factory=Log)
+    node: Node | None = None
+
+    async def live(self, at: int | None = None, before: bool = False) -> bool:
+        """Until it has finished, or is stopped in a call of its bench; True: it has finished."""
+        self.folder.mkdir(exist_ok=True)
+        stop = asyncio.Event()
+        never = {"interval": 1e6, "rounds": 5, "step1_rounds": 1, "admit": True, "admission_trials": 2}
+        settings_ = tiny(**never, patience=99, n_peers=1)
+        it = Cluster(settings_, "pens", federation_of(settings_))
+        bench = StoppingBench(stop, at, before)
+        self.node = it.node(
+            0, known=6, rules=NodeRules(wait_for=5), bench=bench, folder=PeerFolder(self.folder), trace=self.log
+        )
+        running = asyncio.create_task(self.node.run(stop))
+        while not running.done() and self.node.peer.phase != "finished":
+            if self.node._begun and not self.node._jobs and not stop.is_set():
+                sender, parcel = next(self.models)
+                assert await self.node.take_model(sender, parcel) is Reception.TAKEN
+            await asyncio.sleep(0.01)
+        finished = not running.done()
+        stop.set()
+        await running
+        return finished and bench.calls > (at or 0)
+
+    def outcome(self) -> dict[str, object]:
+        assert self.node
+        learners, me = self.node._learners, self.node.peer.me
+        return {
+            "peer": self.node.peer.state(),
+            "losses": list(learners.history.column("val_loss")),
+            "tally": learners.tallies[me].state(),
+            "asked": learners.num_asked(me, math.inf),
+            "merges": learners.merges[me],
+            "held": dict(self.node._learning._uses),
+            "models": {name: t.tolist() for name, t in self.node._learning.tested_model().items()},
+        }
+
+
+def models_of_others() -> Iterator[tuple[str, Parcel]]:
+    generator = torch.Generator().manual_seed(0)
+    for version in itertools.count(1):
+        for sender in range(1, 6):
+            row = {name: 0.1 * torch.randn(t.shape, generator=generator) for name, t in TinyNet().state_dict().items()}
+            yield f"peer-{sender}", Parcel(version, encode(row, "fp32"), answer=True)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_told_to_stop_at_any_job_and_started_again_equals_never_stopped(tmp_path: Path, before: bool) -> None:
+    unbroken = Life(tmp_path / "unbroken", models_of_others())
+    assert run_virtually(unbroken.live())
+    assert any(
+        isinstance(action, Ask) and action.when == "updated"
+        for _, _, _, actions in unbroken.log.entries
+        for action in actions
+    )
+    for at in itertools.count(1):
+        life = Life(tmp_path / f"stopped-{at}", models_of_others())
+        if run_virtually(life.live(at, before)):
+            break
+        assert run_virtually(life.live()), f"stopped in call {at}"
+        assert life.outcome() == unbroken.outcome(), f"stopped in call {at}"
+    assert at > 15
+
+
+def test_a_state_of_an_older_form_is_refused_in_words(tmp_path: Path) -> None:
+    """Version 0.1 knew judgements in place of questions: peers of before this change begin anew, and are told so."""
+    life = Life(tmp_path / "peer", models_of_others())
+    assert not run_virtually(life.live(9))
+    folder = PeerFolder(life.folder)
+    state, tensors = folder.load() or ({}, {})
+    del state["due"]
+    folder.save({**state, "judged": False}, tensors)
+    with pytest.raises(RunDirError, match="of another version of pens"):
+        run_virtually(life.live())

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A peer's file and its data → a node: what each peer is told by its own samples, and what its card says of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pens.network.certificates.names import peer_id
+from pens.network.node.learning import ThreadBench
+from pens.network.node.node import Node
+from pens.network.operating.assembly import build_node, load_holding
+from pens.network.operating.peer_config import read_peer_config
+from pens.network.transport.memory import MemoryNetwork
+
+DATA = """
+import numpy as np
+import torch
+from pens import PeerData, Samples
+def samples(count):
+    return Samples(np.random.default_rng(0).random((count, 1, 4, 4), np.float32), np.arange(count) % 3)
+def small():
+    return PeerData(samples(20), samples(5))
+def large():
+    return samples(900), samples(400), samples(10)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = torch.nn.Linear(16, 3)
+    def forward(self, x):
+        return self.out(x.flatten(1))
+"""
+
+PEER = """
+[peer]
+name = "hospital-a"
+model = "mine.py:Net"
+device = "cpu"
+[data]
+source = "mine.py:{function}"
+num_classes = 3
+[engine]
+compile = "never"
+"""
+
+
+def node_of(folder: Path, text: str) -> Node:
+    (folder / "mine.py").write_text(DATA)
+    (folder / "peer.toml").write_text(text)
+    config = read_peer_config(folder / "peer.toml")
+    transport, bench = MemoryNetwork().join("hospital-a"), ThreadBench()
+    try:
+        return build_node(config, load_holding(config), transport, peer_id, bench)
+    finally:
+        bench.close()
+
+
+@pytest.mark.parametrize(("function", "epochs"), [("small", 1250 // 25 + 1), ("large", 1)])
+def test_epochs_of_step_one_follow_the_samples_that_the_peer_holds(tmp_path: Path, function: str, epochs: int) -> None:
+    node = node_of(tmp_path, PEER.format(function=function))
+    assert node.peer.plan.search
+    assert node.peer.plan.search.epochs == epochs
+    assert json.loads((tmp_path / "state" / "peer.json").read_text())["step1_epochs"] == epochs
+
+
+def test_the_card_says_which_parts_are_the_peers_own(tmp_path: Path) -> None:
+    node_of(tmp_path, PEER.format(function="small"))
+    assert json.loads((tmp_path / "state" / "peer.json").read_text())["own_parts"] == ["model", "data"]

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes of other members: what is well-formed comes through unchanged, all else is a WireError, nothing worse."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pens.network.transport import wire, wire_pb2
+from pens.network.transport.interface import Address, MemberRecord, Reception
+from pens.network.transport.wire import WireError
+
+WORDS = st.from_regex(r"[a-z0-9]([a-z0-9_-]{0,20}[a-z0-9])?", fullmatch=True)
+HOSTS = st.one_of(
+    st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,40}[A-Za-z0-9])?", fullmatch=True), st.ip_addresses().map(str)
+)
+NUMBERS = st.integers(0, 2**64 - 1)
+RECORDS = st.builds(
+    MemberRecord, WORDS, st.builds(Address, HOSTS, st.integers(1, 65535)), NUMBERS, NUMBERS, st.booleans()
+)
+
+
+@given(st.lists(RECORDS))
+def test_tables_come_through(records: list[MemberRecord]) -> None:
+    assert wire.decode_table(wire.encode_table(records)) == tuple(records)
+
+
+HEADERS = st.builds(wire.Header, NUMBERS, NUMBERS, st.booleans(), st.binary(max_size=4096))
+
+
+@given(WORDS, st.integers(0, 2**159), HEADERS, st.sampled_from(Reception))
+def test_the_rest_comes_through(name: str, serial: int, header: wire.Header, verdict: Reception) -> None:
+    assert wire.decode_claim(wire.encode_claim(name, serial)) == (name, serial)
+    assert wire.decode_header(wire.encode_header(header)) == header
+    assert wire.decode_receipt(wire.encode_receipt(verdict)) is verdict
+
+
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 129, 130, 131, 16382, 16383, 16384, 16385, 16386, 2**21 + 1])
+def test_pieces_are_what_protobuf_would_write_and_read(size: int) -> None:
+    payload = bytes(range(256)) * (size // 256 + 1)
+    message = wire.encode_piece(memoryview(payload)[:size])
+    assert wire_pb2.Piece.FromString(message).payload == payload[:size]
+    assert wire.decode_piece(message) == payload[:size]
+
+
+@given(st.binary(max_size=300) | st.binary(max_size=300).map(lambda tail: b"\x0a" + tail))
+@example(b"\x0a\x80\x00")
+@example(b"\x0a\x01\x2a\x0a\x01\x2b")
+def test_pieces_are_read_as_protobuf_reads_them(data: bytes) -> None:
+    try:
+        expected = wire_pb2.Piece.FromString(data).payload
+    except Exception:
+        with pytest.raises(WireError):
+            wire.decode_piece(data)
+    else:
+        assert wire.decode_piece(data) == expected
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_do_worse_than_a_wire_error(data: bytes) -> None:
+    for decode in (
+        wire.decode_table,
+        wire.decode_claim,
+        wire.decode_header,
+        wire.decode_piece,
+        wire.decode_receipt,
+    ):
+        try:
+            decode(data)
+        except WireError:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "port"),
+    [
+        ("a", "unix:/run/x", 1),
+        ("a", "", 1),
+        ("a", "h", 0),
+        ("a", "h", 70_000),
+        ("a", "h/x", 1),
+        ("a", "fe80::1%eth0", 1),
+        ("A", "h", 1),
+        ("../a", "h", 1),
+        ("", "h", 1),
+        ("a", "h" * 300, 1),
+    ],
+)
+def test_lines_that_no_table_may_have(name: str, host: str, port: int) -> None:
+    table = wire_pb2.Table(records=[wire_pb2.Record(name=name, host=host, port=port)])
+    with pytest.raises(WireError):
+        wire.decode_table(table.SerializeToString())
+
+
+def test_a_note_that_is_too_long_is_refused() -> None:
+    """One byte more than 4096; from a sender that keeps no bound of its own."""
+    assert wire.decode_header(wire.encode_header(wire.Header(1, 2, note=bytes(4096)))).note == bytes(4096)
+    with pytest.raises(WireError, match="a note of 4097 bytes, at most 4096 are allowed"):
+        wire.decode_header(wire.encode_header(wire.Header(1, 2, note=bytes(4097))))
