@@ -345,7 +345,7 @@ def test_a_round_that_was_never_ended_has_the_samplings_that_its_comparisons_nee
         assert [each.precision for each in found] == [0.5, precision]
 
 
-def test_a_merge_map_sorts_peers_by_kind_and_takes_them_together() -> None:
+def test_a_merge_map_sorts_peers_by_cluster_and_takes_them_together() -> None:
     run = made_run(SETTINGS, "random", 0, 0.5, clusters=(1, 0, 1, 0, 1, 1))
     pairs = Pairs(*(np.array(c) for c in ([0, 0, 1, 3], [2, 1, 3, 1], [6, 2, 4, 8], [0] * 4, [0] * 4)))
     run = replace(run, pairs=pairs)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: parsing and printing only.
+"""The commands of `pens`, apart from those for real peers: parsing and printing only.
 
-Commands check their arguments first, and import what computes or draws only then: `pens --help` and a mistyped setting
-are answered without PyTorch.
+A command checks its arguments first, and imports the modules that compute or draw only then. So `pens --help` and a
+mistyped setting are answered without loading PyTorch.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def run_command(
         folder = resume
     else:
         source = "digits" if settings is None else settings
-        chosen = DEFAULT_METHODS if methods is None else parse_methods(methods)  # they may have settings of their own
+        # before the settings, because methods may have sections of their own
+        chosen = DEFAULT_METHODS if methods is None else parse_methods(methods)
         wanted = resolve_settings(source).replace(parse_assignments(assignments or []))
         partition_of(wanted).check(wanted)
         who = participants(wanted)
@@ -191,16 +192,19 @@ def reproduce_command(
     methods: Annotated[str | None, methods_option("all that the paper reports")] = None,
     as_: Annotated[
         str,
-        typer.Option("--as", help="ours: calibrated to the paper's numbers; authors: their published code's rules."),
+        typer.Option(
+            "--as", help="ours: calibrated to the paper's numbers; authors: the rules of their published code."
+        ),
     ] = "ours",
     assignments: Assignments = None,
     device: Device = "auto",
     budget: Annotated[
-        float | None, typer.Option(metavar="MINUTES", help="Begin nothing that takes longer than is left of this.")
+        float | None,
+        typer.Option(metavar="MINUTES", help="Begin no run that would take longer than is left of these minutes."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the runs; what is complete there is kept.")] = Path(
-        "runs/reproduce"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the runs. Runs that are complete there are not run again.")
+    ] = Path("runs/reproduce"),
     data_dir: DataDir = None,
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write small JSON files and pictures, to be committed.")
@@ -247,14 +251,14 @@ def reproduce_command(
                 "--from shows what was kept: leave out --dry-run, --fill, --methods, --as, --set and --budget"
             )
         for exhibit in chosen:
-            found = load(kept, exhibit.name)
+            comparison = load(kept, exhibit.name)
             other = _beside(beside, exhibit.name)
-            _print_comparison(console, found, other, markdown)
-            for line in outdated_lines(found, kept):
+            _print_comparison(console, comparison, other, markdown)
+            for line in outdated_lines(comparison, kept):
                 console.print(line, style="yellow", markup=False, soft_wrap=True)
             if keep:
-                check_place(keep, [exhibit.name], found.changed)
-                _write_again(found, keep, RunStore(out), other)
+                check_place(keep, [exhibit.name], comparison.changed)
+                _write_again(comparison, keep, RunStore(out), other)
         return
     if budget is not None and not budget > 0:
         raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")
@@ -293,15 +297,16 @@ def reproduce_command(
 
 
 def _beside(folder: Path | None, name: str) -> Beside | None:
+    """The kept results to show beside a table or figure; None where there are none."""
     from pens.reproduce.compare import Beside, beside_label
     from pens.reproduce.keep import load_beside
 
-    found = load_beside(folder, name) if folder else None
-    return Beside(beside_label(folder, found), found) if folder and found else None
+    kept = load_beside(folder, name) if folder else None
+    return Beside(beside_label(folder, kept), kept) if folder and kept else None
 
 
 def _write_again(comparison: Comparison, folder: Path, store: RunStore, beside: Beside | None) -> None:
-    """What was kept, with the verdicts and pictures of today. Maps of merges need the runs themselves."""
+    """Write a kept comparison again, with this version's verdicts and pictures. Heatmaps need the runs themselves."""
     from pens.reproduce.keep import Kept, write
     from pens.reproduce.pictures import write_pictures
 
@@ -312,21 +317,21 @@ def _write_again(comparison: Comparison, folder: Path, store: RunStore, beside: 
 
 
 def _keep(plan: Reproduction, comparisons: Sequence[Comparison], folder: Path, beside: Path | None) -> list[Kept]:
-    """What is known of each table and figure, with its pictures, written if that is anything."""
+    """Write the results of each table and figure to a folder, with pictures. Those without results are left out."""
     from pens.reproduce.keep import together, write
     from pens.reproduce.pictures import write_pictures
 
-    found = [together(folder, comparison) for comparison in comparisons]
-    for kept in (each for each in found if not each.comparison.is_empty):
+    all_kept = [together(folder, comparison) for comparison in comparisons]
+    for kept in (each for each in all_kept if not each.comparison.is_empty):
         write(kept)
         write_pictures(kept.comparison, plan.store, folder, _beside(beside, kept.comparison.name))
-    return found
+    return all_kept
 
 
 def _print_comparisons(
     console: Console, plan: Reproduction, keep: Path | None, beside: Path | None, markdown: bool
 ) -> None:
-    """What was run; with --fill, what is kept besides."""
+    """Print what was run; with --fill, together with what was kept before."""
     from pens.reproduce.pictures import write_files
     from pens.reproduce.show import not_run_lines
 
@@ -348,6 +353,7 @@ def _print_comparisons(
 
 
 def _print_comparison(console: Console, comparison: Comparison, beside: Beside | None, markdown: bool) -> None:
+    """Print one table or figure beside the paper's numbers."""
     from pens.reproduce.show import comparison_markdown, comparison_notes, comparison_table
 
     notes = comparison_notes(comparison, beside)
@@ -376,16 +382,16 @@ def bench_command(
     ] = None,
     tokens: Annotated[
         int | None,
-        typer.Option(metavar="COUNT", help="Inputs of your own network are tokens: numbers below this."),
+        typer.Option(metavar="COUNT", help="Inputs of your own network are tokens: whole numbers below this."),
     ] = None,
     peers: Annotated[int, typer.Option(help="Models that are trained at once.")] = 20,
     samples: Annotated[int, typer.Option(help="Samples per peer.")] = 80,
     batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 8,
     device: Device = "auto",
-    precision: Annotated[str, typer.Option(help="Of matrix products on a GPU: fp32, tf32 or bf16.")] = "tf32",
+    precision: Annotated[str, typer.Option(help="Precision of matrix products on a GPU: fp32, tf32 or bf16.")] = "tf32",
     compile_: Annotated[
         str,
-        typer.Option("--compile", help="Compile C kernels for a CPU: auto (as in a long run), always, never."),
+        typer.Option("--compile", help="Compile C kernels for a CPU: auto (as in a long run), always or never."),
     ] = "auto",
     seconds: Annotated[float, typer.Option(help="How long each measurement takes.")] = 3.0,
 ) -> None:
@@ -419,12 +425,15 @@ def bench_command(
 
 
 def _parse_shape(text: str) -> tuple[int, ...]:
+    """The sizes in "3,32,32"."""
     try:
         sizes = tuple(int(part) for part in text.split(","))
     except ValueError:
         sizes = ()
     if not sizes or min(sizes) < 1:
-        raise SettingsError(f"--shape {text}: expected sizes of at least 1 with commas, for instance --shape 3,32,32")
+        raise SettingsError(
+            f"--shape {text}: expected sizes of at least 1, separated by commas, for instance --shape 3,32,32"
+        )
     return sizes
 
 
@@ -490,7 +499,7 @@ def settings_command(
 
 
 def _print_setting(console: Console, entry: Entry) -> None:
-    """One setting in full, with the presets that change it."""
+    """Print all that is known of one setting, with the presets that change it."""
     from pens.experiment.presets import PRESETS
     from pens.settings.toml import toml_value
 
@@ -529,9 +538,9 @@ def data_command(data_dir: DataDir = None) -> None:
     from pens.data.sources import survey
 
     table = Table("data set", "where", "what")
-    for found in survey(data_dir):
-        where = "–" if found.folder is None else "in the package" if found.name == "digits" else str(found.folder)
-        table.add_row(found.name, where, found.detail)
+    for dataset in survey(data_dir):
+        where = "–" if dataset.folder is None else "in the package" if dataset.name == "digits" else str(dataset.folder)
+        table.add_row(dataset.name, where, dataset.detail)
     new_console().print(table)
 
 
@@ -542,7 +551,7 @@ app.add_typer(certs, rich_help_panel=_REAL)
 
 
 def _spread_assignments(arguments: Sequence[str]) -> list[str]:
-    """`--set a=1 b=2` → `--set a=1 --set b=2`"""
+    """Repeat `--set` before each assignment: `--set a=1 b=2` → `--set a=1 --set b=2`"""
     spread: list[str] = []
     setting = False
     for argument in arguments:
@@ -555,10 +564,10 @@ def _spread_assignments(arguments: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> Any:
-    """The command `pens`."""
+    """Run the command `pens` and exit: 2 after an error, 130 after a stop."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without ± still gets its table
+            stream.reconfigure(errors="replace")  # so that a terminal that has no ± still shows the table
     # Whatever must be set before PyTorch is imported belongs here: commands import it when they run.
     try:
         app(args=_spread_assignments(sys.argv[1:] if arguments is None else arguments), prog_name="pens")
@@ -569,7 +578,7 @@ def main(arguments: Sequence[str] | None = None) -> Any:
         _print_error(str(error), "error ")
         sys.exit(2)
     except KeyboardInterrupt:
-        _print_error("stopped at once; a run in progress resumes from its last checkpoint")
+        _print_error("stopped at once. A run in progress continues from its last checkpoint: pens run --resume DIR")
         sys.exit(130)
 
 
