@@ -17,7 +17,7 @@ import torch
 import pens
 from pens.errors import NotEnoughData, SettingsError
 from pens.merging.rule import Merge, Rows
-from pens.network.node.node import NodeRules
+from pens.network.node.parts import NodeRules
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.partition import build_federation
 from pens.partitions.rotation import rotated_federation

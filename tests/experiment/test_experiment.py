@@ -273,7 +273,7 @@ def test_damaged_run_directories_are_named(tmp_path: Path) -> None:
 
 def test_own_parts_must_come_back_to_resume(tmp_path: Path) -> None:
     tiny_run(out=tmp_path / "run", methods="local")
-    with pytest.raises(RunDirError, match="own model: resume it from Python"):
+    with pytest.raises(RunDirError, match="your own model: resume it from Python"):
         pens.resume(tmp_path / "run")
 
 
@@ -330,7 +330,7 @@ def test_setbacks_are_told_and_kept() -> None:
 
     result = tiny_run(methods="random", overrides={"lr": 1e30, "optimizer": "sgd"}, observer=Listener())
     assert len(told) == 6
-    assert "last good model kept" in told[0]
+    assert "the peer keeps its last good model" in told[0]
     assert len(result.runs[0].warnings) == 6
 
 
@@ -432,8 +432,8 @@ def test_networks_that_cannot_work_are_refused_in_words() -> None:
             return (super().forward(x), x)  # type: ignore[return-value]
 
     for model, reason in (
-        (nn.Linear, "cannot be made: TypeError"),
-        (lambda: 3, "makes a int: it must make an nn.Module"),
+        (nn.Linear, "cannot be made: TypeError.* needs none"),
+        (lambda: 3, "makes a value of type int: pass an nn.Module class"),
         (Pair, "returns a tuple"),
         (lambda: nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "lazy layers"),
     ):

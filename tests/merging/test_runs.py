@@ -19,7 +19,8 @@ from pens.data.scenarios import Federation
 from pens.errors import Interrupted, SettingsError
 from pens.experiment.presets import resolve_settings
 from pens.learning.jobs import decode_update, encode_update
-from pens.network.node.node import Node, NodeRules
+from pens.network.node.node import Node
+from pens.network.node.parts import NodeRules
 from pens.network.node.state import decode_job, encode_job
 from pens.network.operating.peer_config import read_peer_config
 from pens.network.transport.memory import MemoryNetwork
@@ -162,9 +163,9 @@ def test_real_peers_merge_as_simulated_ones_do(rule: str) -> None:
     run_virtually(run_until(nodes, simulator.now + 1e-6))
     for node in nodes:
         me = node.peer.me
-        assert node._learners.by_peer[me].merges == simulator.learners.by_peer[me].merges
+        assert node.learners.by_peer[me].merges == simulator.learners.by_peer[me].merges
         simulated = [r.val_loss for r in simulator.learners.history.sorted() if r.peer == me]
-        real = list(node._learners.history.column("val_loss"))
+        real = list(node.learners.history.column("val_loss"))
         np.testing.assert_allclose(real[: len(simulated)], simulated, rtol=1e-5)
 
 

@@ -11,7 +11,7 @@ from pens.errors import SettingsError
 from pens.methods.names import parse_methods
 from pens.network.federation.loopback import FederationRequest, make_federation, read_federation
 from pens.network.members.reachable import Reachable
-from pens.network.node.node import NodeRules
+from pens.network.node.parts import NodeRules
 from pens.network.operating.peer_config import read_peer_config
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation

@@ -333,7 +333,7 @@ def test_events_run_ahead_while_a_device_trains() -> None:
 
     def watched(*arguments: object) -> object:
         recorded.append(simulator.learners.jobs.num_updates)
-        return train(*arguments)  # type: ignore[arg-type]
+        return train(*arguments)
 
     engine.train = watched  # type: ignore[assignment, method-assign]
     for _ in range(5):

@@ -56,7 +56,7 @@ def test_a_federation_ends_by_itself_and_reads_like_a_simulation(tmp_path: Path)
     assert "real peers" in (tmp_path / "report.html").read_text()
 
 
-def test_a_signal_stops_all_peers_in_peace_and_they_can_go_on(tmp_path: Path) -> None:
+def test_a_signal_stops_all_peers_cleanly_and_they_can_go_on(tmp_path: Path) -> None:
     up = tmp_path / "up"
     first = ["--peers", "2", "--method", "random", "--out", str(up), *TINY, "rotations=[0]", "rounds=100000"]
     for life, arguments in enumerate((first, ["--resume", str(up)]), start=1):
@@ -79,7 +79,7 @@ def test_a_peer_that_cannot_start_ends_all(tmp_path: Path) -> None:
     federation, _ = make_federation(tmp_path / "up", FederationRequest("digits", {}, peers=2, method="random", seed=0))
     shutil.rmtree(federation.folder / "certs" / "peers" / "peer-1")
     printed = pens("up", "--resume", federation.folder, code=1)
-    assert "peer-1 did not end in peace: exit code 2" in printed
+    assert "peer-1 exited uncleanly: exit code 2" in printed
     assert "peer.key" in printed
 
 
