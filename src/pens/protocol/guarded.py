@@ -24,6 +24,7 @@ from pens.protocol.messages import (
     Counts,
     Drop,
     Finish,
+    Keep,
     Losses,
     ModelRef,
     Request,
@@ -168,6 +169,8 @@ class _Guard:
     def _check_update(self, function: str, update: Update) -> None:
         if not self._behaviour.peer.busy:
             self._refuse(function, update, "make updates by self.peer.update(…), so that the peer knows of them")
+        if update.keep not in get_args(Keep):
+            self._refuse(function, update, f"`keep` has to be one of {', '.join(get_args(Keep))}")
         said, lists = update.segment_weights, (list, tuple)
         if not isinstance(said, lists) or not all(isinstance(pair, lists) and len(pair) == 2 for pair in said):
             self._refuse(function, said, "segment_weights are a tuple of pairs, (beginning of names, weights)")
