@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client-steps a second of whole runs, merging, validation and bookkeeping included: rounds against async.
+"""Measures client-steps a second of whole runs, with merging, validation and bookkeeping: rounds against async.
 
     python benchmarks/run_rate.py PRESET METHOD SEEDS [KEY=VALUE …]
 
-Nobody stops early. A short run goes before, whose end has batches of all small sizes, too, so that all kernels are
-compiled (which is done once per machine); and the rate is that between a tenth and the end of the run, so that reading
-the data does not count. Recording steps does, and so do the small batches at the end of an async run.
+No peer stops early. A short run goes first. Its end has batches of all small sizes, too, so that all kernels are compiled
+(once per machine). The rate is measured from a tenth of the run to its end, so that reading the data does not count.
+Recording steps counts, and so do the small batches at the end of an async run.
 """
 
 from __future__ import annotations
