@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures each merge rule beside the plain average: `PYTHONPATH=src python benchmarks/merge_rules.py [cuda]`.
 
-The work is 100 merges of 20 models each (a peer's own and 19 others) of the paper's network for CIFAR-10, 73,418 numbers.
+The work is 100 merges of 20 models each (a peer's own and 19 others) of the paper's CIFAR-10 network, 73,418 numbers.
 Figures are medians over repetitions in turns, so that other work on the machine affects all rules alike.
 """
 

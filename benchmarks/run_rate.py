@@ -3,9 +3,9 @@
 
     python benchmarks/run_rate.py PRESET METHOD SEEDS [KEY=VALUE …]
 
-No peer stops early. A short run goes first. Its end has batches of all small sizes, too, so that all kernels are compiled
-(once per machine). The rate is measured from a tenth of the run to its end, so that reading the data does not count.
-Recording steps counts, and so do the small batches at the end of an async run.
+No peer stops early. A short run goes first. Its end has batches of all small sizes, too, so that all kernels are
+compiled (once per machine). The rate is measured from a tenth of the run to its end, so that reading the data does not
+count. Recording steps counts, and so do the small batches at the end of an async run.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 PYTHONPATH=src python benchmarks/same_answer.py [--seeds 4] [--minutes 2] [--set KEY=VALUE …] [--out DIR]
 
-Real peers of `pens up` run on loopback, one seed after the other, and then the simulator runs with the same settings and
+Real peers of `pens up` run on loopback, one seed after the other. Then the simulator runs with the same settings and
 seeds: the same data, the same rules, the same Δ. Virtual latency and training time are those of loopback, some
 milliseconds and a quarter of Δ. Real peers draw from random streams of their certificates' names, simulated peers from
 streams of their numbers, so two runs agree no more than two seeds do. The program prints each seed, both means with
