@@ -18,7 +18,7 @@ import pens
 from pens.command_line.main import main
 from pens.errors import Interrupted, SettingsError
 from pens.experiment.observer import Observer
-from pens.network.node.node import NodeRules
+from pens.network.node.parts import NodeRules
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES, METHODS, PARTITIONS

@@ -17,7 +17,7 @@ import torch
 import pens
 from pens.errors import NotEnoughData, SettingsError
 from pens.merging.rule import Merge, Rows
-from pens.network.node.node import NodeRules
+from pens.network.node.parts import NodeRules
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.partition import build_federation
 from pens.partitions.rotation import rotated_federation
@@ -155,7 +155,7 @@ def test_real_peers_follow_it() -> None:
     run_virtually(run_until(nodes, simulator.now + 1e-6))
     for p in range(6):
         assert own(simulated, p, simulator.now) == own(real, p, simulator.now)
-        assert simulator.learners.merges[PeerId(p)]
+        assert simulator.learners.by_peer[PeerId(p)].merges
 
 
 # --- label-ranges -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pens.errors import SettingsError
 from pens.methods.names import parse_methods
 from pens.network.federation.loopback import FederationRequest, make_federation, read_federation
 from pens.network.members.reachable import Reachable
-from pens.network.node.node import NodeRules
+from pens.network.node.parts import NodeRules
 from pens.network.operating.peer_config import read_peer_config
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
@@ -49,7 +49,7 @@ def test_nodes_talk_to_whom_the_simulated_peers_do(file: Path) -> None:
     for p in range(6):
         assert own(simulated, p, simulator.now) == own(real, p, simulator.now)
         assert list(nodes[p].peer.neighbours) == [(p + 1) % 6]
-        assert set(simulator.learners.merges[PeerId(p)]) == {(p - 1) % 6}  # models are pushed
+        assert set(simulator.learners.by_peer[PeerId(p)].merges) == {(p - 1) % 6}  # models are pushed
 
 
 def test_a_view_is_narrowed_whoever_comes_and_goes() -> None:

@@ -19,8 +19,9 @@ import typer
 
 from pens.command_line import completion
 from pens.command_line.network import certs, collect_command, peer_command, up_command
+from pens.command_line.options import Assignments, DataDir, Device, methods_option, settings_help
+from pens.command_line.printing import new_console, print_place, print_run
 from pens.errors import Interrupted, PensError, SettingsError
-from pens.parts import METHODS
 from pens.version import VERSION
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ app = typer.Typer(
 )
 
 _SIMULATE, _RESULTS, _REAL, _LOOK_UP = "Simulate", "Results", "Real peers", "Look up"
-
-DataDir = Annotated[Path | None, typer.Option(help="Folder to look for data sets in, before all others.")]
-Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -67,20 +65,12 @@ def run_command(
         str | None,
         typer.Argument(
             metavar="PRESET|FILE.toml",
-            help="What to run: a preset (`pens presets` lists them) or a .toml file of settings.",
+            help=settings_help("What to run"),
             show_default="digits",
             autocompletion=completion.presets,
         ),
     ] = None,
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            help="Which methods to compare, with commas (`pens methods` explains them); own ones as file.py:Name or "
-            f"module:Name: {', '.join(METHODS.built_in)}.",
-            show_default="local,random,pens,oracle",
-            autocompletion=completion.methods,
-        ),
-    ] = None,
+    methods: Annotated[str | None, methods_option("local,random,pens,oracle")] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
@@ -88,15 +78,7 @@ def run_command(
             show_default="1",
         ),
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change settings, e.g. --set peers=8 m=1 rotations=0,90 (`pens settings` explains them all).",
-            autocompletion=completion.assignments,
-        ),
-    ] = None,
+    assignments: Assignments = None,
     device: Device = "auto",
     out: Annotated[
         Path | None, typer.Option(help="New or empty folder for the results.", show_default="runs/NAME-TIME")
@@ -137,7 +119,7 @@ def run_command(
     from pens.experiment.interface import run as run_experiment
     from pens.report.tables import print_results
 
-    console = _console()
+    console = new_console()
     if not resume and left_out and methods is None:
         scene = f"partition {wanted.scenario.partition} has no clusters"
         console.print(f"without {left_out}: {scene}", style="dim", markup=False)
@@ -158,9 +140,7 @@ def run_command(
         except Interrupted:
             raise Interrupted(f"stopped. Continue with: pens run --resume {shlex.quote(str(folder))}") from None
     print_results(console, result, data_words(result.settings))
-    place = shlex.quote(str(folder))
-    ways = f"pictures: pens show {place}; one page: pens report {place}"
-    console.print(f"run directory: {place}; {ways}", style="dim", markup=False, soft_wrap=True)
+    print_place(console, folder)
 
 
 @app.command("show", rich_help_panel=_RESULTS)
@@ -168,27 +148,12 @@ def show_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, as `pens run` names it at its end.")],
 ) -> None:
     """Print a run's table again, and draw its learning curves and merge counts as PNG files in its folder."""
-    from pens.measuring.results import ExperimentResult
-    from pens.partitions.partition import data_words
     from pens.report.figures import write_curves, write_heatmaps
-    from pens.report.tables import print_results
-    from pens.storage.runlog import ExperimentDir
 
-    console = _console()
-    directory = ExperimentDir(folder)
-    record, runs = directory.read(), directory.results()
-    missing = len(record.methods) * len(record.seeds) - len(runs)
-    if missing:
-        command = f"pens run --resume {shlex.quote(str(folder))}"
-        console.print(
-            f"{missing} of {missing + len(runs)} runs are not complete. Continue with: {command}",
-            markup=False,
-            soft_wrap=True,
-        )
-    if not runs:
+    console = new_console()
+    record, result = print_run(console, folder)
+    if not result.runs:
         return
-    result = ExperimentResult(record.settings, tuple(runs), folder)
-    print_results(console, result, "own data" if "data" in record.own_parts else data_words(record.settings))
     pictures = [folder / "curves.png"]
     write_curves(result, folder / "curves.png", "seconds" if record.real_peers else "virtual time")
     if write_heatmaps(result, folder / "heatmap.png"):
@@ -208,7 +173,7 @@ def report_command(
 
     page, *files = write_report(folders, out)
     place = f"{page}; {len(files)} pictures and tables in {files[0].parent}"
-    _console().print(f"report: {place}", style="dim", markup=False, soft_wrap=True)
+    new_console().print(f"report: {place}", style="dim", markup=False, soft_wrap=True)
 
 
 @app.command("reproduce", rich_help_panel=_SIMULATE)
@@ -224,29 +189,14 @@ def reproduce_command(
     seeds: Annotated[
         str, typer.Option(help="How many seeds, or which: 1,2,3 or 0-3. The paper has 4.", show_default=True)
     ] = "4",
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            help="Which methods, with commas.",
-            show_default="all that the paper reports",
-            autocompletion=completion.methods,
-        ),
-    ] = None,
+    methods: Annotated[str | None, methods_option("all that the paper reports")] = None,
     as_: Annotated[
         str,
         typer.Option(
             "--as", help="ours: calibrated to the paper's numbers; authors: the rules of their published code."
         ),
     ] = "ours",
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change settings, for a trial, e.g. --set dataset=digits.",
-            autocompletion=completion.assignments,
-        ),
-    ] = None,
+    assignments: Assignments = None,
     device: Device = "auto",
     budget: Annotated[
         float | None,
@@ -293,7 +243,7 @@ def reproduce_command(
     from pens.reproduce.show import outdated_lines, plan_tables, plan_words
     from pens.reproduce.store import RunStore
 
-    console = _console()
+    console = new_console()
     chosen = exhibits(names)
     if kept:
         if dry_run or fill or methods or assignments or budget is not None or as_ != "ours":
@@ -458,12 +408,13 @@ def bench_command(
 
     from pens.engine.bench import SHAPES, BenchSettings, builtin_factory, run_bench
     from pens.parts import load_function
-    from pens.report.tables import bench_table, layers_table, size
+    from pens.report.tables import bench_table, layers_table
+    from pens.report.words import size
 
     factory = load_function(model, "--model") if model else builtin_factory(network)
     sizes = own_sizes or SHAPES.get(network, ())
     result = run_bench(BenchSettings(factory, sizes, peers, samples, batch_size, device, how, seconds, tokens))
-    console = _console()
+    console = new_console()
     console.print(layers_table(result))
     console.print(bench_table(result, peers, batch_size))
     console.print(
@@ -509,7 +460,7 @@ def presets_command(
     table = Table("preset", "what it is for")
     for each in PRESETS.values():
         table.add_row(each.name, each.about)
-    console = _console()
+    console = new_console()
     console.print(table)
     console.print("[dim]All settings of one, as a .toml file to change: pens presets digits > my.toml[/dim]")
 
@@ -528,9 +479,10 @@ def settings_command(
 ) -> None:
     """Explain settings: what each means, what it may be, its default. Change them with --set or in a .toml file."""
     from pens.settings import catalogue
+    from pens.settings.toml import toml_value
 
     chosen = catalogue.entries() if name is None else catalogue.find(name)
-    console = _console()
+    console = new_console()
     if len(chosen) == 1:
         _print_setting(console, chosen[0])
         return
@@ -541,7 +493,7 @@ def settings_command(
         console.print(catalogue.section_about(section), markup=False)
         table = Table("setting", "default", "allowed", "what it means", width=console.width)
         for entry in (each for each in chosen if each.section == section):
-            table.add_row(entry.key, catalogue.toml_value(entry.default), entry.allowed, entry.about)
+            table.add_row(entry.key, toml_value(entry.default), entry.allowed, entry.about)
         console.print(table, markup=False)
     console.print("Change them with `pens run digits --set KEY=VALUE`, or in a .toml file.", style="dim", markup=False)
 
@@ -549,7 +501,7 @@ def settings_command(
 def _print_setting(console: Console, entry: Entry) -> None:
     """Print all that is known of one setting, with the presets that change it."""
     from pens.experiment.presets import PRESETS
-    from pens.settings.catalogue import toml_value
+    from pens.settings.toml import toml_value
 
     console.print(f"{entry.section}.{entry.key}", style="bold", markup=False)
     console.print(entry.about, markup=False)
@@ -573,7 +525,7 @@ def methods_command() -> None:
     for method in all_methods():
         section = f"[{method.section.title}]" if method.section else ""
         table.add_row(method.name, escape(method.about), "yes" if method.networked else "no", escape(section))
-    console = _console()
+    console = new_console()
     console.print(table)
     console.print("An own one: pens run digits --methods my_file.py:MyMethod", style="dim", markup=False)
 
@@ -589,19 +541,13 @@ def data_command(data_dir: DataDir = None) -> None:
     for dataset in survey(data_dir):
         where = "–" if dataset.folder is None else "in the package" if dataset.name == "digits" else str(dataset.folder)
         table.add_row(dataset.name, where, dataset.detail)
-    _console().print(table)
+    new_console().print(table)
 
 
 app.command("up", rich_help_panel=_REAL)(up_command)
 app.command("peer", rich_help_panel=_REAL)(peer_command)
 app.command("collect", rich_help_panel=_REAL)(collect_command)
 app.add_typer(certs, rich_help_panel=_REAL)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)
 
 
 def _spread_assignments(arguments: Sequence[str]) -> list[str]:

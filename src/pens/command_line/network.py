@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,11 +18,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pens.command_line import completion
+from pens.command_line.options import Assignments, settings_help
+from pens.command_line.printing import new_console, print_place, print_run
 from pens.errors import Interrupted, SettingsError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from pens.network.federation.loopback import LocalFederation
 
 certs = typer.Typer(
@@ -113,7 +112,7 @@ def show_command(folder: Folder = CERTS) -> None:
     for entry in authority.issued():
         state = "revoked" if entry.revoked else "ended" if entry.identity.not_after <= now else "good"
         table.add_row(entry.identity.name, f"{entry.identity.not_after:%Y-%m-%d}", state, f"{entry.identity.serial:x}")
-    console = _console()
+    console = new_console()
     console.print(table)
     console.print(f"authority {authority.federation!r} until {authority.not_after:%Y-%m-%d}", style="dim", markup=False)
 
@@ -149,7 +148,7 @@ def up_command(
         typer.Option(
             "--preset",
             metavar="PRESET|FILE.toml",
-            help="A preset (`pens presets` lists them) or a .toml file of settings.",
+            help=settings_help("What to run"),
             show_default="digits",
             autocompletion=completion.presets,
         ),
@@ -165,15 +164,7 @@ def up_command(
         int | None,
         typer.Option(min=0, help="Decides which peer holds which data, and the first models.", show_default="0"),
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change settings, e.g. --set rounds=30 m=1 (`pens settings` explains them all).",
-            autocompletion=completion.assignments,
-        ),
-    ] = None,
+    assignments: Assignments = None,
     minutes: Annotated[
         float | None,
         typer.Option(help="About how long the run should take; the interval follows from it.", show_default="3"),
@@ -199,7 +190,7 @@ def up_command(
     with needs_network_extra():
         from pens.network.federation.loopback import FederationRequest, make_federation, read_federation
         from pens.network.federation.up import estimate_words, run_federation
-    console = _console()
+    console = new_console()
     if resume:
         if any(option is not None for option in (peers, settings, method, seed, assignments, minutes, interval, out)):
             raise SettingsError("--resume takes all settings from the folder: leave out all other options")
@@ -226,9 +217,10 @@ def up_command(
         _put_together(federation)
         raise Interrupted(f"stopped. Continue with: pens up --resume {place}") from None
     if _put_together(federation):
-        _show(console, federation.run_folder)
+        print_run(console, federation.run_folder)
+        print_place(console, federation.run_folder)
     for seen in dead:
-        console.print(f"{seen.name} exited uncleanly: {seen.end}; {seen.last_words}", style="red", markup=False)
+        console.print(f"{seen.name} exited uncleanly: {seen.end}; {seen.exit_message}", style="red", markup=False)
     if dead:
         console.print(
             f"Logs: {place}/peer-*/log.jsonl. Start the peers again: pens up --resume {place}",
@@ -248,7 +240,9 @@ def collect_command(
     from pens.network.federation.records import compose
 
     compose(folders, out)
-    _show(_console(), out)
+    console = new_console()
+    print_run(console, out)
+    print_place(console, out)
 
 
 def _put_together(federation: LocalFederation) -> bool:
@@ -260,25 +254,3 @@ def _put_together(federation: LocalFederation) -> bool:
         return False
     compose(folders, federation.run_folder)
     return True
-
-
-def _show(console: Console, folder: Path) -> None:
-    """Print the table of a run directory, and the commands that show more of it."""
-    from pens.measuring.results import ExperimentResult
-    from pens.partitions.partition import data_words
-    from pens.report.tables import print_results
-    from pens.storage.runlog import ExperimentDir
-
-    directory = ExperimentDir(folder)
-    record = directory.read()
-    result = ExperimentResult(record.settings, tuple(directory.results()), folder)
-    print_results(console, result, "own data" if "data" in record.own_parts else data_words(record.settings))
-    place = shlex.quote(str(folder))
-    ways = f"run directory: {place}; pictures: pens show {place}; one page: pens report {place}"
-    console.print(ways, style="dim", markup=False, soft_wrap=True)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)

@@ -23,7 +23,7 @@ from rich.progress import (
 from pens.errors import Interrupted
 from pens.experiment.observer import Observer
 from pens.measuring.results import RunResult
-from pens.report.tables import duration
+from pens.report.words import duration
 from pens.reproduce.run import MissingRuns, PlanObserver
 from pens.settings.tree import MethodName
 

@@ -55,8 +55,8 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
             sent=np.array(traffic.sent),
             received=np.array(traffic.received),
             refused=np.array(traffic.refused),
-            merged=np.array([m.total() for m in learners.merges.values()]),
-            scored=np.array(list(learners.scored.values())) + simulator.asked(),
+            merged=np.array([learner.merges.total() for learner in learners.by_peer.values()]),
+            scored=np.array([learner.scored for learner in learners.by_peer.values()]) + simulator.asked(),
             model_bytes=model_bytes(engine.network.stored, spec.settings.gossip.wire),
         ),
         pairs=_pairs(learners),
@@ -92,7 +92,7 @@ def _all_warnings(simulator: Simulator) -> list[str]:
 
 def _fallback(simulator: Simulator, peer: PeerId, neighbours: Sequence[PeerId]) -> str:
     """What a peer did that found no neighbours by the rule, in words. `neighbours`: those that it had in the end."""
-    admits, compared = simulator.peers[peer].plan.admit, bool(simulator.learners.tallies[peer].samplings)
+    admits, compared = simulator.peers[peer].plan.admit, bool(simulator.learners.by_peer[peer].tally.samplings)
     too_few = "heard too few others in step 1 to compare them" if admits else "heard nobody in step 1"
     why = "selected nobody more often than expected" if compared else too_few
     if simulator.selections[peer]:
@@ -106,8 +106,8 @@ def _fallback(simulator: Simulator, peer: PeerId, neighbours: Sequence[PeerId]) 
 def _pairs(learners: Learners) -> Pairs:
     """How often each peer merged, selected and sampled each other peer, for pairs that did so at all."""
     columns: list[list[int]] = [[], [], [], [], []]
-    for peer, merges in learners.merges.items():
-        tally = learners.tallies[peer]
+    for peer, learner in learners.by_peer.items():
+        merges, tally = learner.merges, learner.tally
         for other in sorted(set(merges) | set(tally.sampled)):
             row = (peer, other, merges[other], tally.selected[other], tally.sampled[other])
             for column, value in zip(columns, row, strict=True):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from pens.network.certificates.authority import Authority
 from pens.network.certificates.credentials import Credentials, load_credentials
+from pens.network.federation.loopback import free_ports
 from pens.network.node.state import PeerFolder
 from pens.network.transport.interface import Address
 
@@ -79,14 +80,6 @@ def wait_until(condition: Callable[[], bool], what: str, limit_s: float = PATIEN
         if time.monotonic() > end:
             pytest.fail(f"waited {limit_s:g} s in vain for: {what}")
         time.sleep(0.05)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 @dataclass
@@ -189,7 +182,11 @@ class RealPeer:
     # --- what it leaves -----------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        found = PeerFolder(self.state).load()
+        """The state on disk, read from a copy: a running peer may replace the file while it is read."""
+        with TemporaryDirectory() as folder:
+            name = "checkpoint.safetensors"
+            (Path(folder) / name).write_bytes((self.state / name).read_bytes())
+            found = PeerFolder(Path(folder)).load()
         assert found
         return found
 
@@ -248,7 +245,7 @@ class Site:
 
 @contextmanager
 def running(site: Site) -> Iterator[Site]:
-    """All peers run while the block lasts; whoever still runs after it must end in peace."""
+    """All peers run while the block lasts; those that still run after it must exit cleanly."""
     try:
         for peer in site.peers:
             peer.start()

@@ -35,9 +35,12 @@ def of_another_version(peer: RealPeer) -> AbstractContextManager[None]:
 
 Fault = Callable[[RealPeer], AbstractContextManager[object]]
 FAULTS: dict[str, tuple[Fault, str]] = {
-    "two processes": (lambda peer: held(peer.state), "another process lives in this state folder"),
+    "two processes": (lambda peer: held(peer.state), "another process uses this state folder"),
     "port taken": (lambda peer: socket.create_server((HOST, peer.address.port)), "cannot listen at"),
-    "monitor port taken": (lambda peer: socket.create_server((HOST, peer.metrics_port)), "monitor port"),
+    "monitor port taken": (
+        lambda peer: socket.create_server((HOST, peer.metrics_port)),
+        "the monitor cannot listen there",
+    ),
     "torn state": (lambda peer: torn(peer, "checkpoint.safetensors"), "checkpoint.safetensors.*(?s:.)*anew"),
     "torn members": (lambda peer: torn(peer, "membership.json"), r"membership.json.*delete it"),
     "another version": (of_another_version, "another version.*anew"),

@@ -111,7 +111,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     [
         (FederationRequest("digits", {}, 8, "oracle", 0), "choose from pens, pens"),
         (FederationRequest("digits", {}, 8, "pens", 0, minutes=-1.0), "above 0"),
-        (FederationRequest("digits", {}, 8, "pens", 0, minutes=1.0, interval=1.0), "not --interval"),
+        (FederationRequest("digits", {}, 8, "pens", 0, minutes=1.0, interval=1.0), "--interval must not be set"),
         (FederationRequest("digits", {}, 8, "pens", 0, interval=0.0), "interval = 0.0"),
         (FederationRequest("digits", {}, 2, "pens", 0), "use at least 3 peers"),
         (

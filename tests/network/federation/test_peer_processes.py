@@ -39,16 +39,16 @@ def test_somebody_else_at_the_port_is_not_taken_for_the_peer(member: Member) -> 
         assert PeerProcess(member).look().presence == "dead"
 
 
-def test_who_cannot_start_is_dead_with_its_exit_code_and_last_words(member: Member) -> None:
+def test_who_cannot_start_is_dead_with_its_exit_code_and_exit_message(member: Member) -> None:
     company = PeerProcesses([member])
     company.start()
     company.peers[0].wait(60)
     (seen,) = company.look()
     company.stop()
     assert (seen.presence, seen.exit_code, seen.end) == ("dead", 2, "exit code 2")
-    assert "no such file" in seen.last_words
+    assert "no such file" in seen.exit_message
 
 
-def test_last_words_are_for_people(member: Member) -> None:
+def test_an_exit_message_is_for_people(member: Member) -> None:
     member.log.write_text('{"time": "now", "level": "INFO", "logger": "x", "event": "selected", "luck": false}\n\n')
-    assert PeerProcess(member).look().last_words == "selected luck=False"
+    assert PeerProcess(member).look().exit_message == "selected luck=False"

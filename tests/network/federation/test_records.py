@@ -150,7 +150,7 @@ def test_a_peer_that_was_killed_takes_part_with_what_is_there(
     if missing == "result.json":
         mine = simulated.history.peer == 2
         assert composed.accuracy[2] == simulated.history.val_accuracy[mine][-1]
-        assert any("did not end in peace" in text for text in composed.warnings)
+        assert any("exited uncleanly" in text for text in composed.warnings)
     assert read_studies([tmp_path / "run"])[0].num_peers == simulated.num_peers
 
 
@@ -168,7 +168,7 @@ def test_a_peer_without_an_update_is_named_and_left_out(simulated: RunResult, tm
     (folders[0] / missing).write_bytes(b"")
     composed = compose(folders, tmp_path / "run")
     assert composed.num_peers == simulated.num_peers - 1
-    assert any("peer-00: left no complete update" in text for text in composed.warnings)
+    assert any("peer-00: the peer completed no update" in text for text in composed.warnings)
     assert read_studies([tmp_path / "run"])[0].num_peers == simulated.num_peers - 1
 
 
@@ -284,9 +284,9 @@ def test_methods_and_seeds_share_a_run_directory(simulated: RunResult, tmp_path:
 
 def test_what_cannot_be_composed_is_refused(simulated: RunResult, tmp_path: Path) -> None:
     folders = take_apart(simulated, tmp_path / "peers")
-    with pytest.raises(RunDirError, match="name each once"):
+    with pytest.raises(RunDirError, match="name each peer's folder once"):
         compose([*folders, folders[0]], tmp_path / "run")
-    with pytest.raises(RunDirError, match="no peer left a complete update"):
+    with pytest.raises(RunDirError, match="no complete update of any peer"):
         compose([tmp_path / "nowhere"], tmp_path / "run")
     change(folders[0] / "peer.json", settings={"peers": "many"})
     with pytest.raises(RunDirError, match="not the records of a peer"):

@@ -56,7 +56,7 @@ def test_a_federation_ends_by_itself_and_reads_like_a_simulation(tmp_path: Path)
     assert "real peers" in (tmp_path / "report.html").read_text()
 
 
-def test_a_signal_stops_all_peers_in_peace_and_they_can_go_on(tmp_path: Path) -> None:
+def test_a_signal_stops_all_peers_cleanly_and_they_can_go_on(tmp_path: Path) -> None:
     up = tmp_path / "up"
     first = ["--peers", "2", "--method", "random", "--out", str(up), *TINY, "rotations=[0]", "rounds=100000"]
     for life, arguments in enumerate((first, ["--resume", str(up)]), start=1):

@@ -15,7 +15,8 @@ from pens.engine.batches import SampleStack
 from pens.engine.functional import StackedNetwork
 from pens.engine.training import StackEngine
 from pens.network.members.misfits import AGAIN_S, Misfits, Occasions
-from pens.network.node.node import Node, NodeRules
+from pens.network.node.node import Node
+from pens.network.node.parts import NodeRules
 from pens.network.operating import peer_command
 from pens.network.operating.monitor import Vitals
 from pens.network.operating.peer_command import vitals
@@ -77,9 +78,9 @@ def test_both_sides_notice_another_network_and_go_on_without_each_other(
 
     run_virtually(live())
     odd = nodes[ODD]
-    assert odd._learners.merges[odd.peer.me].total() == 0
-    assert (odd.peer.phase, list(odd._reachable)) == ("searching", [])
-    assert all(nodes[p]._learners.merges[nodes[p].peer.me].total() > 0 for p in range(3))
+    assert odd.learners.by_peer[odd.peer.me].merges.total() == 0
+    assert (odd.peer.phase, list(odd.parts.reachable)) == ("searching", [])
+    assert all(nodes[p].learners.by_peer[nodes[p].peer.me].merges.total() > 0 for p in range(3))
     for p, node in enumerate(nodes):
         assert 1 <= node.counts.other_network <= 9, "once it is known, nothing more is sent"
         assert node.counts.malformed == 0
@@ -92,7 +93,9 @@ def test_both_sides_notice_another_network_and_go_on_without_each_other(
     for p in range(3):
         assert (seen[p].trouble, seen[p].misfits) == (None, 1)
         assert "peer-3: another network than ours" in str(seen[p].degraded)
-    assert "no other member's model can be used: peer-0, peer-1, peer-2: another network" in str(seen[ODD].trouble)
+    assert "the peer can use no other member's models: peer-0, peer-1, peer-2: another network" in str(
+        seen[ODD].trouble
+    )
 
 
 def test_those_that_fit_end_without_waiting_for_one_that_does_not() -> None:
@@ -117,14 +120,14 @@ def test_a_member_that_comes_back_with_the_right_network_is_no_misfit_any_more()
     async def live() -> None:
         stop = asyncio.Event()
         running = [asyncio.create_task(one.run(stop)) for one in (node, good, odd)]
-        while not (good._learning.payload and odd._learning.payload):
+        while not (good.learning.payload and odd.learning.payload):
             await asyncio.sleep(0.1)
-        assert await node.take_model("peer-3", Parcel(1, odd._learning.payload)) is Reception.OTHER_NETWORK
-        assert node._misfits.among(["peer-3"])
-        assert await node.take_model("peer-3", Parcel(1, good._learning.payload)) is Reception.TAKEN
-        assert not node._misfits.among(["peer-3"])
-        assert odd.wants("peer-0", 1 << 30) is Reception.OTHER_NETWORK
-        assert odd._misfits.among(["peer-0"])
+        assert await node.exchange.take_model("peer-3", Parcel(1, odd.learning.payload)) is Reception.OTHER_NETWORK
+        assert node.parts.misfits.among(["peer-3"])
+        assert await node.exchange.take_model("peer-3", Parcel(1, good.learning.payload)) is Reception.TAKEN
+        assert not node.parts.misfits.among(["peer-3"])
+        assert odd.exchange.wants("peer-0", 1 << 30) is Reception.OTHER_NETWORK
+        assert odd.parts.misfits.among(["peer-0"])
         stop.set()
         await asyncio.gather(*running)
 

@@ -12,7 +12,8 @@ import pytest
 
 from pens.learning.executor import Evaluate, Work, evaluate
 from pens.network.node.control import AloneControl, Control
-from pens.network.node.node import Node, NodeRules
+from pens.network.node.node import Node
+from pens.network.node.parts import NodeRules
 from pens.network.node.progress import Progress
 from pens.network.node.state import PeerFolder
 from pens.network.transport.memory import MemoryNetwork
@@ -55,12 +56,12 @@ def test_the_control_is_what_local_training_comes_to(patience: int, train_first:
     local = run(simulation(it.settings, "local", federation=it.federation))
     for me in (0, 5):
         node = it.node(me)
-        before = node._learning.state()[0]
-        alone = run_virtually(trained(Control(node._learning, it.control(me))))
+        before = node.learning.state()[0]
+        alone = run_virtually(trained(Control(node.learning, it.control(me))))
         assert alone.val_accuracy == validated(local, me)
         assert alone.accuracy is not None
         assert alone.updates == sum(r.peer == me for r in local.learners.history.sorted())
-        assert node._learning.state()[0] == before, "it leaves no trace in the peer's own learners"
+        assert node.learning.state()[0] == before, "it leaves no trace in the peer's own learners"
 
 
 def test_a_finished_peer_tells_what_joining_brought_before_it_ends(
@@ -78,11 +79,11 @@ def test_a_finished_peer_tells_what_joining_brought_before_it_ends(
     (compared,) = [vars(r) for r in caplog.records if r.message == "compared with training alone"]
     finished = [vars(r) for r in caplog.records if r.message == "finished"]
     assert len(finished) == 4
-    first, kept = nodes[0]._first_val_accuracy, nodes[0]._learning.val_accuracy
+    first, kept = nodes[0].account.first_val_accuracy, nodes[0].learning.val_accuracy
     assert first is not None
     assert kept is not None
     assert any((f["first_val_accuracy"], f["kept_val_accuracy"]) == (round(first, 4), round(kept, 4)) for f in finished)
-    expected = run_virtually(trained(Control(it.node(0)._learning, it.control(0))))
+    expected = run_virtually(trained(Control(it.node(0).learning, it.control(0))))
     assert compared["alone_val_accuracy"] == round(expected.val_accuracy, 4)
     assert compared["kept_val_accuracy"] == round(kept, 4)
     told = json.loads((tmp_path / "result.json").read_text())
@@ -99,7 +100,7 @@ def test_a_finished_peer_tells_what_joining_brought_before_it_ends(
     again = it.node(0, rules=NodeRules(wait_for=0, linger_s=0.0), control=True, folder=PeerFolder(tmp_path))
     with caplog.at_level(logging.INFO, "pens"):
         run_virtually(live([again]))
-    assert again._alone == expected, "it is known already"
+    assert again.parts.alone == expected, "it is known already"
     assert not [r for r in caplog.records if r.message == "compared with training alone"]
 
 

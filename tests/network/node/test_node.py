@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from pens.data.scenarios import Federation
 from pens.errors import RunDirError
 from pens.network.members.membership import MembershipRules
-from pens.network.node.node import Node, NodeRules
+from pens.network.node.node import Node
+from pens.network.node.parts import NodeRules
 from pens.network.node.state import PeerFolder
 from pens.network.transport.codec import encode
 from pens.network.transport.interface import Parcel, Reception
@@ -85,8 +86,8 @@ def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: M
     told = [(p, actions) for time, p, _, actions in real.entries if time <= simulator.now]
     chosen = {p: action.neighbours for p, actions in told for action in actions if isinstance(action, Chose)}
     assert chosen == simulator.neighbours()
-    merges: dict[PeerId, Counter[PeerId]] = {n.peer.me: n._learners.merges[n.peer.me] for n in nodes}
-    assert merges == simulator.learners.merges
+    merges: dict[PeerId, Counter[PeerId]] = {n.peer.me: n.learners.by_peer[n.peer.me].merges for n in nodes}
+    assert merges == {peer: learner.merges for peer, learner in simulator.learners.by_peer.items()}
     assert simulated.entries
 
 
@@ -154,14 +155,14 @@ def test_what_is_no_model_is_refused_and_harms_nobody() -> None:
         stop = asyncio.Event()
         running = [asyncio.create_task(node.run(stop)) for node in nodes]
         await asyncio.sleep(3)
-        good = nodes[1]._learning.payload
+        good = nodes[1].learning.payload
         assert good
         for bad in (b"", b"garbage", good[:-1], good + b"x", good[:-4] + b"\x00\x00\xc0\x7f", b"\xff" * len(good)):
-            assert await nodes[0].take_model("peer-1", Parcel(2, bad)) is Reception.REFUSED
-        assert await nodes[0].take_model("peer-0", Parcel(2, good)) is Reception.REFUSED
-        assert nodes[0].wants("peer-1", 1 << 30) is Reception.OTHER_NETWORK
+            assert await nodes[0].exchange.take_model("peer-1", Parcel(2, bad)) is Reception.REFUSED
+        assert await nodes[0].exchange.take_model("peer-0", Parcel(2, good)) is Reception.REFUSED
+        assert nodes[0].exchange.wants("peer-1", 1 << 30) is Reception.OTHER_NETWORK
         assert nodes[0].counts.malformed == 6
-        assert await nodes[0].take_model("peer-1", Parcel(2, good)) is Reception.TAKEN
+        assert await nodes[0].exchange.take_model("peer-1", Parcel(2, good)) is Reception.TAKEN
         while any(node.peer.phase != "finished" for node in nodes):
             await asyncio.sleep(1)
         stop.set()
@@ -178,11 +179,13 @@ def test_a_full_node_says_busy_and_holds_no_more() -> None:
     async def live() -> None:
         stop = asyncio.Event()
         running = [asyncio.create_task(n.run(stop)) for n in (node, other)]
-        while node.peer.phase == "starting" or other._learning.payload is None:
+        while node.peer.phase == "starting" or other.learning.payload is None:
             await asyncio.sleep(100)
-        verdicts = [await node.take_model(f"peer-{p}", Parcel(2, other._learning.payload or b"")) for p in range(2, 6)]
+        verdicts = [
+            await node.exchange.take_model(f"peer-{p}", Parcel(2, other.learning.payload or b"")) for p in range(2, 6)
+        ]
         assert verdicts[2:] == [Reception.BUSY, Reception.BUSY]
-        assert node._learning.num_held == 2
+        assert node.learning.num_held == 2
         stop.set()
         await asyncio.gather(*running)
 
@@ -295,7 +298,7 @@ def test_killed_at_any_write_and_started_again_equals_never_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     unbroken = live_alone(tmp_path / "unbroken")
-    expected = unbroken._learning.tested_model()
+    expected = unbroken.learning.tested_model()
     for write in itertools.count():
         folder = tmp_path / f"killed-{write}"
         with monkeypatch.context() as patch:
@@ -308,9 +311,9 @@ def test_killed_at_any_write_and_started_again_equals_never_killed(
                 break
         again = live_alone(folder)
         assert again.membership.me.incarnation >= 1
-        assert again._learning.current == unbroken._learning.current
-        assert list(again._learners.history.column("val_loss")) == list(unbroken._learners.history.column("val_loss"))
-        assert all(torch.equal(t, expected[name]) for name, t in again._learning.tested_model().items())
+        assert again.learning.current == unbroken.learning.current
+        assert list(again.learners.history.column("val_loss")) == list(unbroken.learners.history.column("val_loss"))
+        assert all(torch.equal(t, expected[name]) for name, t in again.learning.tested_model().items())
     assert write > 15
 
 
@@ -322,7 +325,7 @@ def test_a_restart_takes_neighbours_counts_and_received_models_along(tmp_path: P
     async def live() -> None:
         stop, mine = asyncio.Event(), asyncio.Event()
         running = [asyncio.create_task(node.run(stop if node is not nodes[0] else mine)) for node in nodes]
-        while nodes[0].peer.updates < 4 or nodes[0].peer.phase != "gossiping" or not nodes[0]._learning.num_held:
+        while nodes[0].peer.updates < 4 or nodes[0].peer.phase != "gossiping" or not nodes[0].learning.num_held:
             await asyncio.sleep(0.5)
         mine.set()
         await running[0]
@@ -333,7 +336,7 @@ def test_a_restart_takes_neighbours_counts_and_received_models_along(tmp_path: P
             await asyncio.sleep(0.01)
         assert again.membership.me.incarnation > nodes[0].membership.me.incarnation
         assert again.counts.received >= nodes[0].counts.received > 0
-        assert again._learners.tallies[PeerId(0)].sampled == nodes[0]._learners.tallies[PeerId(0)].sampled
+        assert again.learners.by_peer[PeerId(0)].tally.sampled == nodes[0].learners.by_peer[PeerId(0)].tally.sampled
         assert set(again.peer.neighbours) >= set(nodes[0].peer.neighbours)
         assert again.peer.state()["draws"] >= nodes[0].peer.state()["draws"]
         while again.peer.phase != "finished":
@@ -394,9 +397,9 @@ class Life:
         )
         running = asyncio.create_task(self.node.run(stop))
         while not running.done() and self.node.peer.phase != "finished":
-            if self.node._begun and not self.node._jobs and not stop.is_set():
+            if self.node.begun and not self.node.queue.jobs and not stop.is_set():
                 sender, parcel = next(self.models)
-                assert await self.node.take_model(sender, parcel) is Reception.TAKEN
+                assert await self.node.exchange.take_model(sender, parcel) is Reception.TAKEN
             await asyncio.sleep(0.01)
         finished = not running.done()
         stop.set()
@@ -405,15 +408,15 @@ class Life:
 
     def outcome(self) -> dict[str, object]:
         assert self.node
-        learners, me = self.node._learners, self.node.peer.me
+        learners, me = self.node.learners, self.node.peer.me
         return {
             "peer": self.node.peer.state(),
             "losses": list(learners.history.column("val_loss")),
-            "tally": learners.tallies[me].state(),
-            "asked": learners.num_asked(me, math.inf),
-            "merges": learners.merges[me],
-            "held": dict(self.node._learning._uses),
-            "models": {name: t.tolist() for name, t in self.node._learning.tested_model().items()},
+            "tally": learners.by_peer[me].tally.state(),
+            "asked": learners.by_peer[me].num_asked(math.inf),
+            "merges": learners.by_peer[me].merges,
+            "held": dict(self.node.learning._uses),
+            "models": {name: t.tolist() for name, t in self.node.learning.tested_model().items()},
         }
 
 
@@ -451,5 +454,5 @@ def test_a_state_of_an_older_form_is_refused_in_words(tmp_path: Path) -> None:
     state, tensors = folder.load() or ({}, {})
     del state["due"]
     folder.save({**state, "judged": False}, tensors)
-    with pytest.raises(RunDirError, match="of another version of pens"):
+    with pytest.raises(RunDirError, match="by another version of pens"):
         run_virtually(life.live())

@@ -89,8 +89,8 @@ def test_sorts_of_a_callers_choice_take_bounded_memory() -> None:
     sparingly = Sparingly()
     for i in range(5000):
         sparingly.filter(record("".join(chr(97 + int(digit)) for digit in str(i)) + "x" * 500))
-    assert len(sparingly._sorts) <= 1000
-    assert all(len(key[2]) <= 200 for key in sparingly._sorts)
+    assert len(sparingly._kinds) <= 1000
+    assert all(len(key[2]) <= 200 for key in sparingly._kinds)
 
 
 def test_logging_to_a_file_ends_with_its_context(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_a_slow_caller_does_not_keep_others_waiting(monitor: Monitor) -> None:
 
 
 def test_a_taken_port_is_named(monitor: Monitor, patient: Patient) -> None:
-    with pytest.raises(SettingsError, match=rf"monitor port {monitor.port} .*choose another port"):
+    with pytest.raises(SettingsError, match=rf"metrics_port = {monitor.port}: .*another port"):
         Monitor(monitor.port, patient.vitals).start()
 
 

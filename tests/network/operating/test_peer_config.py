@@ -54,7 +54,7 @@ REFUSALS = {
     GOOD.replace('name = "hospital-a"', ""): "peer.name is not set",
     GOOD.replace("share = 3", ""): "[data] needs either `source` or `share`",
     GOOD.replace("share = 3", "share = 99"): "data.share = 99, but the scenario has peers = 20",
-    GOOD.replace("7400", "x"): "is no address: expected HOST:PORT",
+    GOOD.replace("7400", "x"): "is not an address: expected HOST:PORT",
     GOOD.replace("m = 1", "m = 8"): "every sampled model would be chosen",
     GOOD.replace("[data]", "[date]"): "unknown section [date]",
     GOOD + '[gossip]\nschedule = "rounds"\n': "real peers have no common rounds",
@@ -81,7 +81,7 @@ def test_addresses() -> None:
     assert parse_address("a.example.org:7400") == Address("a.example.org", 7400)
     assert parse_address("[::1]:80") == Address("::1", 80)
     for wrong in ("a", "a:", ":1", "a:b", "a:70000"):
-        with pytest.raises(ValueError, match="no address"):
+        with pytest.raises(ValueError, match="not an address"):
             parse_address(wrong)
 
 
@@ -157,7 +157,7 @@ def test_a_data_function_that_fails_is_told_of_by_name_error_and_place(
         refused.value
     )
     assert "Traceback" in caplog.text
-    with pytest.raises(SettingsError, match=r"failed: ValueError: invalid literal .*mine.py:\d+\. Try it by hand"):
+    with pytest.raises(SettingsError, match=r"failed: ValueError: invalid literal .*mine.py:\d+\. Call it in Python"):
         load_holding(read_peer_config(write(tmp_path, own_source("deeper", 3))))
 
 

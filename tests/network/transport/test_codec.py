@@ -156,25 +156,25 @@ def several_changes() -> dict[str, tuple[bytes, str]]:
         "no JSON": (joined(text[:-1], data), "JSON"),
         "deep JSON": (joined("[" * 1500, data), "JSON"),
         "long number": (joined("9" * 2500, data), "JSON"),
-        "NaN in JSON": (joined('{"a": NaN}', data), "no number"),
+        "NaN in JSON": (joined('{"a": NaN}', data), "not a number"),
         "a list": (joined("[]", data), "JSON object"),
         "a name twice": (joined(text[:-1] + f', "conv.bias": {json.dumps(bias)}}}', data), "twice"),
-        "metadata": (changed(lambda h: h.update(__metadata__={"a": "b"})), "not described"),
+        "metadata": (changed(lambda h: h.update(__metadata__={"a": "b"})), "does not describe"),
         "missing": (changed(lambda h: h.pop("conv.bias")), "missing"),
         "another name": (changed(lambda h: h.update(x=bias)), "not part of the model"),
         "long name": (changed(lambda h: h.update({"x" * 500: bias})), "not part of the model"),
-        "more keys": (changed(lambda h: h["conv.bias"].update(a=1)), "not described"),
+        "more keys": (changed(lambda h: h["conv.bias"].update(a=1)), "does not describe"),
         "shape": (changed(lambda h: h["conv.bias"].update(shape=[3, 1])), "shape"),
-        "negative shape": (changed(lambda h: h["conv.bias"].update(shape=[-3])), "types"),
-        "shape of truths": (changed(lambda h: h["conv.bias"].update(shape=[True])), "types"),
+        "negative shape": (changed(lambda h: h["conv.bias"].update(shape=[-3])), "wrong type"),
+        "shape of truths": (changed(lambda h: h["conv.bias"].update(shape=[True])), "wrong type"),
         "dtype": (changed(lambda h: h["conv.bias"].update(dtype="I32")), "dtype"),
-        "no dtype": (changed(lambda h: h["conv.bias"].update(dtype=["F32"])), "types"),
+        "no dtype": (changed(lambda h: h["conv.bias"].update(dtype=["F32"])), "wrong type"),
         "int8 bias": (changed(lambda h: h["conv.bias"].update(dtype="I8")), "dtype"),
         "int8 without scale": (changed(lambda h: h.pop("conv.weight:scale"), "int8"), "scale for each"),
         "overlap": (changed(lambda h: h["conv.bias"].update(data_offsets=[0, 12])), "lies at"),
         "backwards": (changed(lambda h: h["conv.bias"].update(data_offsets=[12, 0])), "lies at"),
         "far away": (changed(lambda h: h["conv.bias"].update(data_offsets=[2**62, 2**62 + 12])), "lies at"),
-        "three offsets": (changed(lambda h: h["conv.bias"].update(data_offsets=[0, 1, 2])), "types"),
+        "three offsets": (changed(lambda h: h["conv.bias"].update(data_offsets=[0, 1, 2])), "wrong type"),
         "NaN": (with_numbers("conv.bias", np.array([1, np.nan, 1], np.float32)), "not finite"),
         "infinite half": (with_numbers("conv.bias", halves, "fp16"), "not finite"),
         "scale": (with_numbers("conv.weight:scale", np.full(3, 3e38, np.float32), "int8"), "not finite"),
@@ -351,8 +351,8 @@ def test_no_bytes_crash_the_reading_of_a_note(data: bytes) -> None:
 def test_what_is_no_note_is_refused() -> None:
     assert encode_note(None) == b""
     for wrong in (b"{", b"[" * 4096, b"\xff"):
-        with pytest.raises(PayloadError, match="a note that is no JSON"):
+        with pytest.raises(PayloadError, match="the note beside the model is not JSON"):
             decode_note(wrong)
     assert len(encode_note("x" * 4094)) == 4096
-    with pytest.raises(PayloadError, match="a note of 4097 bytes: a behaviour may say at most 4096"):
+    with pytest.raises(PayloadError, match="has 4097 bytes, but at most 4096"):
         encode_note("x" * 4095)

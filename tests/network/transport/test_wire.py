@@ -96,5 +96,5 @@ def test_lines_that_no_table_may_have(name: str, host: str, port: int) -> None:
 def test_a_note_that_is_too_long_is_refused() -> None:
     """One byte more than 4096; from a sender that keeps no bound of its own."""
     assert wire.decode_header(wire.encode_header(wire.Header(1, 2, note=bytes(4096)))).note == bytes(4096)
-    with pytest.raises(WireError, match="a note of 4097 bytes, at most 4096 are allowed"):
+    with pytest.raises(WireError, match="a note of 4097 bytes, but at most 4096 are allowed"):
         wire.decode_header(wire.encode_header(wire.Header(1, 2, note=bytes(4097))))

@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is who: a federation's authority, its members' certificates, and the list of those revoked.
+"""Certificates of members: a federation's authority, what it issues, and the list of what it revoked.
 
-    CERTS/                     made by `pens certs init`, kept by whoever runs the federation; never leaves that machine
+    CERTS/                     made by `pens certs init` on the machine of whoever runs the federation, and kept there
         authority.pem          the authority's certificate
-        authority.key          its key: who has it can admit anybody
+        authority.key          its key: whoever has it can admit anybody
         revoked.pem            an X.509 revocation list that the authority signed, for all members
-        issued/NAME.SERIAL.pem every certificate there ever was, so that revoking a name revokes all of them
+        issued/NAME.SERIAL.pem every certificate that was ever issued, so that revoking a name revokes all of them
         peers/NAME/            a member's own four files, to be carried to its machine:
             peer.pem, peer.key, authority.pem, revoked.pem
 
 Theory of operation
 -------------------
-A member's name is the common name of its certificate, and nothing that it says. A server sees its caller's certificate,
-and asks `name` and `serial` of it. A caller, though, cannot see the server's certificate: gRPC for Python shows it to
-servers only. What a caller can do is to demand, with TLS itself, that the certificate be good for a given DNS name. So
-each certificate carries three names that never meet a name server:
+A member's name is the common name of its certificate; a name in a message proves nothing. A server reads the name and
+the serial number in its caller's certificate. A caller cannot read the server's certificate, because gRPC for Python
+shows certificates to servers only. But a caller can demand, by TLS itself, that the server's certificate is valid for a
+given DNS name. So each certificate contains three names, which no name server ever resolves:
 
-    member.pens.internal                    all members: "somebody of this federation"
-    NAME.peer.pens.internal                 this name, whichever of its certificates
+    member.pens.internal                    all members of the federation
+    NAME.peer.pens.internal                 all certificates of this member
     NAME.SERIAL.serial.pens.internal        this very certificate
 
-A caller asks the first who it is, gets a name and a serial number that may be a lie, looks the serial number up among
-the revoked, and talks only over a connection made for the third. The handshake then fails unless the other side holds
-the key of exactly that certificate, when it connects first and each time it has to connect again.
+A caller connects for the first name, asks for the name and the serial number of the server's certificate (which may be
+a lie), looks the serial number up in the revocation list, and then talks only over a connection made for the third
+name. The handshake of that connection fails unless the server holds the key of exactly that certificate, and so does
+every later handshake when it has to be made again.
 
-DNS names ignore case, so names of members are lower case. Keys are on the curve P-256, and only those: that keeps TLS
-1.2 out (see `transport.grpc_core`). Key files have mode 0600 from the moment that they exist.
+DNS names ignore case, so names of members are lower case. All keys are on the curve P-256, which excludes TLS 1.2 (see
+`transport.grpc_core`). Key files have mode 0600 from the moment that they exist.
 """

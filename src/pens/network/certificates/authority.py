@@ -36,14 +36,14 @@ PEER_DAYS = 365
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A certificate that the authority made."""
+    """A certificate that the authority issued."""
 
     identity: Identity
     revoked: bool
 
 
 class Authority:
-    """A federation's authority: a folder with a key that everybody trusts."""
+    """A federation's authority: a folder with a key that all members trust."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,11 +52,11 @@ class Authority:
         self.revoked_file = folder / "revoked.pem"
 
     def create(self, federation: str = "pens", days: int = AUTHORITY_DAYS, force: bool = False) -> None:
-        """Make the authority; `force` replaces one that is there, and every certificate it made becomes worthless."""
+        """Make the authority. `force` replaces an existing one, whose certificates all become invalid."""
         if not force and (self._key_file.exists() or self._certificate_file.exists()):
             raise CertificateError(f"{self.folder} has an authority already: choose another folder, or --force")
         if not 1 <= len(federation) <= 64:
-            raise CertificateError(f"federation {federation!r}: give 1 to 64 characters")
+            raise CertificateError(f"federation {federation!r}: its name must have 1 to 64 characters")
         make_folder(self.folder)
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = authority_certificate(federation, end_after(days), key)
@@ -67,7 +67,7 @@ class Authority:
         self._sign_revocations(certificate, key, 0, [])
 
     def issue(self, name: str, hosts: Sequence[str] = (), days: int = PEER_DAYS, force: bool = False) -> MemberFiles:
-        """Make a member's certificate and key; `hosts`: names or addresses that other tools may reach it by."""
+        """Make a member's certificate and key. `hosts`: DNS names or addresses for other tools, which check them."""
         files = MemberFiles(self.folder / "peers" / check_name(name))
         certificate, key = self._load()
         if not force and files.folder.exists():
@@ -88,32 +88,34 @@ class Authority:
         return files
 
     def revoke(self, name: str) -> list[Identity]:
-        """Revoke all certificates of a name; `issue` with `force` gives it a new one."""
+        """Revoke all certificates of a name; `issue` with `force` then makes a new one."""
         certificate, key = self._load()
         gone = [entry.identity for entry in self.issued() if entry.identity.name == name]
         if not gone:
-            known = ", ".join(sorted({entry.identity.name for entry in self.issued()})) or "none"
-            raise CertificateError(f"no certificate was issued to {name!r}; names: {known}")
+            known = ", ".join(sorted({entry.identity.name for entry in self.issued()})) or "nobody yet"
+            raise CertificateError(f"no certificate was issued to {name!r}; certificates were issued to {known}")
         number, before, _ = read_revocation_list(read_file(self.revoked_file), certificate, str(self.revoked_file))
         self._sign_revocations(certificate, key, number + 1, sorted(before | {identity.serial for identity in gone}))
         return gone
 
     def issued(self) -> list[Issued]:
-        """All certificates that the authority made, by name."""
+        """All certificates that the authority issued, in the order of names."""
         certificate, _ = self._load()
         _, revoked, _ = read_revocation_list(read_file(self.revoked_file), certificate, str(self.revoked_file))
-        found = [identity_in(parse_certificate(read_file(path), path)) for path in self._issued_folder.glob("*.pem")]
-        found.sort(key=lambda identity: (identity.name, identity.not_after))
-        return [Issued(identity, identity.serial in revoked) for identity in found]
+        identities = [
+            identity_in(parse_certificate(read_file(path), path)) for path in self._issued_folder.glob("*.pem")
+        ]
+        identities.sort(key=lambda identity: (identity.name, identity.not_after))
+        return [Issued(identity, identity.serial in revoked) for identity in identities]
 
     @property
     def federation(self) -> str:
-        """The name that the authority was given."""
+        """The name of the federation."""
         return str(self._load()[0].subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
     @property
     def not_after(self) -> datetime:
-        """When the authority ends, and with it the federation."""
+        """When the authority's certificate expires, and with it all others."""
         return self._load()[0].not_valid_after_utc
 
     @property

@@ -20,7 +20,7 @@ from pens.network.certificates.names import check_name, exact_dns_name
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a member's certificate says. Only certificates that TLS, or `load_credentials`, has checked become one."""
+    """The name, serial number and end of a member's certificate, which TLS or `load_credentials` has checked."""
 
     name: str
     serial: int
@@ -28,7 +28,7 @@ class Identity:
 
     @property
     def dns_name(self) -> str:
-        """The DNS name that this very certificate alone is good for."""
+        """The DNS name for which this certificate alone is valid."""
         return exact_dns_name(self.name, self.serial)
 
 
@@ -48,7 +48,7 @@ def identity_in(certificate: x509.Certificate) -> Identity:
         raise CertificateError(f"the certificate has {len(names)} common names, not 1")
     name = check_name(str(names[0].value))
     if exact_dns_name(name, certificate.serial_number) not in _dns_names(certificate):
-        raise CertificateError(f"the certificate of {name} is not a member's: it was not made by `pens certs issue`")
+        raise CertificateError(f"the certificate of {name} is not that of a member: `pens certs issue` did not make it")
     return Identity(name, certificate.serial_number, certificate.not_valid_after_utc)
 
 
@@ -79,7 +79,9 @@ def public_key(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
     """The public key of a certificate, which must be on the curve P-256."""
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise CertificateError("keys of a federation are on the curve P-256: make them with `pens certs`")
+        raise CertificateError(
+            "the certificate's key is not on the curve P-256: make keys and certificates with `pens certs`"
+        )
     return key
 
 

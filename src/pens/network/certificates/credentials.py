@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a member shows to others, and what it judges them by: its own files, checked when they are loaded."""
+"""A member's certificate and key, and what it checks other members by: files that are checked when loaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pens.network.certificates.revocations import RevocationList
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a member shows to others, and what it judges them by."""
+    """A member's certificate and key, and the authority and revocation list by which it checks other members."""
 
     identity: Identity
     certificate_pem: bytes
@@ -25,9 +25,9 @@ class Credentials:
 
 
 def load_credentials(folder: Path, revoked: Path | None = None, memory: Path | None = None) -> Credentials:
-    """A member's own files, checked; `revoked`: another place of the revocation list than the folder.
+    """Load and check a member's own files. `revoked`: a revocation list in another place than the folder.
 
-    `memory`: a file that keeps a restart from believing an older list.
+    `memory`: a file that keeps a restarted process from accepting an older list.
     """
     paths = MemberFiles(folder)
     key_pem = read_key(paths.key)
@@ -41,16 +41,20 @@ def load_credentials(folder: Path, revoked: Path | None = None, memory: Path | N
         raise CertificateError(f"{paths.key} is not the key of {paths.certificate}")
     identity = identity_in(certificate)
     if identity.not_after <= datetime.now(UTC):
-        raise CertificateError(f"{paths.certificate}: ended at {identity.not_after:%Y-%m-%d}: have a new one issued")
+        raise CertificateError(
+            f"{paths.certificate}: the certificate ended at {identity.not_after:%Y-%m-%d}: have a new one issued"
+        )
     revocations = RevocationList(revoked or paths.revoked, authority_pem, memory)
     if identity.serial in revocations:
-        raise CertificateError(f"{paths.certificate}: the certificate of {identity.name} has been revoked")
+        raise CertificateError(
+            f"{paths.certificate}: the certificate of {identity.name} has been revoked: have a new one issued"
+        )
     return Credentials(identity, certificate_pem, key_pem, authority_pem, revocations)
 
 
 @dataclass(frozen=True, slots=True)
 class MemberFiles:
-    """Where a member's own files are."""
+    """The paths of a member's own files."""
 
     folder: Path
 

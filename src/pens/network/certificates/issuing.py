@@ -21,7 +21,7 @@ _CLOCKS_DIFFER = timedelta(minutes=5)  # between members: a new certificate work
 
 
 def authority_certificate(federation: str, end: datetime, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    """A certificate that its own key signed, and that can sign those of members."""
+    """The authority's certificate, signed with its own key; it can sign those of members."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, federation)])
     builder = _builder(subject, subject, key.public_key(), end, x509.random_serial_number())
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -56,7 +56,7 @@ def member_certificate(
 def signed_revocations(
     authority: x509.Certificate, key: ec.EllipticCurvePrivateKey, number: int, serials: Sequence[int]
 ) -> bytes:
-    """The revocation list of this number as a PEM file's content; it is good as long as the authority is."""
+    """The content of a revocation list of this number; it is valid as long as the authority is."""
     now = datetime.now(UTC)
     builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject)
     builder = builder.last_update(now).next_update(authority.not_valid_after_utc)
@@ -76,9 +76,9 @@ def _builder(
 
 
 def end_after(days: int) -> datetime:
-    """When a certificate ends that is good for so many days from now."""
+    """When a certificate expires that is valid for this many days from now."""
     if not 1 <= days <= 36500:
-        raise CertificateError(f"--days {days}: give 1 to 36500")
+        raise CertificateError(f"--days {days}: it must be 1 to 36500")
     return datetime.now(UTC) + timedelta(days=days)
 
 
@@ -88,7 +88,7 @@ def _general_name(host: str) -> x509.GeneralName:
     except ValueError:
         pass
     if host.endswith("pens.internal") or not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", host):
-        raise CertificateError(f"--host {host!r}: give a DNS name or an IP address")
+        raise CertificateError(f"--host {host!r}: it must be a DNS name or an IP address")
     return x509.DNSName(host)
 
 

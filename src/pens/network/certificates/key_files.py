@@ -20,7 +20,7 @@ def read_file(path: Path) -> bytes:
     except FileNotFoundError:
         raise CertificateError(
             f"{path}: there is no such file. A member needs the four files that `pens certs issue NAME` made for it, "
-            "in the folder that `peer.certificates` names; the authority's folder comes from `pens certs init`"
+            "in the folder that `peer.certificates` names; `pens certs init` makes the authority's folder"
         ) from None
     except OSError as error:
         raise CertificateError(f"{path}: {error.strerror}") from None
@@ -44,7 +44,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write_file(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file at once; until it is complete, and whatever the umask, nobody can read more than `mode` allows."""
+    """Replace a file as a whole. Whatever the umask, its permissions never exceed `mode`, not even meanwhile."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.unlink(missing_ok=True)
@@ -66,7 +66,7 @@ def parse_key(pem: bytes, path: Path) -> ec.EllipticCurvePrivateKey:
     except (ValueError, TypeError) as error:
         raise CertificateError(f"{path}: not a key: {error}") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise CertificateError(f"{path}: not a key on the curve P-256")
+        raise CertificateError(f"{path}: not a key on the curve P-256: make keys with `pens certs`")
     return key
 
 

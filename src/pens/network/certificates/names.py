@@ -14,7 +14,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 
 
 def check_name(name: str) -> str:
-    """`name`, if a member may have it."""
+    """Return `name` if a member may have it."""
     if not _NAME.fullmatch(name) or ".." in name:
         raise CertificateError(
             f"name {name!r}: a member's name has 1 to 63 lower-case letters, digits, '-', '.' and '_', begins and ends "
@@ -24,10 +24,10 @@ def check_name(name: str) -> str:
 
 
 def peer_id(name: str) -> PeerId:
-    """The number that every member knows this name by: 63 bits, the same everywhere, without a directory."""
+    """The number of the peer of this name: 63 bits of a hash, the same at all members without a directory."""
     return PeerId(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) >> 1)
 
 
 def exact_dns_name(name: str, serial: int) -> str:
-    """The DNS name of one certificate: demanding it of a server demands the key of that certificate."""
+    """The DNS name of one certificate: a caller that demands it of a server demands the key of that certificate."""
     return f"{name}.{serial:x}.serial.pens.internal"

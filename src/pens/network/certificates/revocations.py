@@ -18,21 +18,21 @@ _log = logging.getLogger("pens.network")
 
 
 class RevocationList:
-    """The serial numbers that are no longer good; follows its file, and believes only what the authority signed.
+    """The serial numbers of revoked certificates; follows its file, and believes only what the authority signed.
 
-    A list that is forged, damaged, out of date or older than one that was in use is refused: an error at the start, and
-    a line in the log later, when the list in use stays.
+    A list that is forged, damaged, out of date or older than one that was in use is refused: with an error at the
+    start; later with a line in the log, and the list in use remains in use.
     """
 
     def __init__(self, path: Path, authority_pem: bytes, memory: Path | None = None) -> None:
-        """`memory`: a file that keeps the number of the newest list from one life of the process to the next."""
+        """`memory`: a file that remembers the number of the newest list after the process ends."""
         self.path, self._memory = path, memory
         self._authority = x509.load_pem_x509_certificate(authority_pem)
         self._seen: tuple[int, ...] | None = None
         self._number = self._remembered()
         self._serials: frozenset[int] = frozenset()
         self.ends = datetime.max.replace(tzinfo=UTC)
-        """Until when the list in use is good."""
+        """When the list in use expires."""
         self._read(self._look())
 
     def __contains__(self, serial: int) -> bool:
@@ -41,10 +41,12 @@ class RevocationList:
 
     def _look(self) -> tuple[int, ...]:
         try:
-            found = self.path.stat()
+            stat = self.path.stat()
         except OSError as error:
-            raise CertificateError(f"{self.path}: no revocation list: {error.strerror}") from None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+            raise CertificateError(
+                f"{self.path}: there is no revocation list: {error.strerror}. Get one from the authority"
+            ) from None
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
     def _follow(self) -> None:
         try:
@@ -53,7 +55,7 @@ class RevocationList:
                 self._read(seen)
         except CertificateError as error:
             if self._seen != ():
-                _log.error("revocation list refused, the one before stays in use: %s", error)
+                _log.error("revocation list refused, the previous one remains in use: %s", error)
             self._seen = self._look_if_there()
 
     def _look_if_there(self) -> tuple[int, ...]:
@@ -63,28 +65,28 @@ class RevocationList:
             return ()
 
     def _read(self, seen: tuple[int, ...]) -> None:
-        found = read_revocation_list(read_file(self.path), self._authority, str(self.path))
-        if found.number < self._number:
+        listed = read_revocation_list(read_file(self.path), self._authority, str(self.path))
+        if listed.number < self._number:
             raise CertificateError(
-                f"{self.path}: list {found.number} is older than list {self._number}, which was in use: "
+                f"{self.path}: list {listed.number} is older than list {self._number}, which was in use: "
                 "get the newest one from the authority"
             )
-        is_newer = found.number > self._number
-        self._number, self._serials, self._seen, self.ends = found.number, found.serials, seen, found.ends
+        is_newer = listed.number > self._number
+        self._number, self._serials, self._seen, self.ends = listed.number, listed.serials, seen, listed.ends
         if self._memory and is_newer:
-            write_file(self._memory, b"%d\n" % found.number, 0o600)
+            write_file(self._memory, b"%d\n" % listed.number, 0o600)
 
     def _remembered(self) -> int:
         if self._memory is None or not self._memory.exists():
             return -1
         words = read_file(self._memory).strip()
         if not words.isdigit():
-            raise CertificateError(f"{self._memory}: not the number of a revocation list: delete it to go on")
+            raise CertificateError(f"{self._memory}: not the number of a revocation list: delete the file to go on")
         return int(words)
 
 
 class Revocations(NamedTuple):
-    """What a revocation list says."""
+    """The content of a revocation list."""
 
     number: int
     serials: frozenset[int]
@@ -92,7 +94,7 @@ class Revocations(NamedTuple):
 
 
 def read_revocation_list(data: bytes, authority: x509.Certificate, place: str) -> Revocations:
-    """What a list says, if the authority signed it and it is not out of date."""
+    """The content of a revocation list, if the authority signed it and it is not out of date."""
     try:
         revoked = x509.load_pem_x509_crl(data)
         genuine = revoked.issuer == authority.subject and revoked.is_signature_valid(public_key(authority))
@@ -100,7 +102,9 @@ def read_revocation_list(data: bytes, authority: x509.Certificate, place: str) -
     except (ValueError, TypeError, x509.ExtensionNotFound) as error:
         raise CertificateError(f"{place}: not a revocation list: {error}") from None
     if not genuine:
-        raise CertificateError(f"{place}: the federation's authority did not sign this revocation list")
+        raise CertificateError(
+            f"{place}: the federation's authority did not sign this revocation list: get one from the authority"
+        )
     if revoked.next_update_utc is None or revoked.next_update_utc <= datetime.now(UTC):
         raise CertificateError(
             f"{place}: the revocation list ended at {revoked.next_update_utc}: get a new one from the authority"

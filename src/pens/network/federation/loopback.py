@@ -4,20 +4,19 @@
     DIR/certs/                    the authority, and each peer's certificate
     DIR/peer-3/                   a peer: its state and records (`pens.network.node.state`), and
     DIR/peer-3/config.toml        what `pens peer` is started with
-    DIR/peer-3/log.jsonl          what it said, in all its lives
-    DIR/run/                      what came of all of them, for `pens show` and `pens report`
+    DIR/peer-3/log.jsonl          its log, of all its lives
+    DIR/run/                      the records of all peers as one run directory, for `pens show` and `pens report`
 
-A preset is made for more peers than a laptop's federation has. What does not fit is lowered, and said: nobody can wait
-for more models than there are peers of its cluster, and a comparison of nearly everybody takes long, because models
-come one at a time from whoever happens to send.
+A preset is made for more peers than a federation on a laptop has. Settings that do not fit are lowered, and the command
+tells which: no peer can wait for more models than its cluster has other peers, and a comparison of nearly all peers
+takes long, because models come one at a time and in random order.
 
-Ports are below those that the system hands out to outgoing connections, so that a peer which was killed finds its own
+Ports are below those that the system assigns to outgoing connections, so that a peer that was killed finds its own port
 free when it comes back.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import shlex
 import shutil
@@ -36,19 +35,20 @@ from pens.network.operating.peer_config import read_peer_config
 from pens.partitions.partition import partition_of
 from pens.processors import usable_cores
 from pens.protocol.behaviour import waits_for
+from pens.settings.toml import toml_line, toml_section
 from pens.settings.tree import MethodName, Settings
 from pens.topologies import topology
 
 USUAL_MINUTES = 3.0
 PORTS = range(20_000, 32_000)
-_COMPARED = 0.7  # of the others, at most, before a sampling is complete
+_COMPARED = 0.7  # of the other peers, at most, must send a model before a sampling is complete
 _SECONDS_PER_MODEL = 0.02  # of a core: to send, receive, check and keep one
 _GIVEN_ELSEWHERE = {"peers": "--peers", "interval": "--interval", "schedule": "nothing: real peers are asynchronous"}
 
 
 @dataclass(frozen=True)
 class Member:
-    """One peer of the federation, as files and ports."""
+    """One peer of the federation: its folder, and the port of its monitor."""
 
     name: str
     folder: Path
@@ -65,7 +65,7 @@ class Member:
 
 @dataclass(frozen=True)
 class LocalFederation:
-    """All of them, and what they have in common."""
+    """The peers of a federation on this machine, and the settings that they share."""
 
     folder: Path
     settings: Settings
@@ -80,37 +80,37 @@ class LocalFederation:
 
 @dataclass(frozen=True)
 class FederationRequest:
-    """What somebody wants of a federation."""
+    """What a user asks `pens up` for."""
 
     settings: str
     """A preset, or a .toml file."""
     changes: Mapping[str, Any]
     peers: int
     method: str
-    """A name, or where an own one is: module:name or file.py:name."""
+    """The name of a method, or the place of an own one: module:name or file.py:name."""
     seed: int
     minutes: float | None = None
-    """About how long it shall take; None: the usual time."""
+    """About how long the run shall take; None: the usual time."""
     interval: float | None = None
-    """Seconds; None: such that it takes as long as it shall."""
+    """Seconds between two models that a peer sends; None: it follows from the minutes."""
 
 
-def make_federation(folder: Path, wish: FederationRequest) -> tuple[LocalFederation, str]:
-    """A federation's files in a new or empty folder; and in words what was lowered for it."""
-    method = networked_method(wish.method).name
-    if wish.minutes is not None and (wish.interval is not None or not wish.minutes > 0):
-        raise SettingsError(f"--minutes {wish.minutes:g}: give a number above 0, and not --interval beside it")
-    base = resolve_settings(wish.settings)
-    settings, lowered = fit_settings(base, wish.changes, wish.peers, method)
-    seconds = 60 * (wish.minutes or USUAL_MINUTES)
-    interval = choose_interval(settings, method, seconds, num_cores()) if wish.interval is None else wish.interval
+def make_federation(folder: Path, request: FederationRequest) -> tuple[LocalFederation, str]:
+    """Write a federation's files into a new or empty folder. Returns, too, which settings were lowered, in words."""
+    method = networked_method(request.method).name
+    if request.minutes is not None and (request.interval is not None or not request.minutes > 0):
+        raise SettingsError(f"--minutes {request.minutes:g}: it must be above 0, and --interval must not be set")
+    base = resolve_settings(request.settings)
+    settings, lowered = fit_settings(base, request.changes, request.peers, method)
+    seconds = 60 * (request.minutes or USUAL_MINUTES)
+    interval = choose_interval(settings, method, seconds, num_cores()) if request.interval is None else request.interval
     settings = settings.replace({"timing.interval": interval})
-    preset = (wish.settings, base) if wish.settings in PRESETS else None
-    return write_federation(folder, settings, method, wish.seed, preset), lowered
+    preset = (request.settings, base) if request.settings in PRESETS else None
+    return write_federation(folder, settings, method, request.seed, preset), lowered
 
 
 def num_cores() -> int:
-    """That this process may use."""
+    """The cores that this process may use."""
     return usable_cores()
 
 
@@ -118,7 +118,7 @@ def num_cores() -> int:
 
 
 def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method: MethodName) -> tuple[Settings, str]:
-    """Settings for so many real peers, and in words what had to be lowered. What `changes` names stays as it is."""
+    """Settings for this many real peers, and which were lowered, in words. Settings in `changes` are not lowered."""
     given = {name.rpartition(".")[2] for name in changes}
     for name in given & set(_GIVEN_ELSEWHERE):
         raise SettingsError(f"--set {name}: use {_GIVEN_ELSEWHERE[name]}")
@@ -143,13 +143,13 @@ def _fitting(settings: Settings, wanted: Mapping[str, int]) -> dict[str, int]:
 
 
 def _per_cluster(settings: Settings) -> int:
-    """Peers of the smallest cluster, or all where clusters are not known."""
+    """The size of the smallest cluster; all peers where clusters are not known."""
     smallest = partition_of(settings).smallest_cluster(settings)
     return settings.scenario.peers if smallest is None else smallest
 
 
 def usual_waits(settings: Settings, method: MethodName) -> float:
-    """WAIT(Δ)s until the last update, if each peer comes to hear those of its cluster."""
+    """How often a peer calls WAIT(Δ) until its last update, if it finds the peers of its cluster."""
     others, senders = settings.scenario.peers - 1, settings.scenario.peers - 1
     step1 = 0.0
     if find_method(method).selects:
@@ -160,7 +160,7 @@ def usual_waits(settings: Settings, method: MethodName) -> float:
 
 
 def choose_interval(settings: Settings, method: MethodName, seconds: float, cores: int) -> float:
-    """Δ such that it takes about so many seconds; or longer, where the cores could not bear as many models."""
+    """Δ such that a run takes about this many seconds, or longer where the cores could not keep up."""
     least = _SECONDS_PER_MODEL * settings.scenario.peers / cores
     return round(max(least, seconds / usual_waits(settings, method)), 3)
 
@@ -171,9 +171,9 @@ def choose_interval(settings: Settings, method: MethodName, seconds: float, core
 def write_federation(
     folder: Path, settings: Settings, method: MethodName, seed: int, preset: tuple[str, Settings] | None
 ) -> LocalFederation:
-    """Certificates and configurations, in a new or empty folder, all of them or nothing.
+    """Write certificates and configurations into a new or empty folder, all of them or none.
 
-    `preset`: that from which the settings were made.
+    `preset`: the name and settings of the preset from which the settings were made.
     """
     if folder.is_dir() and any(folder.iterdir()):
         raise RunDirError(
@@ -192,7 +192,7 @@ def write_federation(
 
 
 def _missing_folders(folder: Path) -> list[Path]:
-    """A folder and those that it lies in, as far as they are not there yet; the outermost last."""
+    """Of a folder and those that contain it, the ones that do not exist yet; the outermost last."""
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
@@ -233,36 +233,40 @@ def _write_files(
 
 
 def read_federation(folder: Path) -> LocalFederation:
-    """What `write_federation` left."""
+    """The federation that `write_federation` wrote into a folder."""
     files = sorted(folder.glob("peer-*/config.toml"))
     if not files:
-        raise RunDirError(f"{folder} holds no federation of `pens up`: there is no peer-0/config.toml in it")
+        raise RunDirError(
+            f"{folder} holds no federation of `pens up`: there is no peer-0/config.toml in it. Choose another folder"
+        )
     configs = [read_peer_config(path) for path in files]
     members = []
     for path, config in zip(files, configs, strict=True):
         if config.peer.metrics_port is None:
-            raise SettingsError(f"{path}: peer.metrics_port is not set, and nothing could be seen of that peer")
+            raise SettingsError(
+                f"{path}: peer.metrics_port is not set, so `pens up` cannot watch that peer: set it to a free port"
+            )
         members.append(Member(config.peer.name, path.parent, config.peer.metrics_port))
     first = configs[0]
     return LocalFederation(folder, first.settings, first.peer.method, first.peer.seed, tuple(members))
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
+    """Ports on which nothing listens."""
     if count > len(PORTS):
         raise SettingsError(
             f"peers = {count // 2}: each needs two ports, and there are {len(PORTS)} ({PORTS.start} to "
             f"{PORTS.stop - 1}): at most {len(PORTS) // 2} peers fit on one machine, or simulate them with `pens run`"
         )
-    found: list[int] = []
+    free: list[int] = []
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         if _is_free(port):
-            found.append(port)
-        if len(found) == count:
-            return found
+            free.append(port)
+        if len(free) == count:
+            return free
     raise SettingsError(
-        f"{count} ports are needed, but only {len(found)} of {PORTS.start} to {PORTS.stop - 1} are free: "
-        f"use fewer peers, {len(found) // 2} at most, or stop what listens there"
+        f"{count} ports are needed, but only {len(free)} of {PORTS.start} to {PORTS.stop - 1} are free: "
+        f"use fewer peers, {len(free) // 2} at most, or stop what listens there"
     )
 
 
@@ -278,18 +282,13 @@ def _is_free(port: int) -> bool:
 def _config_text(
     sections: Mapping[str, Mapping[str, Any]], settings: Settings, preset: tuple[str, Settings] | None
 ) -> str:
-    """Sections of the peer's own, and all settings that differ from the preset's."""
+    """A peer's file: its own sections, and all settings that differ from the preset's."""
     changes = _changes(settings, preset[1]) if preset else {}
     if preset is None or any(value is None for section in changes.values() for value in section.values()):
-        preset, changes = None, _changes(settings, Settings())  # TOML cannot say None, which is what all begin with
-    lines = [f"preset = {json.dumps(preset[0])}", ""] if preset else []
-    for name, values in {**sections, **changes}.items():
-        lines += [
-            f"[{name}]",
-            *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()),
-            "",
-        ]
-    return "\n".join(lines)
+        # TOML has no None; without a preset, no setting has to be set to it
+        preset, changes = None, _changes(settings, Settings())
+    head = f"{toml_line('preset', preset[0])}\n\n" if preset else ""
+    return head + "".join(toml_section(name, values) for name, values in {**sections, **changes}.items())
 
 
 def _changes(settings: Settings, base: Settings) -> dict[str, dict[str, Any]]:

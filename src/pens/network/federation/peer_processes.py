@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers as processes of this machine: started, looked at, told to stop.
+"""Peers as processes of this machine: starting them, looking at them, stopping them.
 
-How a peer is doing comes from its `/healthz`, not from its parent's knowledge alone: a peer that was killed and that
-somebody else started again is there again, whoever's child it is. Nobody is started twice, and nobody is started again.
+How a peer is doing is read from its `/healthz`, not only from the process that was started here: a peer that was killed
+and that somebody started again is there again, as the child of another process. A peer that is there is not started a
+second time, and a peer that ended is not started again.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ _TAIL_BYTES = 4096
 
 @dataclass(frozen=True)
 class Sighting:
-    """What could be seen of a peer."""
+    """What is known of a peer at one moment."""
 
     name: str
     presence: Presence
     health: Mapping[str, Any] | None
-    """As it was last told."""
+    """Its last answer of /healthz."""
     exit_code: int | None = None
-    """Of the process that was started here."""
-    last_words: str = ""
+    """Exit code of the process that was started here."""
+    exit_message: str = ""
+    """The last line of its log, if it exited uncleanly."""
 
     @property
     def end(self) -> str:
@@ -62,36 +64,39 @@ class PeerProcess:
         self._health: Mapping[str, Any] | None = None
 
     def start(self) -> None:
-        """Unless it is there already."""
+        """Start the peer, unless it is there already."""
         if _ask(self.member):
             return
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "pens", "peer", str(self.member.config)]
-        with self.member.log.open("ab") as log:  # a session of its own: Ctrl-C is for us, we tell the peers
+        with self.member.log.open(
+            "ab"
+        ) as log:  # a session of its own: Ctrl-C reaches this process alone, which stops the peers
             self._process = subprocess.Popen(command, stderr=log, stdout=log, env=environment, start_new_session=True)
 
     @property
     def runs(self) -> bool:
-        """Whether the process that was started here does."""
+        """Whether the process that was started here runs."""
         return self._process is not None and self._process.poll() is None
 
     def look(self) -> Sighting:
+        """What is known of the peer now."""
         answer = _ask(self.member)
         self._health = answer or self._health
         exit_code = None if self._process is None else self._process.poll()
         presence = self._presence(answer is not None, exit_code)
-        last_words = _last_words(self.member.log) if presence == "dead" else ""
-        return Sighting(self.member.name, presence, self._health, exit_code, last_words)
+        exit_message = _last_line(self.member.log) if presence == "dead" else ""
+        return Sighting(self.member.name, presence, self._health, exit_code, exit_message)
 
     def _presence(self, answers: bool, exit_code: int | None) -> Presence:
         if answers:
             return "there"
         if self.runs:
             return "there" if self._health else "starts"
-        return "ended" if exit_code == 0 or self._ended_in_peace() else "dead"
+        return "ended" if exit_code == 0 or self._exited_cleanly() else "dead"
 
-    def _ended_in_peace(self) -> bool:
-        """In a life that began after we started it, ours or another."""
+    def _exited_cleanly(self) -> bool:
+        """Whether the peer exited cleanly, in a life that began after it was started here."""
         path = self.member.folder / "result.json"
         try:
             return path.stat().st_mtime >= self._started and bool(json.loads(path.read_text("utf-8"))["final"])
@@ -99,16 +104,18 @@ class PeerProcess:
             return False
 
     def tell_to_stop(self) -> None:
+        """Ask the process to finish its update, save and exit."""
         if self._process and self.runs:
             self._process.terminate()
 
     def wait(self, patience_s: float) -> None:
-        """For its end, so long at most."""
+        """Wait for the end of the process, at most this long."""
         if self._process:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience_s)
 
     def kill(self) -> None:
+        """End the process at once."""
         if self._process and self.runs:
             self._process.kill()
             self._process.wait()
@@ -122,14 +129,16 @@ class PeerProcesses:
         self._lookers = ThreadPoolExecutor(max_workers=min(32, len(members)))
 
     def start(self) -> None:
+        """Start all peers that are not there already."""
         for peer in self.peers:
             peer.start()
 
     def look(self) -> list[Sighting]:
+        """What is known of each peer now."""
         return list(self._lookers.map(PeerProcess.look, self.peers))
 
     def stop(self) -> None:
-        """Those that were started here: told to, waited for, killed when patience is over, or at once by Ctrl-C."""
+        """Stop the peers that were started here. Those that do not end in time are killed, by Ctrl-C at once."""
         for peer in self.peers:
             peer.tell_to_stop()
         end = time.monotonic() + _STOPPING_S
@@ -143,7 +152,7 @@ class PeerProcesses:
 
 
 def _ask(member: Member) -> Mapping[str, Any] | None:
-    """The answer of `/healthz`, if that peer answers."""
+    """The answer of `/healthz`; None if that peer does not answer."""
     connection = http.client.HTTPConnection("127.0.0.1", member.monitor_port, timeout=_ANSWER_S)
     try:
         connection.request("GET", "/healthz")
@@ -155,8 +164,8 @@ def _ask(member: Member) -> Mapping[str, Any] | None:
     return health if isinstance(health, dict) and health.get("name") == member.name else None
 
 
-def _last_words(path: Path) -> str:
-    """The last line of a log, for people."""
+def _last_line(path: Path) -> str:
+    """The last line of a log, as people read it."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers' own records → one run directory, which `pens show` and `pens report` read as they read a simulation's.
+"""The records of peers as one run directory, which `pens show` and `pens report` read like that of a simulation.
 
-    PEER/peer.json             who it is: name, settings, seed, sizes of its data, its cluster where somebody knows, and
-                               its own parts: "model", "data", if it brought them
+    PEER/peer.json             the peer: name, settings, seed, sizes of its data, its cluster where it is known, and its
+                               own parts: "model" and "data", if it brought them
     PEER/history.parquet       its updates: `results.History`; times are seconds since it first started
     PEER/pairs.json            {sender: {merged, selected, sampled}}
-    PEER/comparisons.parquet   step 1 round by round, if it kept that: round, sender, sampled, selected
-    PEER/models.safetensors    its tested model
-    PEER/result.json           test accuracy, neighbours, counts; `final` once the peer ended in peace
+    PEER/comparisons.parquet   step 1 round by round, if it was recorded: round, sender, sampled, selected
+    PEER/models.safetensors    the model that it keeps
+    PEER/result.json           test accuracy, neighbours, counts; `final` once the peer exited cleanly
 
-A peer knows the others by name and numbers nobody; `compose` numbers them 0, 1, … in the order of their names. It
-counts in seconds since its own start; `compose` puts all on the clock of the first. No peer knows all clusters: only
-whoever started all of them can say whether the neighbours are right, and where a cluster is missing that is left open.
+Peers know each other by name; `compose` numbers them 0, 1, … in the order of their names. A peer counts seconds since
+its own start; `compose` converts all times to the clock of the first. No peer knows the clusters of all: whether the
+neighbours are right is only told where the clusters of all peers are on record.
 
-A peer that was killed takes part with what is there, and a warning says so. If it has no test accuracy, the last one on
-its validation data stands for it. Without a single update there is nothing to say about a peer but that.
+A peer that was killed is included with the records that it left, and a warning tells so. If it has no test accuracy,
+the last accuracy on its validation data takes its place. A peer without a complete update is left out, with a warning.
 """
 
 from __future__ import annotations
@@ -63,14 +63,16 @@ _HISTORY = {
 
 
 def compose(folders: Sequence[Path], out: Path) -> RunResult:
-    """One run of all these peers, in a new run directory, or as one more run in that of other methods or seeds."""
-    found = [_Reader(folder) for folder in folders]
-    peers = sorted((peer for reader in found if (peer := reader.read())), key=lambda peer: peer.name)
-    notes = [text for reader in found for text in reader.notes]
+    """Write one run of all these peers, to a new run directory or to that of other methods or seeds."""
+    readers = [_Reader(folder) for folder in folders]
+    peers = sorted((peer for reader in readers if (peer := reader.read())), key=lambda peer: peer.name)
+    notes = [text for reader in readers for text in reader.notes]
     if not peers:
-        raise RunDirError("; ".join([f"no peer left a complete update in {len(folders)} folder(s)", *notes]))
+        raise RunDirError("; ".join([f"there is no complete update of any peer in {len(folders)} folder(s)", *notes]))
     if len({peer.name for peer in peers}) < len(peers):
-        raise RunDirError(f"two folders are of one peer: {', '.join(peer.name for peer in peers)}: name each once")
+        raise RunDirError(
+            f"two folders belong to one peer: {', '.join(peer.name for peer in peers)}: name each peer's folder once"
+        )
     for peer in peers[1:]:
         if _decisive(peer.settings) != _decisive(peers[0].settings):
             notes.append(f"{peer.name}: its settings differ from those of {peers[0].name}, which are shown")
@@ -80,7 +82,7 @@ def compose(folders: Sequence[Path], out: Path) -> RunResult:
 
 
 def _decisive(settings: Settings) -> dict[str, Any]:
-    """Without what each peer may choose for itself."""
+    """The settings that all peers of a federation must share."""
     tree = settings.model_dump()
     del tree["engine"], tree["gossip"]["wire"]
     return tree
@@ -105,7 +107,7 @@ def _save(result: RunResult, peers: Sequence[PeerRecord], directory: ExperimentD
 
 @dataclass(frozen=True)
 class PeerRecord:
-    """What one peer left."""
+    """The records of one peer."""
 
     name: str
     settings: Settings
@@ -121,19 +123,19 @@ class PeerRecord:
     own_parts: tuple[str, ...]
     history: Mapping[str, Array]
     pairs: Mapping[str, Mapping[str, int]]
-    """Sender → merged, selected, sampled."""
+    """How often models of each sender were merged, selected and sampled."""
     comparisons: Mapping[str, Array] | None
     model: Mapping[str, Tensor]
     accuracy: float
     tested: bool
-    """Whether `accuracy` is on test data; else it is the last one on its validation data."""
+    """Whether `accuracy` is that on test data; otherwise it is the last one on validation data."""
     neighbours: tuple[str, ...] | None
     counts: Mapping[str, int]
     bytes_sent: int
     seconds: float
     peak_memory_bytes: int
     references: Mapping[MethodName, str] = field(default_factory=dict)
-    """Where its method is, where that was given by reference."""
+    """The place of its method, if it was given by reference."""
 
     @property
     def num_updates(self) -> int:
@@ -142,16 +144,16 @@ class PeerRecord:
 
 @dataclass
 class _Reader:
-    """Reads one peer's folder, and notes what is not as it should be."""
+    """Reads one peer's folder, and notes what is missing or damaged."""
 
     folder: Path
     notes: list[str] = field(default_factory=list)
 
     def read(self) -> PeerRecord | None:
-        """None where there is nothing to say about the peer."""
+        """The records of the peer; None if it completed no update."""
         card, history = self._try("peer.json", _read_json), self._try("history.parquet", _read_history)
         if card is None or history is None or not len(history["version"]):
-            self.notes.append(f"{self.folder.name}: left no complete update, so it is not shown")
+            self.notes.append(f"{self.folder.name}: the peer completed no update, so it is not shown")
             return None
         result = self._try("result.json", _read_json) or {}
         pairs = self._try("pairs.json", _read_json) or {}
@@ -161,17 +163,19 @@ class _Reader:
         try:
             record = _record(card, history, result, pairs, comparisons, model)
         except (KeyError, TypeError, ValueError, AttributeError, PensError) as error:
-            raise RunDirError(f"{self.folder}: not the records of a peer of this version of pens: {error!r}") from None
+            raise RunDirError(
+                f"{self.folder}: not the records of a peer of this version of pens: {error!r}. Leave this folder out"
+            ) from None
         self._note_what_is_missing(record, result)
         return record
 
     def _note_what_is_missing(self, record: PeerRecord, result: Mapping[str, Any]) -> None:
         if not result.get("final", False):
-            self.notes.append(
-                f"{record.name}: did not end in peace; shown as it was after {record.num_updates} updates"
-            )
+            self.notes.append(f"{record.name}: exited uncleanly; shown as it was after {record.num_updates} updates")
         if result.get("accuracy") is None:
-            self.notes.append(f"{record.name}: no test accuracy; its last one on validation data stands for it")
+            self.notes.append(
+                f"{record.name}: has no test accuracy; its last accuracy on validation data takes its place"
+            )
         self.notes += [f"{record.name}: {text}" for text in result.get("warnings", ())]
 
     def _try(self, name: str, read: Callable[[Path], T]) -> T | None:
@@ -223,22 +227,22 @@ def _record(
 
 
 def _method_name(card: Mapping[str, Any]) -> MethodName:
-    """It need not be known here. Cards of older versions do not tell: there was one."""
+    """The name of the peer's method, which need not be installed here. Older versions had one method, and no name."""
     name = card.get("method", PAPERS_METHOD)
     if not is_name(name):
-        raise ValueError(f"method {name!r}: that is no name of a method")
+        raise ValueError(f"method {name!r}: not a name of a method")
     return str(name)
 
 
 def _cluster_of(card: Mapping[str, Any]) -> str | None:
-    """The name of a peer's cluster, where somebody knew it; older versions call it its kind."""
+    """The name of a peer's cluster, where it is on record; older versions call it its kind."""
     name = card.get("cluster") or card.get("kind")
     return str(name) if name else None
 
 
 def _own_parts(card: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a peer brought itself. Cards of older versions do not tell; but a peer whose data are a share of the
-    scenario's knows its cluster, so that one without brought its own data."""
+    """The parts that a peer brought itself. Older versions do not record them; but a peer whose data are a share of the
+    scenario's has its cluster on record, so that one without it brought its own data."""
     if "own_parts" in card:
         return tuple(map(str, card["own_parts"]))
     return () if _cluster_of(card) else ("data",)
@@ -252,12 +256,12 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_table(path: Path) -> dict[str, Array]:
-    table = pq.read_table(pa.BufferReader(path.read_bytes()))  # at once: a peer that lives replaces the file
+    table = pq.read_table(pa.BufferReader(path.read_bytes()))  # at once: a running peer replaces the file
     return {name: table[name].to_numpy() for name in table.column_names}
 
 
 def _read_history(path: Path) -> dict[str, Array]:
-    """In the order of versions."""
+    """A peer's updates in the order of versions."""
     columns = _read_table(path)
     order = np.argsort(columns["version"], kind="stable")
     return {name: columns[name].astype(type_)[order] for name, type_ in _HISTORY.items()}
@@ -305,7 +309,7 @@ def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
 
 
 def _data_sizes(peers: Sequence[PeerRecord]) -> DataSizes | None:
-    """None where a peer left no sizes: it trained on something."""
+    """The sizes of the peers' data; None if they are missing for one of them."""
     if not all(peer.train_samples for peer in peers):
         return None
     return DataSizes(np.array([peer.train_samples for peer in peers]), np.array([peer.val_samples for peer in peers]))
@@ -317,7 +321,7 @@ def _step1_epochs(peers: Sequence[PeerRecord]) -> tuple[int, ...] | None:
 
 
 def _cluster_names(names: Sequence[str], settings: Settings) -> tuple[str, ...]:
-    """As the partition lists them, else in the order of the peers.  names [peer]"""
+    """Clusters in the order of the partition, otherwise in the order of the peers.  names [peer]"""
     listed = list(partition_of(settings).cluster_sizes(settings) or ())
     found = dict.fromkeys(names)
     return tuple(sorted(found, key=lambda cluster: listed.index(cluster) if cluster in listed else len(listed)))
@@ -343,7 +347,7 @@ def _history(peers: Sequence[PeerRecord]) -> History:
 
 
 def _pairs(peers: Sequence[PeerRecord], numbers: Mapping[str, int]) -> Pairs:
-    """Of peers that are shown, in order of receiver and sender."""
+    """Pairs of peers that are shown, in the order of receivers and senders."""
     rows = sorted(
         (receiver, numbers[sender], *(counts[name] for name in _PAIR_COUNTS))
         for receiver, peer in enumerate(peers)
@@ -355,7 +359,7 @@ def _pairs(peers: Sequence[PeerRecord], numbers: Mapping[str, int]) -> Pairs:
 
 
 def _comparisons(peers: Sequence[PeerRecord], numbers: Mapping[str, int]) -> Comparisons | None:
-    """Of peers that are shown; None unless all that compared kept them."""
+    """Comparisons among peers that are shown; None if a peer that compared did not record them."""
     if any(peer.counts["scored"] and peer.comparisons is None for peer in peers):
         return None
     rows = sorted(
@@ -371,7 +375,7 @@ def _comparisons(peers: Sequence[PeerRecord], numbers: Mapping[str, int]) -> Com
 
 
 def _models(peers: Sequence[PeerRecord]) -> dict[str, Tensor]:
-    """{name: [peer, *shape]}; not a number where a peer left none, or one of another network."""
+    """{name: [peer, *shape]}; NaN where a peer left no model, or one of another network."""
     example = next((peer.model for peer in peers if peer.model), {})
     models = {}
     for name, tensor in example.items():

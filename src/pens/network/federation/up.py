@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`pens up`: a federation of real peers on this machine, from its certificates to its table.
 
-Everything is as it would be between organisations: one process per peer, one certificate each, models over mutual TLS.
-This process only watches. It starts nobody a second time: whoever wants to see a peer come back kills it, and starts it
-again with `pens peer DIR/peer-3/config.toml`.
+Everything is as between organisations: one process and one certificate per peer, and models over mutual TLS. This
+process only watches. It starts no peer a second time: to see a peer come back, kill it and start it again with
+`pens peer DIR/peer-3/config.toml`.
 
-It ends when nobody is left: peers end by themselves once all that they know have finished. What they left on disk is
-then put together, with those that died as they were.
+The command ends when no peer is left: a peer ends by itself once all members that it knows have finished. Their records
+on disk are then put together, including those of peers that exited uncleanly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from pens.errors import Interrupted
 from pens.methods.names import find_method
 from pens.network.federation.loopback import LocalFederation, num_cores, usual_waits
 from pens.network.federation.peer_processes import PeerProcesses, Presence, Sighting
-from pens.report.tables import duration, narrow_table
+from pens.report.tables import narrow_table
+from pens.report.words import duration
 
 _COLUMNS = ("peer", "state", "step", "neighbours", "valid.\n%", "last\nupdate", "models\nin / out", "MB\nin / out")
 _STYLES: dict[Presence, str] = {"dead": "red", "ended": "dim"}
@@ -40,7 +41,7 @@ _STARTING_S = 2.5  # of one core, for each peer
 
 
 class Watch:
-    """Asks the peers to stop when a signal comes; shows how they are doing: a live table, or lines now and then."""
+    """Shows how the peers are doing, in a live table or in lines now and then; notes signals that ask for a stop."""
 
     def __init__(self, federation: LocalFederation, console: Console) -> None:
         self._federation, self._console = federation, console
@@ -53,7 +54,7 @@ class Watch:
 
     @contextmanager
     def watching(self) -> Iterator[Live | None]:
-        """Signals ask for a stop, and the table is there, until this is left."""
+        """While the block lasts, show the table, and take signals as requests to stop."""
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {number: signal.signal(number, self._on_signal) for number in numbers}
         shown = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else nullcontext()
@@ -71,12 +72,13 @@ class Watch:
             raise KeyboardInterrupt
 
     def show(self, live: Live | None, sightings: Sequence[Sighting]) -> None:
+        """Update the live table, or print what is new."""
         if live:
             live.update(self._table(sightings), refresh=True)
             return
         for seen in sightings:
             if seen.presence == "dead" and seen.name not in self._gone:
-                self._console.print(f"{seen.name}: {seen.end}; {seen.last_words}", markup=False, soft_wrap=True)
+                self._console.print(f"{seen.name}: {seen.end}; {seen.exit_message}", markup=False, soft_wrap=True)
         self._gone = {seen.name for seen in sightings if seen.presence == "dead"}
         if self.elapsed_s - self._last_line >= _LINE_EVERY_S:
             self._last_line = self.elapsed_s
@@ -111,14 +113,16 @@ class Watch:
             words=("peer", "state", "neighbours"),
             styles=[_STYLES.get(seen.presence, "") for seen in sightings],
         )
-        words = [self._obituary(seen) for seen in sightings if seen.presence == "dead"]
+        words = [self._exit_message(seen) for seen in sightings if seen.presence == "dead"]
         ending = "stopping …" if self.signals else "Ctrl-C stops all"
         return Group(table, *words, Text(f"{ending}; files: {f.folder}", "dim"))
 
-    def _obituary(self, seen: Sighting) -> Text:
+    def _exit_message(self, seen: Sighting) -> Text:
         config = next(member.config for member in self._federation.members if member.name == seen.name)
         again = f"start it again with: pens peer {shlex.quote(str(config))}"
-        return Text.assemble((f"{seen.name}: {seen.end}; {again}\n", "red"), (f"  last line: {seen.last_words}", "dim"))
+        return Text.assemble(
+            (f"{seen.name}: {seen.end}; {again}\n", "red"), (f"  last line: {seen.exit_message}", "dim")
+        )
 
 
 def _state(seen: Sighting) -> str:
@@ -147,7 +151,7 @@ def _cells(seen: Sighting, federation: LocalFederation) -> list[str]:
 
 
 def _neighbours(names: Sequence[str], others: int) -> str:
-    """Numbers where they are few: `1 2 3`."""
+    """The numbers of a peer's neighbours where they are few, as in `1 2 3`; otherwise how many."""
     if not names:
         return ""
     if len(names) == others:
@@ -157,19 +161,19 @@ def _neighbours(names: Sequence[str], others: int) -> str:
 
 
 def num_steps(federation: LocalFederation) -> int:
-    """Updates of a peer that does not stop early: the first training, step 1, step 2."""
+    """The updates of a peer that does not stop early: first training, step 1 and step 2."""
     searching = federation.settings.pens.step1_rounds if find_method(federation.method).selects else 0
     return 1 + searching + federation.settings.gossip.rounds
 
 
 def estimate_s(federation: LocalFederation) -> float:
-    """Seconds, if computing keeps up with the models that come, and nobody stops early."""
+    """The estimated duration, if computing keeps up with the models that come, and no peer stops early."""
     starting = _STARTING_S * len(federation.members) / num_cores()
     return starting + federation.settings.timing.interval * usual_waits(federation.settings, federation.method)
 
 
 def estimate_words(federation: LocalFederation) -> str:
-    """What is about to run, and how long it will take."""
+    """One line that tells what is about to run, and about how long it takes."""
     settings = federation.settings
     return (
         f"{len(federation.members)} real peers, {federation.method}, seed {federation.seed}: each sends a model every "
@@ -178,25 +182,25 @@ def estimate_words(federation: LocalFederation) -> str:
 
 
 def run_federation(federation: LocalFederation, console: Console) -> list[Sighting]:
-    """All peers, until nobody is left; returns those that died. Raises `Interrupted` when a signal came."""
-    company, watch = PeerProcesses(federation.members), Watch(federation, console)
+    """Run all peers until none is left; return those that exited uncleanly. `Interrupted` if a signal came."""
+    processes, watch = PeerProcesses(federation.members), Watch(federation, console)
     with watch.watching() as live:
         try:
-            company.start()
-            sightings = company.look()
+            processes.start()
+            sightings = processes.look()
             watch.show(live, sightings)
             while not _over(sightings) and not watch.signals:
                 watch.woken.wait(_LOOK_EVERY_S)
-                sightings = company.look()
+                sightings = processes.look()
                 watch.show(live, sightings)
         finally:
-            company.stop()
+            processes.stop()
     if watch.signals:
         raise Interrupted("stopped")
     return [seen for seen in sightings if seen.presence == "dead"]
 
 
 def _over(sightings: Sequence[Sighting]) -> bool:
-    """Nobody is left; or one could not begin, and the others would wait for it."""
+    """Whether no peer is left, or one could not start, so that the others would wait for it."""
     gone = all(seen.presence in ("ended", "dead") for seen in sightings)
     return gone or any(seen.presence == "dead" and not seen.health and (seen.exit_code or 0) > 0 for seen in sightings)

@@ -16,7 +16,7 @@ _log = logging.getLogger("pens.network.node")
 
 
 class Gossiper:
-    """Tells others what this member knows, and hears what they know."""
+    """Calls other members, and merges the tables that they tell."""
 
     def __init__(self, membership: Membership, transport: Transport, on_news: Callable[[], None]) -> None:
         self._membership, self._transport, self._on_news = membership, transport, on_news
@@ -27,17 +27,21 @@ class Gossiper:
         return asyncio.get_running_loop().time()
 
     def call(self) -> None:
-        """Begin the calls that are due."""
+        """Begin the calls of a round of gossip."""
         for target in self._membership.tick(self._now):
             self._call(target)
 
     def hear(self, speaker: str, records: Sequence[MemberRecord]) -> None:
-        """Somebody said this."""
+        """Merge the table that a member told."""
         self._membership.merge(records, self._now, speaker)
         self._on_news()
 
     def _call(self, target: Target) -> None:
-        """Gossip with somebody. Calls into the void last long: each address has one, and they leave room for others."""
+        """Gossip with one target.
+
+        A call that nobody answers lasts long. So each address has at most one, and calls of members that may be gone
+        take at most half of all calls.
+        """
         is_there = target.name is not None and self._membership.status(target.name, self._now) == "alive"
         if target.address not in self._calls and len(self._calls) < (_CALLS if is_there else _CALLS // 2):
             call = asyncio.create_task(self._tell(target))
@@ -49,16 +53,16 @@ class Gossiper:
         try:
             answer = await self._transport.gossip(target.address, target.name, records)
         except TransportError as error:
-            _log.debug("no gossip", extra={"member": target.name, "at": str(target.address), "why": str(error)})
+            _log.debug("gossip failed", extra={"member": target.name, "at": str(target.address), "why": str(error)})
         else:
             self.hear(answer.name, answer.records)
 
     async def say_goodbye(self) -> None:
-        """Leave, and wait a moment for those who are told."""
+        """Leave the federation, and wait a moment for the answers of the members that are told."""
         self._membership.leave()
         others = self._membership.members(self._now, "alive")[:_CALLS]
         calls = [self._tell(Target(record.address, record.name)) for record in others]
         try:
             await asyncio.wait_for(asyncio.gather(*calls, *self._calls.values(), return_exceptions=True), _LEAVING_S)
         except TimeoutError:
-            _log.info("left without an answer from everybody")
+            _log.info("left before all members answered")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whom a real peer can reach: what `pens.topologies.views` is to a simulation's."""
+"""Which peers a real peer can reach: the counterpart of `pens.topologies.views` in a simulation."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pens.protocol.messages import PeerId
 
 
 class Reachable(Sequence[PeerId]):
-    """Those who are there, in ascending order: a view that its owner keeps up to date."""
+    """The peers that are there, in ascending order: a view that its owner keeps up to date."""
 
     def __init__(self, narrow: Callable[[Sequence[PeerId]], Sequence[PeerId]] | None = None) -> None:
-        """`narrow`: those of the others, in ascending order, to whom the method lets a peer talk; None: to all."""
+        """`narrow`: of the other peers, in ascending order, those that the method lets this peer talk to; None: all."""
         self._narrow = narrow
         self.ids: tuple[PeerId, ...] = ()
         self._set: frozenset[PeerId] = frozenset()
 
     def become(self, ids: Sequence[PeerId]) -> None:
-        """From now on, these, as far as the method lets a peer talk to them."""
+        """From now on, show these peers, as far as the method lets this peer talk to them."""
         self.ids = tuple(sorted(ids))
         if self._narrow and self.ids:
             self.ids = tuple(self._narrow(self.ids))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one real peer computes: its own model and those it was sent, one job at a time, beside the event loop.
 
-Theory of operation. A received model is held here as plain numbers until the peer wants it scored or merged; only then
-do `Learners` hear of it. So they are touched by one job at a time and by nothing else, and need no lock: the event loop
-goes on receiving and sending while a thread trains. What is sent is the payload made when an update ended, the same
-bytes to everybody until the next.
+Theory of operation. A received model is held here as plain numbers until the peer wants it compared or merged, and is
+handed to `Learners` only then. So one job at a time uses `Learners`, and nothing else does: it needs no lock, and the
+event loop goes on receiving and sending while a thread trains. The payload that the peer sends is made when an update
+ends; all receivers are sent the same bytes until the next one.
 
-A `Bench` is where work is done: a thread, or, for tests in virtual time, at once.
+A `Bench` carries out work: in a thread, or, in tests in virtual time, at once.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from pens.settings.schema import WireForm
 
 
 class Bench(Protocol):
-    """Where work is done."""
+    """Carries out work for a peer."""
 
     async def do(self, work: Callable[[], None], epochs: int) -> None:
-        """To its end. `epochs`: of training in it."""
+        """Carry out `work`, and return when it is done. `epochs`: of training in it."""
         ...
 
 
 class ThreadBench:
-    """One thread, so that the event loop goes on meanwhile."""
+    """A bench with one thread, so that the event loop goes on meanwhile."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "learning")
@@ -53,12 +53,12 @@ class ThreadBench:
 
 
 class Learning:
-    """The models of one peer, and what is done with them."""
+    """The models of one peer, and what it computes with them."""
 
     def __init__(
         self, me: PeerId, learners: Learners, bench: Bench, form: WireForm, test: SampleStack | None = None
     ) -> None:
-        """`test`: samples on which the tested model's accuracy is told; nothing is decided by it."""
+        """`test`: samples on which the kept model's accuracy is measured; no decision depends on it."""
         self.me, self.learners = me, learners
         self.bench, self._form, self._test = bench, form, test
         self._engine = learners.executor.engine
@@ -69,11 +69,11 @@ class Learning:
         self._uses: Counter[ModelRef] = Counter()
         self.current = learners.first_model(me)
         self.payload: bytes | None = None
-        """The current model as it is sent; None before the first training, and where its numbers cannot be sent."""
+        """The current model as bytes; None before the first training, and where its numbers cannot be sent."""
         self.accuracy: float | None = None
-        """Of the model that the peer keeps, on the test samples."""
+        """Accuracy of the model that the peer keeps, on the test samples."""
         self.val_accuracy: float | None = None
-        """Likewise, on its validation samples."""
+        """Accuracy of the model that the peer keeps, on its validation samples."""
         self._tested_row: int | None = None
 
     # --- received models ----------------------------------------------------------------------------------------------
@@ -84,12 +84,12 @@ class Learning:
         return self._uses.total()
 
     def read(self, payload: bytes) -> Tensor:
-        """A payload as a row of numbers; PayloadError if it is not such a model.  → [size]"""
+        """A payload as a row of numbers; PayloadError if it is not a model of this network.  → [size]"""
         tensors = decode(payload, self._expected)
         return torch.cat([tensors[p.name].reshape(-1) for p in (*self._layout.trained, *self._layout.kept)])
 
     def hold(self, ref: ModelRef, row: Tensor) -> None:
-        """Keep a received model until it is used or let go."""
+        """Hold a received model until it is used or let go."""
         self._held.setdefault(ref, row)
         self._uses[ref] += 1
 
@@ -101,33 +101,33 @@ class Learning:
     def _give(self, refs: tuple[ModelRef, ...]) -> None:
         """Hand models over to the learners, which let go of them when they are done."""
         for ref in refs:
-            self.learners.take_in(ref, self._held[ref])
+            self.learners.names.take_in(ref, self._held[ref])
             self.let_go(ref)
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
     async def compare(self, action: Compare) -> None:
-        """Compare models, and count the top m."""
+        """Compare models, and count the m best as selected."""
         self._give(action.models)
         self.learners.record_comparison(self.me, action)
         await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
 
     def keep_for(self, ask: Ask) -> None:
-        """Keep the models that a question is about until `ask` is carried out, whatever the peer does with them."""
+        """Hold the models that a question is about until it is answered, even if the peer drops them before."""
         if not isinstance(ask.query, Counts):
             self._uses.update((*ask.query.models, *ask.query.beside))
 
     async def ask(self, ask: Ask, time: float) -> None:
-        """Compute what the peer wants to know."""
+        """Compute the answer to a question of the peer."""
         refs = () if isinstance(ask.query, Counts) else (*ask.query.models, *ask.query.beside)
         self._give(refs)
         self.learners.record_question(self.me, self.current, ask, time)
         for ref in refs:
-            self.learners.release(ref)
+            self.learners.names.release(ref)
         await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
 
     async def update(self, action: Update, time: float) -> None:
-        """Merge, train, validate; then the new model is the current one."""
+        """Merge, train and validate; afterwards the new model is the current one."""
         self._give(action.models)
         coming = self.learners.record_update(self.me, self.current, action, time)
         packed: list[bytes | None] = []
@@ -138,29 +138,29 @@ class Learning:
             self._measure()
 
         await self.bench.do(work, action.epochs)
-        self.learners.release(self.current)
+        self.learners.names.release(self.current)
         self.current, (self.payload,) = coming, packed
 
     def compute(self, work: Work) -> None:
-        """Carry out work of this peer's learners, on the bench."""
+        """Carry out work of this peer's learners; called on the bench."""
         self.learners.executor.carry_out([work], [lambda: None])
 
     def _pack(self, ref: ModelRef) -> bytes | None:
-        (row,) = self.learners.models.read([self.learners.row(ref)])
+        (row,) = self.learners.models.read([self.learners.names.row(ref)])
         try:
             return encode(self._layout.tensors(row), self._form)
         except PayloadError:
             return None
 
     def _measure(self) -> None:
-        """The model that the peer keeps, where that is another one than before."""
+        """Measure the model that the peer keeps, if it is another one than before."""
         (row,) = self.learners.tested_rows()
         if row != self._tested_row:
             self._tested_row = row
             self.val_accuracy, self.accuracy = self.measured(self.learners)
 
     def measured(self, learners: Learners) -> tuple[float, float | None]:
-        """Accuracy of a tested model on validation samples, and on test samples where there are any."""
+        """Accuracy of the kept model on validation samples, and on test samples where there are any."""
         (row,) = learners.tested_rows()
         found: list[float] = []
 
@@ -176,14 +176,14 @@ class Learning:
     # --- what is told -------------------------------------------------------------------------------------------------
 
     def tested_model(self) -> dict[str, Tensor]:
-        """What `load_state_dict` wants."""
+        """The model that the peer keeps, as `load_state_dict` takes it."""
         rows = self.learners.models.read(self.learners.tested_rows())
         return {name: t[0].cpu() for name, t in self._engine.network.state(rows).items()}
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Everything that changes, received models included. Only between jobs."""
+        """Everything here that changes, received models included; call it only between jobs."""
         learners, tensors = self.learners.state()
         held = sorted(self._uses.items())
         rows = [self._held[ref] for ref, _ in held]
@@ -196,7 +196,7 @@ class Learning:
         return data, {**tensors, "held": models}
 
     def restore(self, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Become what `state` described."""
+        """Go on from what `state` returned in an earlier life."""
         self.learners.restore(data["learners"], dict(tensors))
         self.current = ModelRef(self.me, data["current"])
         self._held, self._uses = {}, Counter()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models on their way out: a short queue for each member, so that a slow one holds up nobody else.
+"""Models that wait to be sent: a short queue for each member, so that a slow one delays no other.
 
-A queue that is full loses its oldest model: a newer one is worth more. Nothing waits for a member that cannot be
-reached; the next model may find it again.
+A full queue drops its oldest model, because a newer one is worth more. A model for a member that cannot be reached is
+dropped; the next one may reach it again.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Told = Callable[[str, Parcel, Reception | TransportError], None]
 
 
 class Outbox:
-    """Sends what is put into it."""
+    """Sends models to members, to each in order."""
 
     def __init__(self, transport: Transport, find: Find, told: Told, length: int) -> None:
-        """`find`: where a member is. `told`: what became of a model."""
+        """`find`: the record of a member. `told`: called with the outcome of each model."""
         self._transport, self._find, self._told, self._length = transport, find, told, length
         self._queues: dict[str, deque[Parcel]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def put(self, name: str, parcel: Parcel) -> None:
-        """Send a model when those before it to the same member are sent."""
+        """Send a model after those that already wait for the same member."""
         self._queues.setdefault(name, deque(maxlen=self._length)).append(parcel)
         if name not in self._tasks:
             self._tasks[name] = asyncio.get_running_loop().create_task(self._send_all(name))
@@ -51,7 +51,7 @@ class Outbox:
         self._told(name, parcel, outcome)
 
     async def close(self) -> None:
-        """Send no more."""
+        """Stop sending, and drop the models that wait."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

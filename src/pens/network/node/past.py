@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a real peer remembers of its life, as the records that it leaves on disk."""
+"""The history of a real peer, and the records of it that the peer leaves on disk."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from pens.protocol.messages import PeerId
 
 @dataclass
 class Past:
-    """What neither the peer nor its learners count."""
+    """The part of a peer's history that neither the peer nor its learners count."""
 
     seconds: float = 0.0
-    """Of earlier lives."""
+    """Length of earlier lives."""
     completed: list[float] = field(default_factory=list)
-    """When each version of the model was complete."""
+    """When each version of the model was complete, in seconds of all lives."""
     received: list[int] = field(default_factory=list)
-    """Models that had come when each update began."""
+    """How many models had been received when each update began."""
     lives: int = 0
 
 
 def compose_records(learning: Learning, past: Past, names: Mapping[PeerId, str], result: Mapping[str, Any]) -> Records:
-    """Everything that goes to disk for others to read."""
+    """The records that go to disk for others to read."""
     learners = learning.learners
     return Records(
         result=result,
@@ -49,14 +49,15 @@ def _name(peer: PeerId, names: Mapping[PeerId, str]) -> str:
 
 
 def _pairs(learners: Learners, me: PeerId, names: Mapping[PeerId, str]) -> dict[str, dict[str, int]]:
-    merges, tally = learners.merges[me], learners.tallies[me]
+    learner = learners.by_peer[me]
+    merges, tally = learner.merges, learner.tally
     counters = {"merged": merges, "selected": tally.selected, "sampled": tally.sampled}
     met = sorted({*merges, *tally.sampled})
     return {_name(peer, names): {what: counts[peer] for what, counts in counters.items()} for peer in met}
 
 
 def _comparisons(ledger: Ledger, names: Mapping[PeerId, str]) -> dict[str, Array] | None:
-    """Counts per round and sender."""
+    """How often the models of each sender were sampled and selected, by round."""
     columns = [ledger.column(name).tolist() for name in ("round", "sender", "chosen")]
     sampled: Counter[tuple[int, PeerId]] = Counter()
     selected: Counter[tuple[int, PeerId]] = Counter()

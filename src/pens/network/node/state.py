@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a real peer leaves on disk: the state that a restart needs, and the records that tell what it did.
 
-    DIR/lock                     held by the process that lives here
+    DIR/lock                     locked by the process that uses the folder
     DIR/revocations              number of the newest revocation list that was in use
-    DIR/membership.json          its incarnation, and where others were; written when it starts and after every update
-    DIR/checkpoint.safetensors   the whole state, after every update: one file, replaced at once
-    DIR/peer.json                who it is: name, number, settings, sizes of its data
+    DIR/membership.json          its incarnation and the others' addresses; written at the start and after every update
+    DIR/checkpoint.safetensors   the whole state, after every update: one file, replaced as a whole
+    DIR/peer.json                the peer: name, number, settings, sizes of its data
     DIR/history.parquet          its updates; times are seconds since it first started
-    DIR/pairs.json               how often it merged, selected and compared whose models, by name
-    DIR/comparisons.parquet      step 1 round by round; only where it compared
-    DIR/models.safetensors       its tested model
-    DIR/result.json              everything else; `final` in it says whether the peer ended in peace
+    DIR/pairs.json               how often it merged, selected and compared the models of each other peer, by name
+    DIR/comparisons.parquet      step 1 round by round; only where the peer compared models
+    DIR/models.safetensors       the model that it keeps
+    DIR/result.json              everything else; `final` in it says whether the peer exited cleanly
 
-The state is on disk when `save` returns: whatever kills the peer, it loses the update in progress and no more. Records
-are whole at any moment, too, but a power cut may cost the last ones.
+The state is on disk when `save` returns: a peer that is killed loses no more than the update in progress. Each file of
+records is complete at any moment, too, but a power failure may lose the newest ones.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from torch import Tensor
 
 from pens.data.samples import Array
 from pens.errors import RunDirError
-from pens.learning.jobs import decode_weights, encode_weights
+from pens.learning.jobs import decode_update, encode_update
 from pens.protocol.messages import Ask, Compare, Counts, Losses, ModelRef, PeerId, Update
 from pens.storage.files import read_json, replace_file, write_json
 from pens.storage.runlog import RunDir
 
 Job = Compare | Ask | Update
-"""What a peer wants computed, one after the other."""
+"""Something that a peer wants computed."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """What a peer did so far."""
+    """What a peer did so far, for others to read."""
 
     result: Mapping[str, Any]
     pairs: Mapping[str, Mapping[str, int]]
@@ -55,7 +55,7 @@ class Records:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """The folder is this process's while the block lasts, however the process ends; an error if it is another's."""
+    """Lock the folder while the block lasts, however the process ends; RunDirError if another process uses it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -73,21 +73,21 @@ def _lock(descriptor: int, folder: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RunDirError(
-            f"{folder}: another process lives in this state folder: stop it, or give this peer a folder of its own"
+            f"{folder}: another process uses this state folder: stop it, or set peer.state to another folder"
         ) from None
     except OSError as error:
         raise RunDirError(f"{folder}: cannot be locked: {error.strerror or error}") from None
 
 
 class PeerFolder:
-    """The folder of one real peer."""
+    """The state folder of one real peer."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._state = RunDir(folder)
 
     def create(self, about: Mapping[str, Any]) -> None:
-        """Take the folder, new or of an earlier life of the same peer."""
+        """Make the folder, or take over that of an earlier life of the same peer."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -96,8 +96,8 @@ class PeerFolder:
         for key in ("name", "seed"):
             if known and known.get(key) != about[key]:
                 raise RunDirError(
-                    f"{self.folder} is the folder of a peer with {key} {known.get(key)!r}, not {about[key]!r}: "
-                    "choose another state folder, or delete that one"
+                    f"{self.folder} is the state folder of a peer with {key} {known.get(key)!r}, not {about[key]!r}: "
+                    "set peer.state to another folder, or delete that one"
                 )
         started = {"started": known["started"]} if known and "started" in known else {}
         write_json(self.folder / "peer.json", {**about, **started}, durable=True)
@@ -107,15 +107,15 @@ class PeerFolder:
         self._state.save_checkpoint(data, tensors)
 
     def load(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """The state of an earlier life, if there was one."""
+        """The state that an earlier life saved; None if there is none."""
         return self._state.load_checkpoint()
 
     def save_membership(self, state: Mapping[str, Any]) -> None:
-        """Keep the incarnation, so that the next life takes a higher one."""
+        """Save the incarnation, so that the next life takes a higher one, and the others' addresses."""
         write_json(self.folder / "membership.json", state, durable=True)
 
     def load_membership(self) -> dict[str, Any] | None:
-        """That of an earlier life."""
+        """What an earlier life saved; None if there is none."""
         return self._read("membership.json")
 
     def write(self, records: Records) -> None:
@@ -138,7 +138,7 @@ class PeerFolder:
 
 
 def encode_job(job: Job) -> list[Any]:
-    """As plain data."""
+    """A job as plain data."""
     match job:
         case Compare(models, m):
             return ["compare", _plain(models), m]
@@ -146,21 +146,19 @@ def encode_job(job: Job) -> list[Any]:
             return ["ask", name, when]
         case Ask(name, Losses(models, beside, on, own), when):
             return ["ask", name, when, _plain(models), _plain(beside), on, own]
-        case Update(models, top_m, epochs, may_stop, anew, weights, segment_weights):
-            how = encode_weights(weights, segment_weights)
-            return ["update", _plain(models), top_m, epochs, may_stop, anew, *how]
+        case Update():
+            return ["update", *encode_update(job)]
         case _:
-            raise AssertionError(f"{job} is no job")
+            raise AssertionError(f"{job} is not a job")
 
 
 def decode_job(data: list[Any]) -> Job:
-    """What `encode_job` made plain data of."""
+    """The job that `encode_job` turned into plain data."""
     what, *values = data
     if what == "compare":
         return Compare(_refs(values[0]), values[1])
     if what == "update":
-        models, top_m, epochs, may_stop, anew, *weights = values
-        return Update(_refs(models), top_m, epochs, may_stop, anew, *decode_weights(weights))
+        return decode_update(values)
     name, when, *query = values
     return Ask(name, Losses(_refs(query[0]), _refs(query[1]), *query[2:]) if query else Counts(), when)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node counts, and what it tells those who watch it: plain data, to be read from any thread."""
+"""What a node counts, and what it tells its monitor: plain data, to be read from any thread."""
 
 from __future__ import annotations
 
@@ -9,58 +9,70 @@ from dataclasses import dataclass, field
 
 @dataclass
 class PeerCounts:
-    """Models, but for the bytes."""
+    """Models that were sent and received, and their bytes."""
 
     sent: int = 0
     received: int = 0
     refused: int = 0
-    """From senders that are no neighbours."""
+    """Models of senders that are not among the peer's neighbours."""
     malformed: int = 0
-    """Payloads that were no model of this network's kind."""
+    """Payloads that were not a valid model."""
     other_network: int = 0
-    """Models of another network than ours, and models of ours that others refused for that."""
+    """Models of another network, and own models that others refused for that reason."""
     failed: int = 0
-    """Not delivered: the receiver could not be reached, was busy or would not have it."""
+    """Own models that were not delivered: the receiver could not be reached, was busy or refused them."""
     bytes_in: int = 0
     bytes_out: int = 0
 
 
+@dataclass
+class JobTimes:
+    """When a node's jobs were carried out, in this life."""
+
+    in_progress: bool = False
+    """A job is in progress."""
+    total_s: float = 0.0
+    """Seconds spent in jobs."""
+    last_update: float | None = None
+    """When the last update was complete, on the event loop's clock; None before the first."""
+
+
 @dataclass(frozen=True)
 class Status:
-    """What a node is doing, for those who watch it."""
+    """What a node is doing at one moment, for its monitor."""
 
     name: str
     phase: str
     updates: int
-    """In this phase."""
+    """Updates in this phase."""
     version: int
-    """Of its model."""
+    """Version of its model."""
     done: bool
-    """It has done its updates, or stopped early."""
+    """The peer has done its updates, or stopped early."""
     training: bool
     """A job is in progress."""
     neighbours: tuple[str, ...]
     members: Mapping[str, str]
-    """Others, and what is thought of them."""
+    """The other members, and the status of each."""
     val_accuracy: float | None
     val_loss: float | None
     last_update: float | None
     """When the last update was complete, on the event loop's clock; None before the first of this life."""
     training_s: float
-    """Spent in jobs, in this life."""
+    """Seconds spent in jobs, in this life."""
     accuracy: float | None
     counts: PeerCounts
     merged: int
     scored: int
     refusals: Mapping[str, int]
-    """Calls and models that the transport turned away, by reason, in this life."""
+    """Calls and models that the transport refused, by reason, in this life."""
     due: float
-    """When this will be told anew, on the event loop's clock."""
+    """When the next status is due, on the event loop's clock."""
     first_val_accuracy: float | None = None
-    """After the first training, before any model of another peer."""
+    """Accuracy after the first training, before any model of another peer was merged."""
     kept_val_accuracy: float | None = None
-    """Of the model that it keeps, the best so far."""
+    """Accuracy of the model that it keeps, the best so far."""
     alone_val_accuracy: float | None = None
-    """What training on its own data alone came to; None until that is known."""
+    """Accuracy of a model trained on its own data alone; None until that is known."""
     misfits: Mapping[str, str] = field(default_factory=dict)
-    """Members that are there and have another network, and how it showed."""
+    """Members that are there and have another network, and how each was recognised."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A peer's settings → its data, network, learners and node: the one place where the parts of a real peer meet."""
+"""From a peer's file to its data, network, learners and node: the one place where the parts of a real peer meet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from pens.network.members.membership import Membership, MembershipRules
 from pens.network.members.reachable import Reachable
 from pens.network.node.control import ControlRules
 from pens.network.node.learning import Bench, Learning
-from pens.network.node.node import Node, NodeRules
+from pens.network.node.node import Node
+from pens.network.node.parts import NodeRules
 from pens.network.node.state import PeerFolder
 from pens.network.operating.peer_config import PeerConfig, parse_address
 from pens.network.transport.interface import MemberRecord, Transport
@@ -44,17 +45,17 @@ _log = logging.getLogger("pens.network.assembly")
 
 @dataclass(frozen=True)
 class Holding:
-    """What a peer holds."""
+    """The data that a peer holds."""
 
     data: PeerData
     test: Samples | None
     num_classes: int
     cluster: str | None = None
-    """Where the scenario tells; nothing is decided by it."""
+    """The peer's cluster, where the scenario tells it; no decision depends on it."""
 
 
 def load_holding(config: PeerConfig) -> Holding:
-    """From the scenario's share, or from the user's own function."""
+    """The peer's data: its share of the scenario's, or what the user's own function returns."""
     if config.data.source is not None:
         return _own_holding(config, config.data.source)
     settings, share = config.settings, config.data.share
@@ -81,7 +82,7 @@ def _own_holding(config: PeerConfig, source: str) -> Holding:
 
 
 def _call(function: Callable[[], Any], source: str) -> Any:
-    """What the user's own function returns; where it fails, a sentence, and the traceback in the log."""
+    """Call the user's own function; where it fails, raise one sentence, and put the traceback into the log."""
     try:
         return function()
     except Exception as error:
@@ -92,12 +93,12 @@ def _call(function: Callable[[], Any], source: str) -> Any:
         where = "".join(f", at {frame.filename}:{frame.lineno}" for frame in (own or frames)[-1:])
         raise SettingsError(
             f"data.source = {source!r} failed: {type(error).__name__}: {error}{where}. "
-            "Try it by hand in Python; peer.log_level = 'DEBUG' logs the traceback"
+            "Call it in Python to see why; peer.log_level = 'DEBUG' logs the traceback"
         ) from error
 
 
 def _num_classes(config: PeerConfig, highest: Mapping[str, int]) -> int:
-    """Of the whole federation: no peer can tell from its own labels. `highest`: the highest label of each part."""
+    """Classes of the whole federation, which a peer's own labels cannot tell. `highest`: highest label of each part."""
     part = max(highest, key=lambda name: highest[name])
     stated, label = config.data.num_classes, highest[part]
     if stated is None and config.peer.model is None:
@@ -197,7 +198,7 @@ def _engine(config: PeerConfig, holding: Holding, device: torch.device) -> Engin
 
 
 def _card(config: PeerConfig, holding: Holding, plan: Plan, me: PeerId, device: torch.device) -> dict[str, Any]:
-    """What goes into peer.json."""
+    """The content of peer.json."""
     own_parts = {"model": config.peer.model, "data": config.data.source}
     return {
         "name": config.peer.name,

@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structured logs: one JSON object per line, or lines for a terminal; and what native code says, in the same place.
+"""Structured logs: one JSON object per line, or lines for a terminal; messages of native code are in them, too.
 
     {"time": "2031-05-01T09:30:00.123Z", "level": "INFO", "logger": "pens.network.node", "event": "joined", "peers": 3}
 
-Whoever can connect can cause lines: refused callers, members that are away. `Sparingly` keeps them from filling a disk:
-of records that differ in numbers alone, so many a minute are written, and the next one tells how many were not. Who can
-choose words of a message cannot get around this: records made by one and the same line of code have a bound, too.
+Callers and other members can cause lines, for instance by being refused. `Sparingly` keeps them from filling a disk: of
+records that differ in numbers alone, a bounded number per minute is written, and the next one tells how many were left
+out. Records made by the same line of code have a bound, too, for messages that contain words of a caller's choice.
 
-A program that says `log.info("joined", extra={"peers": 3})` gets its fields as they are, flat. Nothing is configured
-on import: `logging_to` is called once, by the process that owns its logs.
+The fields of `log.info("joined", extra={"peers": 3})` stand in the object beside the others. Nothing is configured on
+import: the process that owns its logs calls `logging_to` once.
 
-Theory of operation of `NativeLines`. gRPC's core is C++ and writes its complaints (a handshake that failed, an address
-that is taken) to file descriptor 2, past Python's logging. So descriptor 2 becomes the writing end of a pipe, and a
-thread turns what comes out of it into records. Four things could go wrong:
+Theory of operation of `NativeLines`. gRPC's core is C++ and writes its messages (a handshake that failed, an address
+that is taken) to file descriptor 2, not to Python's logging. So descriptor 2 becomes the writing end of a pipe, and a
+thread turns the lines at its other end into records. Four things could go wrong:
 
-    recursion   a handler that writes to standard error would feed the pipe again. Python's `sys.stderr`, and handlers
-                that hold it, are given the real standard error for as long as the pipe is in place.
+    recursion   a handler that writes to standard error would write into the pipe again. So Python's `sys.stderr`, and
+                handlers that hold it, write to the real standard error while the pipe is in place.
     deadlock    native code may write while it holds the interpreter's lock, which the thread needs to empty the pipe.
-                The writing end never blocks: if a megabyte lies unread, the rest of such a flood is lost, not the peer.
-    lost lines  `stop`, and an exit of the interpreter, empty the pipe before they let go.
-    no end      a child that inherited descriptor 2 keeps the pipe open, so `stop` does not wait for its end. It wakes
-                the thread by a pipe of its own.
+                So the writing end never blocks: with a megabyte unread, further lines are lost, but the peer goes on.
+    lost lines  `stop`, and an exit of the interpreter, empty the pipe before they close it.
+    no end      a child process that inherited descriptor 2 keeps the pipe open, so `stop` does not wait for the end of
+                the pipe. It wakes the thread by a second pipe.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LogForm = Literal["json", "text"]
 _native = logging.getLogger("pens.network.grpc_core")
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_SORTS = 1000  # of records that are told apart; the rest is forgotten
+_KINDS = 1000  # of records that are told apart; the oldest are forgotten
 _PIPE_BYTES = 1 << 20
 _LONGEST_LINE = 8192
 _STDERR = 2
@@ -79,48 +79,48 @@ class JsonLines(logging.Formatter):
 
 
 class Sparingly(logging.Filter):
-    """Lets through some records a minute of each sort; what differs in numbers alone is one sort."""
+    """Lets a bounded number of records per minute pass. Records that differ in numbers alone are of one kind."""
 
     def __init__(self, per_minute: int = 6, per_line: int = 60) -> None:
-        """`per_line`: likewise, of all that one line of code says."""
+        """`per_minute`: records of one kind; `per_line`: records made by one line of code."""
         super().__init__()
         self._per_minute, self._per_line = per_minute, per_line
-        self._sorts: OrderedDict[tuple[str, int, str], _Sort] = OrderedDict()
-        self._lines: dict[tuple[str, int], _Sort] = {}
+        self._kinds: OrderedDict[tuple[str, int, str], _Minute] = OrderedDict()
+        self._lines: dict[tuple[str, int], _Minute] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         key = record.name, record.levelno, re.sub(r"\d+", "0", record.getMessage())[:200]
-        sort = self._sorts.setdefault(key, _Sort(record.created))
-        self._sorts.move_to_end(key)
-        if len(self._sorts) > _SORTS:
-            self._sorts.popitem(last=False)
-        line = self._lines.setdefault((record.pathname, record.lineno), _Sort(record.created))
-        if not (sort.has_room(record.created, self._per_minute) and line.has_room(record.created, self._per_line)):
-            sort.left_out += 1
+        kind = self._kinds.setdefault(key, _Minute(record.created))
+        self._kinds.move_to_end(key)
+        if len(self._kinds) > _KINDS:
+            self._kinds.popitem(last=False)
+        line = self._lines.setdefault((record.pathname, record.lineno), _Minute(record.created))
+        if not (kind.has_room(record.created, self._per_minute) and line.has_room(record.created, self._per_line)):
+            kind.left_out += 1
             return False
-        if sort.left_out:
-            record.left_out, sort.left_out = sort.left_out, 0
-        sort.written, line.written = sort.written + 1, line.written + 1
+        if kind.left_out:
+            record.left_out, kind.left_out = kind.left_out, 0
+        kind.written, line.written = kind.written + 1, line.written + 1
         return True
 
 
 @dataclass
-class _Sort:
-    """Records of one sort in the current minute."""
+class _Minute:
+    """How many records were written and left out in the current minute."""
 
     begun: float
     written: int = 0
     left_out: int = 0
 
     def has_room(self, now: float, per_minute: int) -> bool:
-        """For one more. Whichever way the clock jumps, a minute does not last for hours."""
+        """Whether one more may be written. A clock that is set back begins a new minute, too."""
         if not self.begun <= now < self.begun + 60:
             self.begun, self.written = now, 0
         return self.written < per_minute
 
 
 class ReadableLines(logging.Formatter):
-    """A record as a line for people: time, level, who, what, and its fields."""
+    """A record as a line for people: time, level, logger, message and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
@@ -141,7 +141,7 @@ def _utc(seconds: float) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON can hold; NaN and infinity, which it cannot, as words."""
+    """A value as JSON can represent it; NaN and infinity, which it cannot, become words."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -171,9 +171,9 @@ def _word(value: object) -> str:
 def logging_to(
     file: Path | None = None, form: LogForm = "json", level: str = "INFO", native: NativeLines | None = None
 ) -> Iterator[None]:
-    """Send all records of the process to a file (which may be moved away meanwhile), or to standard error.
+    """Write all records of the process to a file (which may be moved away meanwhile), or to standard error.
 
-    `native`: makes records of native code's lines, too; started and stopped here.
+    `native`: turns lines of native code into records, too; it is started and stopped here.
     """
     handler: logging.Handler = WatchedFileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else ReadableLines())
@@ -201,7 +201,7 @@ class NativeLines:
     """
 
     def __init__(self, refusal_in: Callable[[str], str | None] = lambda line: None) -> None:
-        """`refusal_in`: why somebody was turned away, if a line says so; such a line becomes a warning of its own."""
+        """`refusal_in`: why a caller was turned away, if a line tells it; such a line becomes a warning of its own."""
         self._refusal_in = refusal_in
         self._thread: threading.Thread | None = None
 
@@ -213,7 +213,7 @@ class NativeLines:
         self.stop()
 
     def start(self) -> None:
-        """Take descriptor 2."""
+        """Replace descriptor 2 by the pipe."""
         sys.stderr.flush()
         self._python_stderr: TextIO = sys.stderr
         self._real = os.dup(_STDERR)
@@ -234,7 +234,7 @@ class NativeLines:
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """Give descriptor 2 back, after the last line written so far."""
+        """Restore descriptor 2, after the last line written so far."""
         if not self._thread:
             return
         atexit.unregister(self.stop)
@@ -248,7 +248,7 @@ class NativeLines:
             os.close(descriptor)
 
     def _lead_python_to(self, stream: TextIO) -> None:
-        """Let Python, and handlers that write to its standard error, write to this stream."""
+        """Let Python's standard error, and handlers that write to it, write to this stream."""
         before, sys.stderr = sys.stderr, stream
         for handler in _stream_handlers():
             if handler.stream is before:
@@ -290,8 +290,8 @@ def _enlarge(pipe: int) -> None:
 
 
 def _native_level(text: str) -> int:
-    """gRPC's lines begin with a letter and digits: `E0000 00:00:1700000000.1 …`."""
-    if "not suitable for production" in text:  # that it says what we asked it to say
+    """The level of a line of gRPC, which begins with a letter and digits: `E0000 00:00:1700000000.1 …`."""
+    if "not suitable for production" in text:  # a warning about the verbosity that pens sets
         return logging.DEBUG
     found = re.match(r"([IWEF])\d{4} ", text)
     return _NATIVE_LEVELS[found[1]] if found else logging.WARNING

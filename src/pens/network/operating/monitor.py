@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a peer is doing, on a port of its own machine: `/healthz` for whoever restarts it, `/metrics` for Prometheus.
+"""How a peer is doing, on a port of its own machine: `/healthz` for a service manager, `/metrics` for Prometheus.
 
-The node hands out its `Vitals`, plain numbers, by a function; this module asks for them when somebody calls, and keeps
-none of its own. It answers from threads beside the event loop, so that a peer whose loop is stuck still tells how long
-ago its last update was. Only this machine can connect: what a peer tells here is not for the other members.
+The node offers its `Vitals`, plain numbers, by a function; this module calls it for each request, and stores nothing.
+It answers from threads beside the event loop, so that a peer whose loop is stuck still tells how long ago its last
+update was. Only this machine can connect: other members cannot read what a peer tells here.
 
-    GET /healthz    200, or 503 where the node says that something is wrong; a JSON object either way. Where it works,
-                    but not with everybody, 200 with "status": "degraded": starting it again would not help
+    GET /healthz    200, or 503 where the node says that something is wrong, with a JSON object either way. Where the
+                    node cannot work with all members: 200 with "status": "degraded", since a restart would not help
     GET /metrics    the text that Prometheus reads; counters start at 0 with each start of the process
 """
 
@@ -40,19 +40,19 @@ class Vitals:
 
     name: str
     version: str
-    """Of pens."""
+    """Version of pens."""
     phase: str
-    """What it is at: "joining", "searching", "training", …"""
+    """The phase of the peer: "joining", "starting", "searching", …"""
     step: int
-    """Updates that are complete, those before a restart included."""
+    """Completed updates, including those before a restart."""
     seconds_since_update: float | None = None
-    """None before the first."""
+    """Seconds since the last update; None before the first."""
     members: Mapping[str, int] = field(default_factory=dict)
-    """How many members are in each state: alive, suspect, …"""
+    """The number of members in each state: alive, suspect, …"""
     neighbours: tuple[str, ...] = ()
-    """Their names."""
+    """Names of the neighbours."""
     done: bool = False
-    """It has done its updates, or stopped early, and serves its model to the others."""
+    """The peer has done its updates, or stopped early, and serves its model to the others."""
     models_in: int = 0
     models_out: int = 0
     bytes_in: int = 0
@@ -62,26 +62,26 @@ class Vitals:
     val_accuracy: float | None = None
     val_loss: float | None = None
     first_val_accuracy: float | None = None
-    """After the first training, before any model of another peer."""
+    """Accuracy after the first training, before any model of another peer was merged."""
     kept_val_accuracy: float | None = None
-    """Of the model that it keeps."""
+    """Accuracy of the model that the peer keeps."""
     alone_val_accuracy: float | None = None
-    """Of a model that was trained on its own data alone; None until that is known."""
+    """Accuracy of a model trained on the peer's own data alone; None until that is known."""
     training_s: float = 0.0
-    """Spent in updates since the start of the process."""
+    """Seconds spent in jobs since the start of the process."""
     trouble: str | None = None
-    """Why the node is not well; None: it is."""
+    """What is wrong with the node; None: nothing."""
     degraded: str | None = None
-    """What keeps it from working with all others; None: nothing."""
+    """Why the node cannot work with all members; None: it can."""
     misfits: int = 0
-    """Members whose models it cannot use, because they have another network."""
+    """The number of members whose models the node cannot use, because they have another network."""
 
 
 class Monitor:
-    """The local server. `start` listens, `stop` lets go of the port; also a context."""
+    """The local server. `start` listens, `stop` closes the port; it can be used as a context, too."""
 
     def __init__(self, port: int, vitals: Callable[[], Vitals]) -> None:
-        """`port` 0: any that is free. `vitals` is called from other threads."""
+        """`port` 0: any that is free. `vitals`: called from other threads."""
         self._port, self._vitals = port, vitals
         self._server: _Server | None = None
 
@@ -94,7 +94,7 @@ class Monitor:
 
     @property
     def port(self) -> int:
-        """The real one, once it is started."""
+        """The real port, once the monitor is started."""
         return int(self._server.server_address[1]) if self._server else self._port
 
     def start(self) -> None:
@@ -102,8 +102,8 @@ class Monitor:
             self._server = _Server(self._port, self._vitals)
         except OSError as error:
             raise SettingsError(
-                f"monitor port {self._port} on {_LOCAL}: {error.strerror or error}. "
-                "Another program (or another peer) listens there: choose another port, or 0 for any that is free"
+                f"peer.metrics_port = {self._port}: the monitor cannot listen there on {_LOCAL}: "
+                f"{error.strerror or error}. Set it to another port, or to 0 for any that is free"
             ) from None
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="monitor", daemon=True).start()
         log.info("monitor listens", extra={"url": f"http://{_LOCAL}:{self.port}"})
@@ -126,7 +126,7 @@ class _Server(ThreadingHTTPServer):
         self.registry.register(_Metrics(vitals))
 
     def server_bind(self) -> None:
-        """Without asking who that address is, as an HTTPServer would: that can take seconds where names do not work."""
+        """Bind without looking up the name of the address as an HTTPServer does: that can take seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = _LOCAL, self.server_address[1]
 
@@ -144,7 +144,7 @@ class _Request(BaseHTTPRequestHandler):
         try:
             page()
         except ConnectionError:
-            log.debug("somebody hung up", extra={"path": self.path})
+            log.debug("caller hung up", extra={"path": self.path})
 
     def _health(self) -> None:
         vitals = self.server.vitals()
@@ -189,13 +189,13 @@ def _health(vitals: Vitals) -> dict[str, object]:
 
 
 class _Metrics(Collector):
-    """Vitals as metric families, made anew for each call."""
+    """Vitals as metric families, made for each request."""
 
     def __init__(self, vitals: Callable[[], Vitals]) -> None:
         self._vitals = vitals
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: else registering would ask for vitals before anybody does."""
+        """Describe nothing: otherwise registering would call for vitals before the first request."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
@@ -203,28 +203,34 @@ class _Metrics(Collector):
         peer = GaugeMetricFamily("pens_info", "The peer.", labels=("name", "version"))
         peer.add_metric((v.name, v.version), 1)
         yield peer
-        yield _by("phase", GaugeMetricFamily, "pens_phase", "1 for what the peer is at.", {v.phase: 1})
-        yield GaugeMetricFamily("pens_healthy", "Whether /healthz says 200.", float(v.trouble is None))
-        yield GaugeMetricFamily("pens_degraded", "Whether /healthz says degraded.", float(v.degraded is not None))
-        yield GaugeMetricFamily("pens_members_of_another_network", "Whose models cannot be used.", v.misfits)
-        yield GaugeMetricFamily("pens_step", "Updates complete, those before a restart included.", v.step)
+        yield _by("phase", GaugeMetricFamily, "pens_phase", "1 for the phase of the peer.", {v.phase: 1})
+        yield GaugeMetricFamily("pens_healthy", "1 if /healthz answers 200, else 0.", float(v.trouble is None))
+        yield GaugeMetricFamily("pens_degraded", "1 if /healthz says degraded, else 0.", float(v.degraded is not None))
+        yield GaugeMetricFamily(
+            "pens_members_of_another_network", "Members whose models the peer cannot use.", v.misfits
+        )
+        yield GaugeMetricFamily("pens_step", "Completed updates, including those before a restart.", v.step)
         yield GaugeMetricFamily("pens_neighbours", "Neighbours that the peer selected.", len(v.neighbours))
         yield _by("state", GaugeMetricFamily, "pens_members", "Members by state.", v.members)
         models, sizes = {"in": v.models_in, "out": v.models_out}, {"in": v.bytes_in, "out": v.bytes_out}
         yield _by("direction", CounterMetricFamily, "pens_models", "Models received and sent.", models)
         yield _by("direction", CounterMetricFamily, "pens_bytes", "Bytes received and sent.", sizes)
-        yield _by("reason", CounterMetricFamily, "pens_refusals", "What was refused, by reason.", v.refusals)
-        yield CounterMetricFamily("pens_training_seconds", "Seconds in updates.", v.training_s)
+        yield _by(
+            "reason", CounterMetricFamily, "pens_refusals", "Models and calls that were refused, by reason.", v.refusals
+        )
+        yield CounterMetricFamily("pens_training_seconds", "Seconds spent in jobs.", v.training_s)
         if v.seconds_since_update is not None:
-            yield GaugeMetricFamily("pens_update_age_seconds", "Since the last update.", v.seconds_since_update)
+            yield GaugeMetricFamily("pens_update_age_seconds", "Seconds since the last update.", v.seconds_since_update)
         if v.val_accuracy is not None:
-            yield GaugeMetricFamily("pens_validation_accuracy", "After the last update, 0 to 1.", v.val_accuracy)
+            yield GaugeMetricFamily(
+                "pens_validation_accuracy", "Accuracy after the last update, 0 to 1.", v.val_accuracy
+            )
         kept = {"kept": v.kept_val_accuracy, "first training": v.first_val_accuracy, "alone": v.alone_val_accuracy}
         known = {model: accuracy for model, accuracy in kept.items() if accuracy is not None}
-        about = "Of the model that is kept, of that after the first training, and of one trained alone; 0 to 1."
+        about = "Accuracy of the kept model, after the first training, and of a model trained alone; 0 to 1."
         yield _by("model", GaugeMetricFamily, "pens_compared_validation_accuracy", about, known)
         if v.val_loss is not None:
-            yield GaugeMetricFamily("pens_validation_loss", "After the last update.", v.val_loss)
+            yield GaugeMetricFamily("pens_validation_loss", "Loss after the last update.", v.val_loss)
 
 
 def _by(

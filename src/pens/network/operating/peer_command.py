@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pens peer`: one real peer as a process, from its file to its last word."""
+"""`pens peer`: one real peer as a process, from reading its file to its exit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _log = logging.getLogger("pens.network.peer")
 
 
 def run_peer(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = None) -> None:
-    """Live the life of the peer that a file describes. Returns when it is told to stop, or needed no more."""
+    """Run the peer that a file describes. Returns when the peer was told to stop, or is needed no more."""
     config = read_peer_config(path, bootstrap, state)
     if config.peer.threads:
         torch.set_num_threads(config.peer.threads)
@@ -47,13 +47,14 @@ def run_peer(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = N
         credentials = load_credentials(config.path(config.peer.certificates), memory=state / "revocations")
         if credentials.identity.name != config.peer.name:
             raise SettingsError(
-                f"peer.name = {config.peer.name!r}, but the certificate is that of {credentials.identity.name!r}"
+                f"peer.name = {config.peer.name!r}, but the certificate is that of {credentials.identity.name!r}: "
+                "correct one of peer.name and peer.certificates"
             )
         _log_and_live(config, credentials)
 
 
 def _check_certificates(config: PeerConfig) -> None:
-    """Say which of a member's files are not there, which setting names their folder, and what makes them."""
+    """Raise an error that tells which of a member's files are missing, the setting of their folder, and the remedy."""
     folder, name = config.path(config.peer.certificates), config.peer.name
     files = MemberFiles(folder)
     missing = [
@@ -99,7 +100,7 @@ async def _live(config: PeerConfig, transport: Transport, credentials: Credentia
 
 
 def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
-    """Once: end in peace. Twice: at once; what is on disk is whole."""
+    """The first signal ends the peer cleanly, the second at once; the files on disk are complete either way."""
     _log.info("stops", extra={"signal": number.name})
     stop.set()
     asyncio.get_running_loop().remove_signal_handler(number)
@@ -107,14 +108,14 @@ def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
 
 
 def vitals(node: Node, credentials: Credentials) -> Vitals:
-    """What the monitor tells; asked from its threads."""
+    """What the monitor tells of a node; called from the monitor's threads."""
     status = node.status
     if status is None:
         return Vitals(node.membership.me.name, VERSION, "joining", 0)
     trouble = trouble_of(status, credentials, time.monotonic(), datetime.now(UTC))
     degraded = degraded_of(status)
     if degraded and set(status.misfits) >= _alive(status):
-        trouble, degraded = trouble or f"no other member's model can be used: {degraded}", None
+        trouble, degraded = trouble or f"the peer can use no other member's models: {degraded}", None
     counts = status.counts
     return Vitals(
         name=status.name,
@@ -162,7 +163,7 @@ def _alive(status: Status) -> set[str]:
 
 
 def degraded_of(status: Status) -> str | None:
-    """What keeps the peer from using some members' models; None if nothing does."""
+    """Why the peer cannot use some members' models; None if it can use them all."""
     if not status.misfits:
         return None
     names = sorted(status.misfits)
@@ -171,12 +172,14 @@ def degraded_of(status: Status) -> str | None:
 
 
 def trouble_of(status: Status, credentials: Credentials, now: float, today: datetime) -> str | None:
-    """What a person should look at; None if all is well. `now`: on the event loop's clock."""
+    """What a person should mend; None if nothing. `now`: on the event loop's clock."""
     if now - status.due > _STUCK_S:
         return f"the event loop has been stuck for {now - status.due:.0f} s: restart the peer"
     own, revoked = credentials.identity, credentials.revoked
     if own.not_after <= today:
-        return f"the certificate ended at {own.not_after:%Y-%m-%d %H:%M} UTC: have a new one issued, and restart"
+        return (
+            f"the certificate ended at {own.not_after:%Y-%m-%d %H:%M} UTC: have a new one issued, and restart the peer"
+        )
     if revoked is not None and own.serial in revoked:
         return "the certificate has been revoked: ask the federation's authority"
     if revoked is not None and revoked.ends <= today:

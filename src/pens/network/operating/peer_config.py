@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TOML file of one real peer, typed and checked: who it is, what it holds, and all settings of pens beside.
+"""The TOML file of one real peer, typed and checked: its name and addresses, its data, and all settings of pens.
 
     preset = "digits"                     # settings to start from, as for `pens run`
 
@@ -7,8 +7,8 @@
     name = "hospital-a"                   # as in its certificate
     listen = "0.0.0.0:7400"
     advertise = "a.example.org:7400"      # where others find it, if that is another address
-    bootstrap = ["b.example.org:7400"]    # members to begin with; any will do
-    certificates = "certs"                # its folder of `pens certs issue`
+    bootstrap = ["b.example.org:7400"]    # members to call first; any member will do
+    certificates = "certs"                # the folder that `pens certs issue` made for it
     state = "state"
 
     [data]
@@ -19,8 +19,8 @@
     [training]                            # and any other section of the settings
     lr = 3e-3
 
-Paths are relative to the file. A real peer follows the schedule `async`; `timing.interval` is in seconds, and what the
-other virtual times say is left to the real world.
+Paths are relative to the file. A real peer follows the schedule `async`; `timing.interval` is in seconds, and the
+other virtual times do not apply.
 """
 
 from __future__ import annotations
@@ -47,43 +47,43 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class PeerSection(Section):
-    """Who a peer is, and how it lives."""
+    """Section [peer]: a peer's name, addresses and folders, and how it runs."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     listen: str = "0.0.0.0:7400"
-    """Port 0: any that is free."""
+    """HOST:PORT; port 0: any that is free."""
     advertise: str | None = None
     bootstrap: tuple[str, ...] = ()
     certificates: Path = Path("certs")
     state: Path = Path("state")
     method: str = PAPERS_METHOD
-    """Its name; or, in the file, where an own one is: module:name or file.py:name."""
+    """The name of a method; or, in the file, the place of an own one: module:name or file.py:name."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """The same for all peers of a federation; each draws from streams of its own name."""
+    """The same for all peers of a federation; each draws from random streams that its own name selects."""
     model: str | None = None
-    """module:function or file.py:Name, which makes the network; None: the setting `net`."""
+    """module:function or file.py:Name that makes the network; None: the setting `net`."""
     device: str = "auto"
     threads: Annotated[int, Field(ge=0)] = 0
-    """Of the computing; 0: as many as the library takes."""
+    """Threads for computing; 0: as many as PyTorch chooses."""
     wait_for: Annotated[int, Field(ge=0)] = 1
-    """Others that must be known before the peer goes on after its first training."""
+    """The peer waits after its first training until it knows this many others."""
     linger_s: NotNegative | None = None
-    """Stop so long after everybody has finished; not set: only when told to, so that late joiners hear somebody."""
+    """The peer stops this long after all have finished; not set: only when told to, for peers that join later."""
     compare_alone: bool = True
-    """Train one more model when the peer has finished, on its own data alone, to tell what joining brought."""
+    """When the peer has finished, train one more model on its own data alone, to tell what joining brought."""
     metrics_port: Port | None = None
-    """For /healthz and /metrics, on this machine only; 0: any that is free; not set: none."""
+    """Port of /healthz and /metrics, on this machine only; 0: any that is free; not set: none."""
     log: Literal["json", "text"] = "json"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     gossip_s: Positive = 1.0
     suspect_s: Positive = 8.0
     drop_s: Positive = 30.0
     max_held: Count = 256
-    """Received models that wait to be used."""
+    """The most received models that may wait to be used."""
     models_per_s: Positive = 10.0
-    """From one sender, in the long run …"""
+    """Models that one sender may send, on average …"""
     burst_models: Count = 50
-    """… and at once."""
+    """… and in a burst."""
 
     @field_validator("listen", "advertise", "bootstrap")
     @classmethod
@@ -94,32 +94,32 @@ class PeerSection(Section):
 
 
 class DataSection(Section):
-    """What a peer holds."""
+    """Section [data]: the data that a peer holds."""
 
     source: str | None = None
     share: Annotated[int, Field(ge=0)] | None = None
     data_dir: Path | None = None
     num_classes: Annotated[int, Field(ge=2)] | None = None
-    """In the whole federation, the same at all peers. Needed for an own source where the network is one of pens', whose
-    last layer has so many outputs."""
+    """Classes in the whole federation, the same at all peers. Needed for an own source where the network is one of
+    pens', whose last layer has this many outputs."""
 
 
 class PeerConfig(BaseModel):
-    """All that decides a peer's life."""
+    """Everything that a peer's file contains."""
 
     peer: PeerSection
     data: DataSection
     settings: Settings
     folder: Path
-    """Of the file."""
+    """The folder of the file."""
 
     def path(self, path: Path) -> Path:
-        """A path in the file, from here."""
+        """A path of the file, as seen from the working directory."""
         return self.folder / path
 
 
 def read_peer_config(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = None) -> PeerConfig:
-    """A file's contents, checked. `bootstrap`: members besides those in the file; `state`: instead of that in it."""
+    """The content of a file, checked. `bootstrap`: members besides those in it; `state`: replaces that in it."""
     tree = _read(path)
     peer, data = _section(tree, "peer", PeerSection), _section(tree, "data", DataSection)
     method = networked_method(peer.method, path.parent)  # before the settings, which may have a section of its own
@@ -137,7 +137,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        raise SettingsError(f"{path}: no such file") from None
+        raise SettingsError(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
@@ -173,7 +173,9 @@ def _settings(tree: dict[str, Any], folder: Path) -> Settings:
     values = dict(flatten(tree, folder))
     settings = preset(str(base)).settings if base else Settings()
     if values.get("schedule", values.get("gossip.schedule", "async")) != "async":
-        raise SettingsError("schedule = 'rounds': real peers have no common rounds: leave it out, or use async")
+        raise SettingsError(
+            "schedule = 'rounds', but real peers have no common rounds: leave it out, or set it to async"
+        )
     values = {"pens.admit": True, **values} if "admit" not in values else values
     return settings.replace(values).replace({"gossip.schedule": "async"})
 
@@ -181,25 +183,27 @@ def _settings(tree: dict[str, Any], folder: Path) -> Settings:
 def _check(config: PeerConfig, path: Path) -> None:
     settings, data = config.settings, config.data
     if (data.source is None) == (data.share is None):
-        raise SettingsError(f"{path}: [data] needs either `source` or `share`, and not both")
+        raise SettingsError(f"{path}: section [data] needs either `source` or `share`, and not both")
     if data.share is not None and data.share >= settings.scenario.peers:
         raise SettingsError(
             f"data.share = {data.share}, but the scenario has peers = {settings.scenario.peers}, numbered from 0"
         )
     check_methods(settings, [config.peer.method], ANY_NUMBER)
     if settings.expected == "uniform":
-        raise SettingsError("expected = 'uniform': a real peer does not know how many could be sampled: use 'received'")
+        raise SettingsError(
+            "expected = 'uniform', but a real peer does not know how many peers could be sampled: use 'received'"
+        )
     check_real(settings)
     topology.check_real(settings)
     if not config.peer.suspect_s < config.peer.drop_s:
         raise SettingsError(
-            f"peer.suspect_s = {config.peer.suspect_s:g}, peer.drop_s = {config.peer.drop_s:g}: raise the second"
+            f"peer.drop_s = {config.peer.drop_s:g} must be above peer.suspect_s = {config.peer.suspect_s:g}: raise it"
         )
 
 
 def parse_address(text: str) -> Address:
-    """`host:port`, `[::1]:port`"""
+    """An address from a text such as `a.example.org:7400` or `[::1]:7400`."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{text!r} is no address: expected HOST:PORT, for instance a.example.org:7400")
+        raise ValueError(f"{text!r} is not an address: expected HOST:PORT, for instance a.example.org:7400")
     return Address(host.strip("[]"), int(port))

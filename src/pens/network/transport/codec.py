@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model ⇄ the bytes that travel: safetensors inside, every byte of another peer's checked before it is used.
+"""A model as bytes, and bytes as a model: safetensors inside, each byte of another peer's checked before it is used.
 
     payload = length of the header, 8 bytes | header, JSON: {name: dtype, shape, offsets} | the tensors' bytes
 
-Theory of operation. Both sides know the model, so nothing in a payload is news but the numbers. `decode` is told the
-names, shapes and dtypes to expect and refuses all else, in this order, each step on what the one before has checked:
+Theory of operation. Both sides know the network, so only the numbers in a payload are new. `decode` is told the names,
+shapes and dtypes to expect and refuses everything else, in this order, where each step relies on those before it:
 
-    size       not above what the largest form of this model needs; nothing is read until then
-    header     not longer than such a model's can be, so that JSON of any depth or size is refused or cheap to read
+    size       at most what the largest form of this model needs; nothing is read before this check
+    header     no longer than that of such a model can be, so that JSON of any depth or size is refused or cheap to read
     entries    the expected names, each once, with the expected shape, in a dtype that one of the forms uses
-    offsets    each tensor takes exactly its bytes, one after the other, to the last byte of the payload
-    numbers    finite, before and after int8 is multiplied out
+    offsets    each tensor has exactly its bytes, one tensor after the other, to the last byte of the payload
+    numbers    finite, before and after int8 is multiplied by its scales
 
-Only then does memory for tensors exist, as much as the model itself takes: a payload cannot ask for more. Whatever the
-bytes are, the result is a model that passed all of this, or a `PayloadError`; there is no third way out. The file
-format is read here, in some forty lines, since the library's reader accepts more than a receiver should (metadata,
-names and shapes of the sender's choice); its writer writes.
+Memory for tensors is allocated only after the first four steps, and no more than the model itself takes. Whatever the
+bytes are, the result is a model that passed all checks, or a `PayloadError`. The file format is read here, in some
+forty lines, because the library's reader accepts more than a receiver should: metadata, and names and shapes of the
+sender's choice. The library writes it.
 
-fp32 tensors take the form that the sender chose (`pens.engine.rounding`); int8 ones have their scales beside them under
-a name of their own. All other dtypes, whole numbers above all, travel as they are. A receiver takes any form: the
-setting is the sender's.
+fp32 tensors are sent in the form that the sender's setting names (`pens.engine.rounding`); int8 ones have their scales
+beside them under a name of their own. All other dtypes, for instance whole numbers, are sent as they are. A receiver
+accepts any form.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 @dataclass(frozen=True, slots=True)
 class TensorShape:
-    """What one tensor of a model must be."""
+    """The shape and dtype that one tensor of a model must have."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype = torch.float32
@@ -74,12 +74,12 @@ ModelShape = Mapping[str, TensorShape]
 
 
 def model_shape(tensors: Mapping[str, Tensor]) -> dict[str, TensorShape]:
-    """What a model must be to be like this one."""
+    """The names, shapes and dtypes that a model of the same network must have."""
     return {name: TensorShape(tuple(t.shape), t.dtype) for name, t in tensors.items()}
 
 
 def largest_payload(expected: ModelShape) -> int:
-    """No payload of such a model is longer, in any form; in bytes."""
+    """The bytes of the longest payload that such a model can have in any form."""
     scales = sum(4 * s.shape[0] for s in expected.values() if len(s.shape) > 1)
     return 8 + _largest_header(expected) + sum(s.size_bytes for s in expected.values()) + scales
 
@@ -93,7 +93,7 @@ def _largest_header(expected: ModelShape) -> int:
 
 
 def encode(tensors: Mapping[str, Tensor], form: WireForm) -> bytes:
-    """A model as bytes. Refuses numbers that no receiver would take."""
+    """A model as bytes; PayloadError for numbers that every receiver would refuse."""
     contents: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         _check_sendable(name, tensor, tensors)
@@ -101,7 +101,7 @@ def encode(tensors: Mapping[str, Tensor], form: WireForm) -> bytes:
     try:
         payload: bytes = save(contents)
     except (safetensors.SafetensorError, RuntimeError) as error:
-        raise PayloadError(f"this model cannot be sent: {error}") from None
+        raise PayloadError(f"the model cannot be sent: {error}") from None
     return payload
 
 
@@ -109,13 +109,15 @@ def _check_sendable(name: str, tensor: Tensor, tensors: Mapping[str, Tensor]) ->
     if tensor.dtype not in _NAMES:
         raise PayloadError(f"tensor {name!r} has dtype {tensor.dtype}, which cannot be sent: use fp32")
     if name + _SCALE in tensors:
-        raise PayloadError(f"tensors {name!r} and {name + _SCALE!r}: the second name is taken by scales, rename it")
+        raise PayloadError(f"tensor {name + _SCALE!r} has the name of the scales of tensor {name!r}: rename it")
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-        raise PayloadError(f"tensor {name!r} holds values that are not finite: training diverged, nobody would take it")
+        raise PayloadError(
+            f"tensor {name!r} holds values that are not finite: training diverged, so the model cannot be sent"
+        )
 
 
 def _in_form(name: str, tensor: Tensor, form: WireForm) -> dict[str, Tensor]:
-    """The tensor as it travels, by name: rounded, or as it is where the form does not touch it or cannot hold it."""
+    """The tensor as it is sent, by name: rounded, or unchanged where the form does not apply or cannot represent it."""
     plain = {name: tensor.clone(memory_format=torch.contiguous_format)}
     if not is_rounded(tensor[None], form):
         return plain
@@ -132,8 +134,8 @@ def _in_form(name: str, tensor: Tensor, form: WireForm) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """Where a tensor lies in a payload, checked against nothing yet."""
+class _StoredTensor:
+    """An entry of the header: where a tensor lies in the payload, not checked yet."""
 
     name: str
     dtype: str
@@ -143,10 +145,10 @@ class _Entry:
 
 
 def decode(payload: bytes, expected: ModelShape) -> dict[str, Tensor]:
-    """The model in a payload, in fp32 where it was rounded. PayloadError for anything but such a model."""
+    """The model in a payload, in fp32 where it was rounded; PayloadError if the payload is not such a model."""
     bound = largest_payload(expected)
     if len(payload) > bound:
-        raise PayloadError(f"payload of {len(payload)} bytes: this model has at most {bound}")
+        raise PayloadError(f"the payload has {len(payload)} bytes, but such a model has at most {bound}")
     header, start = _header(payload, _largest_header(expected))
     entries = {entry.name: entry for entry in _entries(header)}
     scaled = _check_entries(entries, expected)
@@ -156,65 +158,72 @@ def decode(payload: bytes, expected: ModelShape) -> dict[str, Tensor]:
 
 
 def _header(payload: bytes, bound: int) -> tuple[str, int]:
-    """The header's text, and where the tensors begin."""
+    """The text of the header, and the byte at which the tensors begin."""
     if len(payload) < 8:
-        raise PayloadError(f"payload of {len(payload)} bytes: too short to hold a model")
+        raise PayloadError(f"the payload has {len(payload)} bytes: it is too short to hold a model")
     length = int.from_bytes(payload[:8], "little")
     if length > bound:
-        raise PayloadError(f"header of {length} bytes: a model of this shape has at most {bound}")
+        raise PayloadError(f"the header has {length} bytes, but that of such a model has at most {bound}")
     if 8 + length > len(payload):
-        raise PayloadError(f"header of {length} bytes, but the payload ends after {len(payload)}: it was cut off")
+        raise PayloadError(f"the header has {length} bytes, but the payload ends after {len(payload)}: it was cut off")
     try:
         return payload[8 : 8 + length].decode(), 8 + length
     except UnicodeDecodeError:
-        raise PayloadError("header is no UTF-8 text: not a safetensors file, or damaged on the way") from None
+        raise PayloadError(
+            "the header is not UTF-8 text: the payload is not a safetensors file, or was damaged on the way"
+        ) from None
 
 
-def _entries(header: str) -> list[_Entry]:
+def _entries(header: str) -> list[_StoredTensor]:
     try:
         parsed = json.loads(header, object_pairs_hook=_no_name_twice, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise PayloadError(f"header is not the JSON of a safetensors file: {_short(error)}") from None
+        raise PayloadError(f"the header is not the JSON of a safetensors file: {_short(error)}") from None
     if not isinstance(parsed, dict):
-        raise PayloadError("header is not a JSON object: not a safetensors file")
+        raise PayloadError("the header is not a JSON object: the payload is not a safetensors file")
     return [_entry(name, described) for name, described in parsed.items()]
 
 
 def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name stands twice in it")
-    return found
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("it has the same name twice")
+    return members
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
-def _entry(name: str, described: object) -> _Entry:
+def _entry(name: str, described: object) -> _StoredTensor:
     if not isinstance(described, dict) or described.keys() != {"dtype", "shape", "data_offsets"}:
-        raise PayloadError(f"header: {_short(name)!r} is not described by dtype, shape and data_offsets")
+        raise PayloadError(f"the header does not describe tensor {_short(name)!r} by dtype, shape and data_offsets")
     dtype, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
     if not isinstance(dtype, str) or not _is_sizes(shape) or not _is_sizes(offsets) or len(offsets) != 2:
-        raise PayloadError(f"header: dtype, shape or data_offsets of {_short(name)!r} are not of their types")
-    return _Entry(name, dtype, tuple(shape), *offsets)
+        raise PayloadError(f"the header has dtype, shape or data_offsets of the wrong type for tensor {_short(name)!r}")
+    return _StoredTensor(name, dtype, tuple(shape), *offsets)
 
 
 def _is_sizes(value: object) -> bool:
     return isinstance(value, list) and all(type(v) is int and 0 <= v < 1 << 63 for v in value)
 
 
-def _check_entries(entries: Mapping[str, _Entry], expected: ModelShape) -> set[str]:
-    """Refuse any name, shape or dtype but those of this model. Returns the names of tensors that have scales."""
+def _check_entries(entries: Mapping[str, _StoredTensor], expected: ModelShape) -> set[str]:
+    """Refuse all names, shapes and dtypes but those of this model; return the names of tensors that have scales."""
     scaled = set()
     for name, wanted in expected.items():
         if name not in entries:
             raise OtherNetwork(f"tensor {name!r} is missing: the sender has another network")
         entry = entries[name]
         if entry.shape != wanted.shape:
-            raise OtherNetwork(f"tensor {name!r} has shape {_short(entry.shape)}, not {wanted.shape}: another network")
+            raise OtherNetwork(
+                f"tensor {name!r} has shape {_short(entry.shape)}, not {wanted.shape}: the sender has another network"
+            )
         if entry.dtype not in _dtypes_of(wanted):
-            raise OtherNetwork(f"tensor {name!r} has dtype {_short(entry.dtype)}, not {_NAMES.get(wanted.dtype)}")
+            raise OtherNetwork(
+                f"tensor {name!r} has dtype {_short(entry.dtype)}, not {_NAMES.get(wanted.dtype)}: "
+                "the sender has another network"
+            )
         if entry.dtype == "I8" and wanted.dtype == torch.float32:
             scaled.add(name)
             _check_scale(entries.get(name + _SCALE), name, wanted.shape[0])
@@ -225,19 +234,19 @@ def _check_entries(entries: Mapping[str, _Entry], expected: ModelShape) -> set[s
 
 
 def _dtypes_of(wanted: TensorShape) -> tuple[str | None, ...]:
-    """In which a tensor may travel."""
+    """The dtypes in which a tensor may be sent."""
     if wanted.dtype != torch.float32:
         return (_NAMES.get(wanted.dtype),)
     return ("F32", "F16", "I8") if len(wanted.shape) > 1 else ("F32", "F16")
 
 
-def _check_scale(entry: _Entry | None, name: str, channels: int) -> None:
+def _check_scale(entry: _StoredTensor | None, name: str, channels: int) -> None:
     if entry is None or entry.dtype != "F32" or entry.shape != (channels,):
         raise PayloadError(f"tensor {name!r} came as int8 without one fp32 scale for each of its {channels} channels")
 
 
-def _check_places(entries: Sequence[_Entry], num_bytes: int) -> None:
-    """Refuse tensors that overlap, leave gaps, or end elsewhere than the payload does."""
+def _check_places(entries: Sequence[_StoredTensor], num_bytes: int) -> None:
+    """Refuse tensors that overlap, leave gaps, or do not end where the payload ends."""
     at = 0
     for entry in sorted(entries, key=lambda e: (e.begin, e.end)):
         size = math.prod(entry.shape) * _DTYPES[entry.dtype].itemsize
@@ -247,11 +256,14 @@ def _check_places(entries: Sequence[_Entry], num_bytes: int) -> None:
             )
         at = entry.end
     if at != num_bytes:
-        raise PayloadError(f"{num_bytes} bytes of tensors, but the header describes {at}: cut off, or too long")
+        raise PayloadError(
+            f"the payload has {num_bytes} bytes of tensors, but the header describes {at}: "
+            "it was cut off, or is too long"
+        )
 
 
-def _tensor(payload: bytes, start: int, entry: _Entry) -> Tensor:
-    """A copy of a tensor whose place was checked; refused if a number in it is none."""
+def _tensor(payload: bytes, start: int, entry: _StoredTensor) -> Tensor:
+    """A copy of a tensor whose place was checked; PayloadError if a value in it is not finite."""
     data = np.frombuffer(payload, np.uint8, entry.end - entry.begin, start + entry.begin)
     if entry.dtype == "BOOL" and data.max(initial=0) > 1:
         raise PayloadError(f"tensor {entry.name!r} holds bytes that are neither true nor false")
@@ -277,7 +289,7 @@ def _as_expected(name: str, stored: Mapping[str, Tensor], scaled: set[str]) -> T
 
 
 def _short(thing: object) -> str:
-    """For messages: a sender must not fill a log with a name of its choice."""
+    """A text for messages, cut to 80 characters, so that a sender cannot fill a log with names of its choice."""
     text = str(thing)
     return text if len(text) <= 80 else f"{text[:80]}…"
 
@@ -286,16 +298,19 @@ def _short(thing: object) -> str:
 
 
 def encode_note(note: Note) -> bytes:
-    """What a peer says beside its model, as JSON; empty for nothing."""
+    """What a peer's method says beside its model, as JSON; empty for nothing."""
     data = b"" if note is None else json.dumps(note, separators=(",", ":"), allow_nan=False).encode()
     if len(data) > NOTE_BYTES:
-        raise PayloadError(f"a note of {len(data)} bytes: a behaviour may say at most {NOTE_BYTES} beside a model")
+        raise PayloadError(
+            f"the note beside a model has {len(data)} bytes, but at most {NOTE_BYTES} are allowed: "
+            "let the behaviour say less"
+        )
     return data
 
 
 def decode_note(data: bytes) -> Note:
-    """What `encode_note` made bytes of; PayloadError if it is no JSON. Whatever it says was said by somebody else."""
+    """The note in bytes that another member sent; PayloadError if they are not JSON."""
     try:
         return json.loads(data) if data else None
     except (ValueError, RecursionError) as error:
-        raise PayloadError(f"a note that is no JSON: {type(error).__name__}") from error
+        raise PayloadError(f"the note beside the model is not JSON: {type(error).__name__}") from error

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The calling side: a connection to each member, made for its very certificate, kept open and used again.
 
-Whoever answers at an address is asked for its name and serial number on a first connection, which any member may
-answer. The answer opens a second one, for exactly that certificate (`identity`), and only there is anything said or
-believed.
+The caller first makes a connection that any member may answer, and asks for the name and serial number of the
+certificate at the other end. It then makes a second connection, for exactly that certificate (`certificates`), and
+sends and believes everything else only there.
 
-A call that finds nobody is tried again, after a random part of a pause that doubles each time. One that was turned
-away, or met somebody else, is not: that will not change. A member that restarts with a new certificate is asked anew
-who it is.
+A call that reaches nobody is tried again, after a random part of a pause that doubles each time. A call that was turned
+away, or answered by another member, is not tried again: the answer would be the same. A member that restarts with a new
+certificate is asked again who it is.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ _log = logging.getLogger("pens.network")
 
 
 class _Unreachable(TransportError):
-    """Nobody answered: worth another attempt."""
+    """Nobody answered: another attempt may succeed."""
 
 
 @dataclass(slots=True)
 class _Connection:
-    """A channel that only the holder of one certificate can be at the other end of."""
+    """A channel at whose other end only the holder of one certificate can be."""
 
     name: str
     serial: int
     channel: Any
     users: int = 0
     retired: bool = False
-    """No new calls; closed when the last of its users has left."""
+    """It accepts no new calls, and is closed when its last user has left."""
 
 
 class MemberCaller:
-    """Calls other members."""
+    """Makes calls to other members."""
 
     def __init__(
         self, credentials: Credentials, limits: Limits, traffic: TransportCounts, jitter: random.Random
@@ -83,7 +83,7 @@ class MemberCaller:
         self._sends = asyncio.Semaphore(limits.sends)
 
     async def gossip(self, to: Address, name: str | None, records: Sequence[MemberRecord]) -> Introduction:
-        """Give a table, get a table."""
+        """Send a membership table, and receive one."""
         request = encode_table(records)
 
         async def attempt() -> Introduction:
@@ -95,7 +95,7 @@ class MemberCaller:
         return await self._retrying(to, attempt)
 
     async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:
-        """Deliver a model; while the receiver is busy, come again a few times."""
+        """Deliver a model; while the receiver is busy, try again a few times."""
         for pause_s in self._pauses():
             verdict = await self._retrying(to.address, lambda: self._deliver(to, parcel))
             if verdict is not Reception.BUSY:
@@ -166,15 +166,15 @@ class MemberCaller:
             return known
 
     async def _open(self, to: Address, name: str | None) -> _Connection:
-        found, serial = await self._ask_who(to)
-        if name not in (None, found):
-            raise TransportError(f"{found} answers at {to}, not {name}")
+        answering, serial = await self._ask_who(to)
+        if name not in (None, answering):
+            raise TransportError(f"called {name} at {to}, but {answering} answers there")
         if self._is_revoked(serial):
             self._traffic.refusals["revoked"] += 1
-            _log.warning("refused to talk to %s: the certificate of %s has been revoked", to, found)
-            raise TransportError(f"the certificate of {found} at {to} has been revoked")
+            _log.warning("refused to call %s: the certificate of %s has been revoked", to, answering)
+            raise TransportError(f"the certificate of {answering} at {to} has been revoked")
         await self._retire(to)
-        connection = _Connection(found, serial, self._channel(to, exact_dns_name(found, serial)))
+        connection = _Connection(answering, serial, self._channel(to, exact_dns_name(answering, serial)))
         self._connections[to] = connection
         return connection
 
@@ -212,7 +212,7 @@ class MemberCaller:
         raise TransportError(f"{reason} ({self._limits.attempts} attempts)")
 
     async def _explained(self, to: Address, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """The attempt, its errors in our words."""
+        """Make the attempt; translate errors of gRPC into errors of pens."""
         try:
             return await attempt()
         except aio.AioRpcError as error:
@@ -221,7 +221,7 @@ class MemberCaller:
             task = asyncio.current_task()
             if task and task.cancelling():
                 raise
-            raise TransportError(f"{to}: the connection was closed here") from None
+            raise TransportError(f"{to}: this member closed the connection") from None
         refused = any(sign in words for sign in _WRONG_CERTIFICATE)
         asked_before = to in self._connections  # if so, it may have a new certificate by now
         if status in _NOBODY_THERE:
@@ -231,7 +231,7 @@ class MemberCaller:
         raise TransportError(f"{words} ({status.name})")
 
     def _pauses(self) -> list[float]:
-        """Before the next attempt, one for each: a random part of a bound that doubles; none after the last."""
+        """Seconds to wait after each attempt: a random part of a bound that doubles; 0 after the last."""
         bounds = [
             min(self._limits.max_backoff_s, self._limits.backoff_s * 2**k) for k in range(self._limits.attempts - 1)
         ]
@@ -245,7 +245,7 @@ async def _error(call: Any) -> aio.AioRpcError:
 
 
 def channel_options(limits: Limits) -> list[tuple[str, int]]:
-    """Bounds that gRPC itself keeps, and none of its own retries."""
+    """The bounds that gRPC itself enforces; its own retries are switched off."""
     return [
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", limits.message_bytes),

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gRPC's C core must be told before it starts, and what it says when it turns somebody away.
+"""The environment that gRPC's C core needs before it starts, and the lines that it writes about failed handshakes.
 
 TLS 1.3 only. gRPC for Python cannot set a lowest version of TLS, but the C core reads a list of cipher suites for TLS
 1.2 from the environment; those of TLS 1.3 are not affected. The list here asks for RSA certificates, of which a
-federation has none (`identity`): whoever offers TLS 1.2 finds no suite in common. The environment is read once, when
-gRPC is imported first, so `grpc_transport` sets it on import, and says so if it is too late. The server looks at each
-caller's version again.
+federation has none (`certificates`): a caller that offers TLS 1.2 finds no suite in common. gRPC reads the environment
+once, when it is imported first, so `grpc_transport` sets it on import, and raises an error if it is too late. The
+server checks the version of each caller again.
 
-Handshakes. A caller without a certificate, with another authority's or an expired one, is turned away inside the C
-core, and Python never hears of it. The C core writes one line to the standard error stream for each, at verbosity
-`info`. A program that wants these in its log sets `native_log_settings()` before the import, reads its own standard
-error stream through a pipe, and asks `refusal_in` about each line.
+Handshakes. A caller without a certificate, or with an expired one or another authority's, is turned away inside the C
+core, and Python is not told. The C core writes one line to the standard error stream for each, at verbosity `info`. A
+program that wants these lines in its log sets `native_log_settings()` before the import, reads its own standard error
+stream through a pipe, and calls `refusal_in` with each line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def native_log_settings() -> dict[str, str]:
 
 
 def set_tls_1_3_only() -> None:
-    """Prepare the environment; to be called before gRPC is imported."""
+    """Set the environment for TLS 1.3; call it before gRPC is imported."""
     settings = native_tls_settings()
     if "grpc" in sys.modules and any(os.environ.get(name) != value for name, value in settings.items()):
         words = " ".join(f"{name}={value}" for name, value in settings.items())
@@ -57,7 +57,7 @@ def set_tls_1_3_only() -> None:
 
 
 def refusal_in(line: str) -> str | None:
-    """Why somebody was turned away, if this line of the C core says so."""
+    """Why the C core turned a caller away, if this line of its log says so."""
     found = _HANDSHAKE.search(line)
     if not found:
         return None

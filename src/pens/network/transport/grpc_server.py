@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The listening side: who calls is settled first, then what it may do, and only then are its bytes parsed.
+"""The listening side: the server checks the caller first, then the bounds, and parses its bytes only then.
 
-Every call is handed over when its metadata are there, also those with a single message: gRPC would otherwise wait for
-that message on its own, for ever and in a place where nobody counts, and a member that sends half of it, many times,
-would use up all calls.
+gRPC hands over every call when its metadata have arrived, also calls with a single message. Otherwise gRPC itself would
+wait for that message, without a deadline and uncounted, and a member that sends half a message many times would use up
+all calls.
 
-A model is announced in the metadata of its call, and judged before any of its pieces is read. The answer is written
-as soon as it is known, while the sender may still be writing; the stream is then read to its end and thrown away,
-within a few seconds, because a sender whose writes fail cannot see the answer.
+A model is announced in the metadata of its call, and the server checks the announcement before it reads any piece. It
+writes the answer as soon as it is known, while the sender may still be writing, and then reads and discards the rest of
+the stream for a few seconds, because a sender whose writes fail cannot see the answer.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from pens.network.transport.wire import (
 )
 
 SERVICE = "pens.v1.Member"
-_REST_S = 5.0  # for a sender to notice the answer and stop
+_REST_S = 5.0  # within which a sender must notice the answer and stop
 _log = logging.getLogger("pens.network")
 
 
 class _Refusal(Exception):
-    """A model that is turned away."""
+    """A model is turned away."""
 
     def __init__(self, verdict: Reception, reason: str, detail: str = "") -> None:
         super().__init__(detail or reason)
@@ -70,7 +70,7 @@ class MemberService:
         self._claim = encode_claim(own.name, own.serial)
 
     def handlers(self) -> Any:
-        """For gRPC. Requests stay bytes until the caller is known."""
+        """The methods of the service, for gRPC. Requests stay bytes until the caller is known."""
         methods = {
             "Introduce": grpc.stream_stream_rpc_method_handler(self._introduce),
             "Exchange": grpc.stream_stream_rpc_method_handler(self._exchange),
@@ -81,12 +81,12 @@ class MemberService:
     # --- who calls ----------------------------------------------------------------------------------------------------
 
     async def _caller(self, context: Any) -> Identity:
-        """The caller, by its certificate; ends the call if that is no longer good."""
+        """The caller, by its certificate; the call ends if the certificate is no longer valid."""
         auth = context.auth_context()
         try:
             identity = identity_of(auth["x509_pem_cert"][0])
         except (KeyError, IndexError, CertificateError) as error:
-            return await self._turn_away(context, "certificate", f"no member's certificate: {error}")
+            return await self._turn_away(context, "certificate", f"the caller has no member's certificate: {error}")
         if auth.get("ssl_tls_version") != [b"TLSv1.3"]:
             return await self._turn_away(context, "not TLS 1.3", f"{identity.name} did not use TLS 1.3")
         revoked = self._credentials.revoked
@@ -111,7 +111,7 @@ class MemberService:
 
     @asynccontextmanager
     async def _call(self, context: Any) -> AsyncIterator[str]:
-        """The name of the caller, whose call counts among its calls in progress."""
+        """The name of the caller; while the block lasts, its call counts among its calls in progress."""
         name = (await self._caller(context)).name
         with self._intake.call(name) as allowed:
             if not allowed:
@@ -140,7 +140,7 @@ class MemberService:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls in a short time")
 
     async def _only_message(self, caller: str, context: Any) -> bytes:
-        """Of a call with one message, which has to come soon."""
+        """The message of a call that has exactly one; the call ends if it does not come within `call_s`."""
         try:
             async with asyncio.timeout(self._limits.call_s):
                 message = await context.read()
@@ -148,7 +148,7 @@ class MemberService:
             self._note(context, "slow", f"{caller} did not send its message within {self._limits.call_s:g} s")
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not come")
         if message is aio.EOF:
-            raise WireError("a call without a message")
+            raise WireError("received a call without a message")
         return bytes(message)
 
     async def _deliver(self, _requests: Any, context: Any) -> None:
@@ -168,12 +168,12 @@ class MemberService:
     async def _receive(self, sender: str, context: Any) -> Reception:
         with self._intake.turn(sender) as its_turn:
             if not its_turn:
-                raise _Refusal(Reception.BUSY, "busy", "another of its models is on its way")
+                raise _Refusal(Reception.BUSY, "busy", "another of its models is being received")
             header = self._header(context)
             self._judge(sender, header.size)
             with self._intake.space(header.size) as enough:
                 if not enough:
-                    raise _Refusal(Reception.BUSY, "busy", "too many models are on their way")
+                    raise _Refusal(Reception.BUSY, "busy", "too many bytes of models are being received")
                 payload = await self._payload(context, header.size)
                 verdict = await self._inbox.take_model(
                     sender, Parcel(header.version, payload, header.answer, header.note)
@@ -190,12 +190,12 @@ class MemberService:
             verdict = self._inbox.wants(sender, size)
             reason = verdict.value if verdict is Reception.OTHER_NETWORK else "unwanted"
         if verdict is not Reception.TAKEN:
-            raise _Refusal(verdict, "busy" if verdict is Reception.BUSY else reason, f"{reason}, {size} bytes")
+            raise _Refusal(verdict, "busy" if verdict is Reception.BUSY else reason, f"{reason}, it has {size} bytes")
 
     def _header(self, context: Any) -> Header:
         headers = [value for key, value in context.invocation_metadata() if key == HEADER]
         if len(headers) != 1:
-            raise _Refusal(Reception.REFUSED, "malformed", f"{len(headers)} headers, not 1")
+            raise _Refusal(Reception.REFUSED, "malformed", f"it has {len(headers)} headers, not 1")
         try:
             return decode_header(headers[0])
         except WireError as error:
@@ -207,7 +207,7 @@ class MemberService:
             async with asyncio.timeout(limit_s):
                 return await self._pieces(context, size)
         except TimeoutError:
-            raise _Refusal(Reception.REFUSED, "slow", f"{size} bytes did not come within {limit_s:g} s") from None
+            raise _Refusal(Reception.REFUSED, "slow", f"its {size} bytes did not come within {limit_s:g} s") from None
         except WireError as error:
             raise _Refusal(Reception.REFUSED, "malformed", str(error)) from None
 
@@ -218,13 +218,15 @@ class MemberService:
             piece = decode_piece(message)
             missing -= len(piece)
             if missing < 0:
-                raise WireError(f"more than the {size} bytes that were announced")
+                raise WireError(f"it has more than the {size} bytes that were announced")
             payload.write(piece)
             self._traffic.bytes_in += len(piece)
         if missing and context.cancelled():
-            raise _Refusal(Reception.REFUSED, "broken off", f"broken off with {missing} of {size} bytes missing")
+            raise _Refusal(
+                Reception.REFUSED, "broken off", f"the sender broke off with {missing} of {size} bytes missing"
+            )
         if missing:
-            raise WireError(f"{missing} bytes fewer than the {size} that were announced")
+            raise WireError(f"it has {missing} bytes fewer than the {size} that were announced")
         return payload.getvalue()
 
     async def _read_to_the_end(self, context: Any) -> None:
@@ -233,11 +235,11 @@ class MemberService:
                 while await context.read() is not aio.EOF:
                     pass
         except TimeoutError:
-            _log.info("%s goes on sending what was refused: cut off", context.peer())
+            _log.info("%s goes on sending a model that was refused: the call is cut off", context.peer())
 
 
 def server_options(limits: Limits) -> list[tuple[str, int]]:
-    """Bounds that gRPC itself keeps."""
+    """The bounds that gRPC itself enforces."""
     return [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", limits.message_bytes),

@@ -2,12 +2,11 @@
 """Transport over gRPC and mutual TLS 1.3.
 
 grpc_transport   starts and stops both sides
-├── grpc_server  answers calls: who is it, may it, then what does it say
+├── grpc_server  answers calls: checks the caller, then the bounds, then the bytes
 ├── grpc_client  makes calls: connections, deadlines, attempts
-├── limits       bounds of everything that others can make us hold
-├── wire         bytes ⇄ plain data, checked
-├── native       what gRPC's C core must be told, and what it says
-└── identity     certificates
+├── limits       bounds of everything that other members can make this one hold
+├── wire         messages as bytes and as plain data, checked
+└── grpc_core    the environment of gRPC's C core, and its log of failed handshakes
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ __all__ = ["GrpcTransport", "Limits", "native_log_settings", "native_tls_setting
 
 
 class GrpcTransport:
-    """A member's place in the network."""
+    """The transport of one member: its server, and its calls to others."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class GrpcTransport:
         self._caller: MemberCaller | None = None
 
     async def start(self, inbox: Inbox) -> Address:
-        """Listen; the address with the real port."""
+        """Listen, and return the address with the real port."""
         own = self._credentials
         self._caller = MemberCaller(own, self._limits, self.traffic, self._jitter)
         server = aio.server(options=server_options(self._limits), maximum_concurrent_rpcs=self._limits.calls)
@@ -74,13 +73,16 @@ class GrpcTransport:
             port = server.add_secure_port(str(self._listen), tls)
         except RuntimeError as error:
             await self.stop(0)
-            raise TransportError(f"cannot listen at {self._listen}: {error}") from None
+            raise TransportError(
+                f"cannot listen at {self._listen}: {error}. "
+                "Set peer.listen to another address or port, or stop what uses this one"
+            ) from None
         self._server = server
         await server.start()
         return Address(self._listen.host, port)
 
     async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:
-        """Deliver a model."""
+        """Deliver a model; `TransportError` if the member cannot be reached or another one answers."""
         return await self._started().send_model(to, parcel)
 
     async def gossip(self, to: Address, name: str | None, records: Sequence[MemberRecord]) -> Introduction:
@@ -88,7 +90,7 @@ class GrpcTransport:
         return await self._started().gossip(to, name, records)
 
     async def stop(self, grace_s: float) -> None:
-        """Listen no longer; calls in progress have this long to end."""
+        """Stop listening; calls in progress have this long to end."""
         if self._server is not None:
             await self._server.stop(grace_s)
             self._server = None
@@ -98,5 +100,5 @@ class GrpcTransport:
 
     def _started(self) -> MemberCaller:
         if self._caller is None:
-            raise TransportError("the transport is not started")
+            raise TransportError("the transport is not started: call start() first")
         return self._caller

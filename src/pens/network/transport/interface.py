@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seam between a node and its network: what crosses it is plain data, and names come from certificates.
+"""The interface between a node and its network: what crosses it is plain data, and names come from certificates.
 
-A node offers an `Inbox` and uses a `Transport`. Neither knows the other's inside: gRPC over mutual TLS and the
+A node offers an `Inbox` and uses a `Transport`. Neither depends on how the other works: gRPC over mutual TLS and the
 in-memory network are two transports, and a node cannot tell them apart.
 
     node ── send_model, gossip ──▶ Transport ⇢ Transport ── wants, take_model, gossip ──▶ Inbox of another node
@@ -51,12 +51,12 @@ class MemberRecord:
     heartbeat: int
     left: bool = False
     finished: bool = False
-    """It has done its updates, or stopped early, and serves its model."""
+    """The member has done its updates, or stopped early, and serves its model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """The answer to a gossip call: who answered, by its certificate, and what it knows."""
+    """The answer to a gossip call: who answered, by its certificate, and its membership table."""
 
     name: str
     records: tuple[MemberRecord, ...]
@@ -64,31 +64,32 @@ class Introduction:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A model on its way: `payload` is what the codec made of it."""
+    """A model as it is sent: `payload` is what the codec made of it."""
 
     version: int
     payload: bytes
     answer: bool = False
-    """In return for one of the receiver's models."""
+    """Whether it was sent in return for one of the receiver's models."""
     note: bytes = b""
-    """What the sender says beside it, as JSON; empty: nothing."""
+    """What the sender's method says beside the model, as JSON; empty: nothing."""
 
 
 class Reception(Enum):
-    """What a receiver says about a model."""
+    """A receiver's answer to a model."""
 
     TAKEN = "taken"
     BUSY = "busy"
-    """Full: try again later."""
+    """The receiver is full: the sender may try again later."""
     REFUSED = "refused"
-    """Will not be taken: damaged, too many, not wanted."""
+    """The receiver does not take the model: it is damaged, not wanted, or one of too many."""
     OTHER_NETWORK = "another network"
-    """Will not be taken: the receiver has another network than the sender. On the wire, a refusal with this reason."""
+    """The receiver does not take the model: it has another network than the sender. On the wire this is a refusal with
+    this reason."""
 
 
 @dataclass(slots=True)
 class TransportCounts:
-    """What went through a transport. Bytes are those of models' payloads; refusals count by reason."""
+    """What went through a transport. Bytes are those of models' payloads; refusals are counted by reason."""
 
     bytes_in: int = 0
     bytes_out: int = 0
@@ -101,41 +102,42 @@ class Inbox(Protocol):
     """What a node offers to its transport. `sender` is the name in the sender's certificate."""
 
     async def take_model(self, sender: str, parcel: Parcel) -> Reception:
-        """A whole model has come."""
+        """Receive a whole model."""
         ...
 
     async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
-        """Somebody says what it knows, and asks for what we know."""
+        """Receive a member's membership table, and answer with this member's own."""
         ...
 
     def wants(self, sender: str, size: int) -> Reception:
-        """Asked before a single byte of a model of this many bytes is buffered."""
+        """Whether to receive a model of this many bytes; asked before a byte of it is buffered."""
         ...
 
 
 class Transport(Protocol):
-    """How a node reaches the others."""
+    """How a node reaches other members."""
 
     @property
     def traffic(self) -> TransportCounts:
-        """Plain counters."""
+        """What went through this transport so far."""
         ...
 
     async def start(self, inbox: Inbox) -> Address:
-        """Listen; the address with the real port."""
+        """Listen, and return the address with the real port."""
         ...
 
     async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:
-        """Deliver a model; `TransportError` if the member cannot be reached or is not who it should be."""
+        """Deliver a model; `TransportError` if the member cannot be reached or another one answers."""
         ...
 
     async def gossip(self, to: Address, name: str | None, records: Sequence[MemberRecord]) -> Introduction:
         """Exchange membership tables with whoever is at `to`.
 
-        `name`: who must answer, checked against the certificate; None at the bootstrap, where any member will do.
+        `name`: the member that must answer, checked against the certificate; None for a bootstrap address, where any
+        member may answer.
         """
         ...
 
     async def stop(self, grace_s: float) -> None:
-        """Listen no longer; calls in progress have this long to end."""
+        """Stop listening; calls in progress have this long to end."""
         ...

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a member takes from others, and how long it waits for them.
+"""How much a member accepts from others, and how long it waits for them.
 
-Everything that another member can make us hold or do has a bound here: the size of a message and of a model, the
-models that one sender may send in a while, the bytes on their way in at any moment, the calls in progress, the time
-each may take. Who meets a bound that passes hears BUSY and may come again; who breaks a rule is REFUSED.
+Everything that another member can make this one hold or do has a bound here: the size of a message and of a model, the
+models that one sender may send per second, the bytes being received at any moment, the calls in progress, and the time
+that each may take. A sender that meets a temporary bound is told BUSY and may try again; one that breaks a rule is
+REFUSED.
 """
 
 from __future__ import annotations
@@ -18,38 +19,38 @@ from pens.network.transport.interface import Reception
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a transport. Those of all members need not be equal, except for `piece_bytes`: nobody sends more."""
+    """Bounds of a transport. Members may choose different ones, except for `piece_bytes`, the size of what is sent."""
 
     max_model_bytes: int = 256 << 20
     piece_bytes: int = 512 << 10
     receiving_bytes: int = 512 << 20
-    """Of models on their way in, all senders together."""
+    """Bytes of models that are being received, from all senders together."""
     models_per_s: float = 10.0
-    """From one sender, in the long run …"""
+    """Models that one sender may send, on average …"""
     burst_models: int = 50
-    """… and at once."""
+    """… and in a burst."""
     gossip_per_s: float = 20.0
-    """Calls of one member that are no models, in the long run …"""
+    """Calls that one member may make besides models, on average …"""
     burst_gossip: int = 100
-    """… and at once."""
+    """… and in a burst."""
     calls: int = 256
-    """In progress at the same time; those beyond are turned away. Of these …"""
+    """Calls in progress at the same time; further ones are turned away. Of these …"""
     calls_of_member: int = 16
-    """… one member may have so many."""
+    """… one member may have this many."""
     incoming_connections: int = 512
-    """Open at the same time, those included whose handshake is not over."""
+    """Connections open at the same time, including those whose handshake is not complete."""
     idle_s: float = 300.0
-    """A connection without calls is closed after this time: a member that is revoked keeps none open."""
+    """A connection without calls is closed after this time, so that a revoked member keeps none open."""
     connection_s: float = 3600.0
-    """After this time a connection takes no new calls, and is made anew by whoever needs it."""
+    """After this time a connection accepts no new calls; a caller that needs it makes a new one."""
     call_s: float = 10.0
-    """Deadline of a small call, and the time that a connection may take."""
+    """Deadline of a small call, and of making a connection."""
     min_bytes_per_s: float = 128 << 10
-    """A model has this much more time for its bytes; slower senders are cut off."""
+    """The deadline of a model grows with its size at this rate; slower senders are cut off."""
     sends: int = 8
-    """Models on their way out at the same time."""
+    """Models being sent at the same time."""
     connections: int = 64
-    """To other members, kept open."""
+    """Connections to other members that are kept open."""
     attempts: int = 4
     backoff_s: float = 0.1
     max_backoff_s: float = 3.0
@@ -57,23 +58,23 @@ class Limits:
 
     @property
     def message_bytes(self) -> int:
-        """The largest message: a piece and its wrapping."""
+        """The largest message: a piece and what protobuf adds to it."""
         return self.piece_bytes + 1024
 
     def transfer_s(self, size_bytes: int) -> float:
-        """Deadline of a model of this size."""
+        """Deadline of a transfer of this size."""
         return self.call_s + size_bytes / self.min_bytes_per_s
 
 
 class RateLimit:
-    """A bucket of tokens for each sender: `burst` at first, `per_s` new ones a second. Full buckets need no memory."""
+    """A bucket of tokens for each sender: `burst` at first, `per_s` more each second. Full buckets need no memory."""
 
     def __init__(self, per_s: float, burst: int, clock: Callable[[], float]) -> None:
         self._per_s, self._burst, self._clock = per_s, burst, clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # sender → tokens, and when; oldest first
 
     def take(self, sender: str) -> bool:
-        """Whether the sender had a token; it is gone now."""
+        """Take a token of the sender; False if it has none."""
         now = self._clock()
         self._forget_full(now)
         tokens, since = self._buckets.pop(sender, (float(self._burst), now))
@@ -91,7 +92,7 @@ class RateLimit:
 
 
 class Intake:
-    """What is on its way in: a bounded number of calls and one model of each sender, and a bounded sum of bytes."""
+    """What is being received: a bounded number of calls and one model of each sender, and a bounded sum of bytes."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
         self._limits = limits
@@ -103,7 +104,7 @@ class Intake:
 
     @contextmanager
     def call(self, sender: str) -> Iterator[bool]:
-        """One of the calls that a member may have in progress while it lasts; False if it has too many."""
+        """Count one call of a member while the block lasts; False if the member has too many in progress."""
         allowed = self._calls[sender] < self._limits.calls_of_member
         self._calls[sender] += 1
         try:
@@ -114,12 +115,12 @@ class Intake:
                 del self._calls[sender]
 
     def may_gossip(self, sender: str) -> bool:
-        """Whether a member has not called too often."""
+        """Whether the rate limit allows another call of this member."""
         return self._gossip_rate.take(sender)
 
     @contextmanager
     def turn(self, sender: str) -> Iterator[bool]:
-        """The sender's only turn while it lasts; False if it has one already."""
+        """Receive one model of the sender while the block lasts; False if another of its models is being received."""
         if sender in self._senders:
             yield False
             return
@@ -131,7 +132,7 @@ class Intake:
 
     @contextmanager
     def space(self, size_bytes: int) -> Iterator[bool]:
-        """Room for so many bytes while it lasts; False if there is none now."""
+        """Reserve this many bytes while the block lasts; False if too many are being received."""
         if self.bytes_expected + size_bytes > self._limits.receiving_bytes:
             yield False
             return
@@ -142,7 +143,7 @@ class Intake:
             self.bytes_expected -= size_bytes
 
     def judge(self, sender: str, size_bytes: int) -> tuple[Reception, str]:
-        """What the bounds say about a model that is announced, and why."""
+        """Whether the bounds allow a model of this size now, and otherwise the reason."""
         if not 0 < size_bytes <= self._limits.max_model_bytes:
             return Reception.REFUSED, "size"
         if not self._rate.take(sender):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A network in memory: the transport of tests, and of many nodes in one process.
 
-Names are believed, as certificates make them elsewhere. A message takes `latency_s` of the event loop's time, whichever
-clock that has. Links can be cut, and members vanish without a word.
+This transport believes the names that members give; other transports check certificates. A message takes `latency_s`
+of the event loop's time, whichever clock that has. Links can be cut, and members can vanish without telling anybody.
 
-A sender waits until it hears what became of a model, and sends the next one to that member then. With `posts` it does
-not, and a link carries several models at once, as the simulator's do.
+A sender waits for the answer to a model before it sends the next one to the same member. With `posts` it does not wait,
+and a link carries several models at once, as a simulator's link does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HOST = "memory"
 
 
 class MemoryNetwork:
-    """What the transports of one network have in common."""
+    """The links between the transports of one network."""
 
     def __init__(self, latency_s: float = 0.0, posts: bool = False) -> None:
         self.latency_s, self.posts = latency_s, posts
@@ -37,35 +37,35 @@ class MemoryNetwork:
         self._cut: set[frozenset[str]] = set()
 
     def join(self, name: str) -> MemoryTransport:
-        """A transport for a member of this name."""
+        """The transport of a member of this name."""
         return MemoryTransport(self, name)
 
     def cut(self, one: str, other: str) -> None:
-        """Nothing goes between two members until the link is mended."""
+        """Carry nothing between two members until `mend`."""
         self._cut.add(frozenset((one, other)))
 
     def mend(self) -> None:
-        """All links work again."""
+        """Make all links work again."""
         self._cut.clear()
 
     def listen(self, name: str, inbox: Inbox) -> int:
-        """A new port, at which a member can be reached."""
+        """Open a port at which a member can be reached."""
         self._ports += 1
         self._inboxes[self._ports] = (name, inbox)
         return self._ports
 
     def vanish(self, port: int) -> None:
-        """Nobody is there any more."""
+        """Close a port: nobody answers at it any more."""
         self._inboxes.pop(port, None)
 
     def reach(self, sender: str, to: Address, name: str | None) -> tuple[str, Inbox]:
-        """Who listens there, if the sender can reach it and it is who it should be."""
-        found = self._inboxes.get(to.port)
-        if not found or frozenset((sender, found[0])) in self._cut:
-            raise TransportError(f"{sender}: nobody answers at {to}")
-        if name is not None and found[0] != name:
-            raise TransportError(f"{sender}: {found[0]} answers at {to}, not {name}")
-        return found
+        """The name and inbox of the member at an address; TransportError if it cannot be reached or is not `name`."""
+        listener = self._inboxes.get(to.port)
+        if not listener or frozenset((sender, listener[0])) in self._cut:
+            raise TransportError(f"{sender} called {to}, but nobody answers there")
+        if name is not None and listener[0] != name:
+            raise TransportError(f"{sender} called {name} at {to}, but {listener[0]} answers there")
+        return listener
 
 
 class MemoryTransport:
@@ -78,7 +78,7 @@ class MemoryTransport:
         self.traffic = TransportCounts()
 
     async def start(self, inbox: Inbox) -> Address:
-        """Listen."""
+        """Listen at a new port."""
         self._port = self._network.listen(self._name, inbox)
         return Address(HOST, self._port)
 
@@ -103,14 +103,14 @@ class MemoryTransport:
         return verdict
 
     async def gossip(self, to: Address, name: str | None, records: Sequence[MemberRecord]) -> Introduction:
-        """Exchange tables."""
+        """Exchange membership tables with whoever is at `to`."""
         await self._travel()
-        found, inbox = self._network.reach(self._name, to, name)
+        listener, inbox = self._network.reach(self._name, to, name)
         answer = await inbox.gossip(self._name, records)
-        return Introduction(found, tuple(answer))
+        return Introduction(listener, tuple(answer))
 
     async def stop(self, grace_s: float) -> None:
-        """Listen no longer."""
+        """Stop listening, and drop the models that are still on their way."""
         self._network.vanish(self._port)
         for delivery in self._posted:
             delivery.cancel()

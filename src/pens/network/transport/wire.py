@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes ⇄ plain data: what other members say is checked here, before anything else sees it.
+"""Messages as bytes and as plain data: what other members send is checked here, before anything else sees it.
 
 `wire_pb2` is generated from wire.proto by `make wire`. Protobuf skips fields that it does not know, so later versions
-may add some. Everything else that is not as it should be is a `WireError`.
+may add some. Every other deviation from the format raises a `WireError`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _VERDICTS = {
 
 
 class WireError(TransportError):
-    """Bytes from another member that are not what they should be."""
+    """Bytes from another member that are not a valid message."""
 
 
 class _Message(Protocol):
@@ -46,11 +46,11 @@ _M = TypeVar("_M", bound=_Message)
 
 
 def parse(message: _M, data: bytes) -> _M:
-    """`message`, filled from bytes."""
+    """Fill `message` from bytes, and return it."""
     try:
         message.ParseFromString(data)
     except DecodeError:
-        raise WireError(f"{len(data)} bytes that are no {type(message).__name__}") from None
+        raise WireError(f"received {len(data)} bytes that are not a valid {type(message).__name__} message") from None
     return message
 
 
@@ -72,10 +72,10 @@ def encode_table(records: Iterable[MemberRecord]) -> bytes:
 
 
 def decode_table(data: bytes) -> tuple[MemberRecord, ...]:
-    """A membership table from bytes; its lines are well-formed, not necessarily true."""
+    """A membership table from bytes; its records are well-formed, not necessarily true."""
     lines = parse(wire_pb2.Table(), data).records
     if len(lines) > _MAX_RECORDS:
-        raise WireError(f"a table of {len(lines)} records: at most {_MAX_RECORDS}")
+        raise WireError(f"received a table of {len(lines)} records, but at most {_MAX_RECORDS} are allowed")
     return tuple(_record(line) for line in lines)
 
 
@@ -85,7 +85,7 @@ def _record(line: wire_pb2.Record) -> MemberRecord:
 
 
 def check_address(address: Address) -> Address:
-    """`address`, if something can listen there: a DNS name or an IP address, and a port."""
+    """Return `address` if something can listen there: a DNS name or an IP address, and a port."""
     if not _is_host(address.host):
         raise WireError(f"host {address.host[:80]!r} is neither a DNS name nor an IP address")
     if not 0 < address.port < 1 << 16:
@@ -110,50 +110,52 @@ def _name(name: str) -> str:
 
 
 def encode_claim(name: str, serial: int) -> bytes:
-    """Which certificate the speaker says it holds."""
+    """The name and serial number of the certificate that this member holds, as bytes."""
     return bytes(wire_pb2.Claim(name=name, serial=serial.to_bytes(_MAX_SERIAL_BYTES)).SerializeToString())
 
 
 def decode_claim(data: bytes) -> tuple[str, int]:
-    """A name and a serial number, to be believed only after a connection made for that certificate."""
+    """A name and a serial number; believe them only after a connection made for that very certificate."""
     claim = parse(wire_pb2.Claim(), data)
     if not 0 < len(claim.serial) <= _MAX_SERIAL_BYTES:
-        raise WireError(f"a serial number of {len(claim.serial)} bytes")
+        raise WireError(
+            f"received a serial number of {len(claim.serial)} bytes, but it must have 1 to {_MAX_SERIAL_BYTES}"
+        )
     return _name(claim.name), int.from_bytes(claim.serial)
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What is said of a model before it comes."""
+    """What a sender tells of a model before its bytes."""
 
     version: int
     size: int
-    """Of its bytes."""
+    """Bytes of the payload."""
     answer: bool = False
     note: bytes = b""
 
 
 def encode_header(header: Header) -> bytes:
-    """As it stands in a call's metadata."""
-    found = wire_pb2.Header(version=header.version, size=header.size, answer=header.answer, note=header.note)
-    return bytes(found.SerializeToString())
+    """A header as it stands in a call's metadata."""
+    message = wire_pb2.Header(version=header.version, size=header.size, answer=header.answer, note=header.note)
+    return bytes(message.SerializeToString())
 
 
 def decode_header(data: bytes) -> Header:
-    """The same again; WireError if it is none."""
+    """A header from a call's metadata; WireError if it is not one."""
     header = parse(wire_pb2.Header(), data)
     if len(header.note) > NOTE_BYTES:
-        raise WireError(f"a note of {len(header.note)} bytes, at most {NOTE_BYTES} are allowed")
+        raise WireError(f"received a note of {len(header.note)} bytes, but at most {NOTE_BYTES} are allowed")
     return Header(header.version, header.size, header.answer, bytes(header.note))
 
 
 def encode_piece(payload: memoryview) -> bytes:
-    """A part of a model's bytes. What protobuf would write, with one copy in place of three."""
+    """A part of a model's bytes as a message: what protobuf would write, with one copy instead of three."""
     return b"".join((_PAYLOAD_TAG, _varint(len(payload)), payload))
 
 
 def decode_piece(data: bytes) -> memoryview:
-    """A part of a model's bytes. The way in which everybody writes it needs no copy; protobuf reads all others."""
+    """A part of a model's bytes from a message. The usual encoding is read without a copy, all others by protobuf."""
     for size_bytes in range(1, min(6, len(data))):
         before = _PAYLOAD_TAG + _varint(len(data) - 1 - size_bytes)
         if len(before) == 1 + size_bytes and data.startswith(before):
@@ -162,7 +164,7 @@ def decode_piece(data: bytes) -> memoryview:
 
 
 def _varint(number: int) -> bytes:
-    """A number as protobuf writes it: seven bits a byte, the lowest first, the top bit set in all but the last."""
+    """A number as protobuf writes it: seven bits per byte, lowest first, the top bit set in all bytes but the last."""
     groups = bytearray()
     while number > 0x7F:
         groups.append(number & 0x7F | 0x80)
@@ -172,16 +174,16 @@ def _varint(number: int) -> bytes:
 
 
 def encode_receipt(verdict: Reception) -> bytes:
-    """The answer to a model."""
+    """The answer to a model, as bytes."""
     other_network = verdict is Reception.OTHER_NETWORK
     return bytes(wire_pb2.Receipt(verdict=_VERDICTS[verdict], other_network=other_network).SerializeToString())
 
 
 def decode_receipt(data: bytes) -> Reception:
-    """The answer to a model."""
+    """The answer to a model, from bytes."""
     receipt = parse(wire_pb2.Receipt(), data)
     for verdict, number in _VERDICTS.items():
         if number == receipt.verdict:
             is_other = verdict is Reception.REFUSED and receipt.other_network
             return Reception.OTHER_NETWORK if is_other else verdict
-    raise WireError(f"a receipt with verdict {receipt.verdict}")
+    raise WireError(f"received a receipt with verdict {receipt.verdict}, which does not exist")

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node tells of itself: lines in the log, its status for those who watch it, and result.json."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import asdict, replace
+from typing import Any
+
+from pens.engine.devices import peak_memory_bytes
+from pens.learning.curves import UpdateRecord
+from pens.network.node.parts import NodeParts
+from pens.network.node.progress import Progress
+from pens.network.node.status import Status
+from pens.protocol.messages import PeerId
+
+_log = logging.getLogger("pens.network.node")
+
+
+class Account:
+    """Logs and sums up what a node does; it changes nothing."""
+
+    def __init__(self, parts: NodeParts) -> None:
+        self._parts = parts
+        self._progress = Progress()
+        self.chosen: tuple[PeerId, ...] = ()
+        """The neighbours that the log was last told."""
+
+    # --- lines in the log ---------------------------------------------------------------------------------------------
+
+    def log_resumed(self) -> None:
+        """The node goes on where an earlier life ended."""
+        extra = {"phase": self._parts.peer.phase, "step": self._parts.learning.current.version}
+        _log.info("goes on", extra=extra)
+
+    def log_finished(self) -> None:
+        """The peer has done its updates, or stopped early."""
+        _log.info("finished", extra={"step": self._parts.learning.current.version, **self._accuracies()})
+
+    def log_compared(self) -> None:
+        """The control is trained to its end."""
+        parts = self._parts
+        assert parts.alone
+        tested = {"accuracy": parts.learning.accuracy, "alone_accuracy": parts.alone.accuracy}
+        known = {name: round(value, 4) for name, value in tested.items() if value is not None}
+        _log.info("compared with training alone", extra={**self._accuracies(), **known})
+
+    def log_neighbours(self, neighbours: tuple[PeerId, ...], by: str) -> None:
+        """The peer has other neighbours than before. `by`: how they became its neighbours."""
+        named = self._parts.named
+        if by == "admission":
+            new = sorted(set(neighbours) - set(self.chosen))
+            _log.info("admitted", extra={"neighbours": named(new)})
+        elif neighbours:
+            _log.info("selected", extra={"neighbours": named(neighbours), "fallback": by == "fallback"})
+        else:
+            received = self._parts.counts.received
+            _log.warning("too few models came to compare", extra={"received": received, "neighbours": []})
+        self.chosen = neighbours
+
+    def log_progress(self) -> None:
+        """How far the peer is: soon after each phase began, then more and more seldom."""
+        parts = self._parts
+        if parts.membership.me.finished or not self._progress.is_due(parts.peer.phase, parts.now):
+            return
+        members = len(parts.alive())
+        if parts.peer.phase == "starting":
+            about: dict[str, object] = {"trained": bool(parts.learning.payload), "wait_for": parts.rules.wait_for}
+        else:
+            done, most = parts.peer.progress
+            about = {"samplings" if parts.peer.phase == "searching" else "updates": f"{done} of {most}"}
+        extra = {"phase": parts.peer.phase, **about, "members": members, "received": parts.counts.received}
+        _log.info("progress", extra={**extra, **self._accuracies()})
+
+    def _accuracies(self) -> dict[str, float]:
+        """Accuracies on validation data, as far as they are known: of the kept model, and of those trained alone."""
+        alone = self._parts.alone
+        known = {
+            "kept_val_accuracy": self._parts.learning.val_accuracy,
+            "first_val_accuracy": self.first_val_accuracy,
+            "alone_val_accuracy": alone.val_accuracy if alone else None,
+        }
+        return {name: round(accuracy, 4) for name, accuracy in known.items() if accuracy is not None}
+
+    @property
+    def first_val_accuracy(self) -> float | None:
+        """Accuracy after the first training, before any merge; None where there is no first training."""
+        if not self._parts.peer.plan.train_first:
+            return None
+        curves = self._parts.learners.history.table()
+        return float(curves[0, UpdateRecord._fields.index("val_accuracy")]) if len(curves) else None
+
+    # --- the status, and result.json ----------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """What the node is doing at this moment."""
+        parts, alone = self._parts, self._parts.alone
+        curves = parts.learners.history.table()
+        everyone = parts.membership.members(parts.now, "alive", "suspect", "dropped", "left")
+        return Status(
+            name=parts.membership.me.name,
+            phase=parts.peer.phase,
+            updates=parts.peer.updates,
+            version=parts.learning.current.version,
+            done=parts.membership.me.finished,
+            training=parts.times.in_progress,
+            neighbours=tuple(parts.named(parts.peer.neighbours)),
+            members={r.name: str(parts.membership.status(r.name, parts.now)) for r in everyone},
+            val_accuracy=float(curves[-1, UpdateRecord._fields.index("val_accuracy")]) if len(curves) else None,
+            val_loss=float(curves[-1, UpdateRecord._fields.index("val_loss")]) if len(curves) else None,
+            last_update=parts.times.last_update,
+            training_s=parts.times.total_s,
+            accuracy=parts.learning.accuracy,
+            counts=replace(parts.counts),
+            merged=parts.learners.by_peer[parts.peer.me].merges.total(),
+            scored=self._num_scored(),
+            first_val_accuracy=self.first_val_accuracy,
+            kept_val_accuracy=parts.learning.val_accuracy,
+            alone_val_accuracy=alone.val_accuracy if alone else None,
+            misfits=parts.misfits.among(r.name for r in parts.alive()),
+            refusals=dict(parts.transport.traffic.refusals),
+            due=parts.now + parts.rules.gossip_s,
+        )
+
+    def result(self, final: bool) -> dict[str, Any]:
+        """The content of result.json. `final`: the node exits cleanly."""
+        parts, learners, me = self._parts, self._parts.learners, self._parts.peer.me
+        selected = parts.peer.neighbours is not parts.reachable
+        return {
+            **asdict(parts.counts),
+            "name": parts.membership.me.name,
+            "final": final,
+            "phase": parts.peer.phase,
+            "updates": parts.learning.current.version,
+            "done": parts.membership.me.finished,
+            "stopped_early": learners.by_peer[me].has_stopped,
+            "accuracy": parts.learning.accuracy,
+            "val_accuracy": parts.learning.val_accuracy,
+            "first_val_accuracy": self.first_val_accuracy,
+            "alone": asdict(parts.alone) if parts.alone else None,
+            "neighbours": sorted(parts.named(parts.peer.neighbours)) if selected else None,
+            "merged": learners.by_peer[me].merges.total(),
+            "scored": self._num_scored(),
+            "bytes_sent": parts.counts.bytes_out,
+            "seconds": parts.seconds,
+            "lives": parts.past.lives,
+            "peak_memory_bytes": peak_memory_bytes(learners.models.device),
+            "warnings": self._warnings(),
+        }
+
+    def _warnings(self) -> list[str]:
+        undone = self._parts.learners.setbacks[self._parts.peer.me]
+        return [f"{undone} update(s) undone, the loss was not a finite number"] if undone else []
+
+    def _num_scored(self) -> int:
+        me = self._parts.peer.me
+        learner = self._parts.learners.by_peer[me]
+        return learner.scored + learner.num_asked(math.inf)

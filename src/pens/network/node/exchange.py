@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that a node receives and sends: its inbox, its outbox, and the answers to its models."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from pens.errors import OtherNetwork, PayloadError
+from pens.network.members.gossiper import Gossiper
+from pens.network.members.misfits import REMEDY
+from pens.network.node.outbox import Outbox
+from pens.network.node.parts import NodeParts
+from pens.network.transport.codec import decode_note, encode_note
+from pens.network.transport.interface import MemberRecord, Parcel, Reception, TransportError
+from pens.protocol.messages import ModelRef, Note, PeerId, Received
+
+_LARGE_PAYLOAD = 4 << 20  # bytes; such a payload is read beside the event loop
+_log = logging.getLogger("pens.network.node")
+
+
+class Exchange:
+    """Receives models of other members, and sends this peer's. It is the `Inbox` that a node offers its transport."""
+
+    def __init__(self, parts: NodeParts, gossiper: Gossiper, receive: Callable[[Received], None]) -> None:
+        """`receive`: called with each model that was taken."""
+        self._parts, self._gossiper, self._receive = parts, gossiper, receive
+        self._outbox = Outbox(parts.transport, parts.membership.find, self._on_sent, parts.rules.outgoing)
+
+    # --- models that others send (Inbox) ------------------------------------------------------------------------------
+
+    def wants(self, sender: str, size: int) -> Reception:
+        """Whether to receive a model of this many bytes."""
+        parts = self._parts
+        if sender == parts.membership.me.name:
+            return Reception.REFUSED
+        most = parts.learning.max_payload_bytes
+        if size > most:
+            self._note_misfit(sender, f"its model has {size} bytes, ours has at most {most}")
+            return Reception.OTHER_NETWORK
+        full = parts.closing or parts.learning.num_held >= parts.rules.max_held
+        return Reception.BUSY if full else Reception.TAKEN
+
+    async def take_model(self, sender: str, parcel: Parcel) -> Reception:
+        """Check a model that came, and hold it for the peer."""
+        verdict = self.wants(sender, len(parcel.payload))
+        if verdict is not Reception.TAKEN:
+            return verdict
+        try:
+            row = await self._read(parcel.payload)
+            note = decode_note(parcel.note)
+        except OtherNetwork as error:
+            self._note_misfit(sender, f"its model does not fit: {error}")
+            return Reception.OTHER_NETWORK
+        except PayloadError as error:
+            self._parts.counts.malformed += 1
+            if self._is_due("malformed", sender):
+                _log.warning("model refused", extra={"member": sender, "reason": str(error)})
+            return Reception.REFUSED
+        self._parts.misfits.remove(sender)
+        self._hold(sender, parcel, row, note)
+        return Reception.TAKEN
+
+    async def _read(self, payload: bytes) -> Tensor:
+        if len(payload) > _LARGE_PAYLOAD:
+            return await asyncio.to_thread(self._parts.learning.read, payload)
+        return self._parts.learning.read(payload)
+
+    def _hold(self, sender: str, parcel: Parcel, row: Tensor, note: Note) -> None:
+        parts = self._parts
+        owner = parts.number(sender)
+        parts.names[owner] = sender
+        parts.membership.heard(sender, parts.now)
+        parts.counts.received += 1
+        parts.counts.bytes_in += len(parcel.payload)
+        ref = ModelRef(owner, parcel.version)
+        parts.learning.hold(ref, row)
+        self._receive(Received(ref, parcel.answer, note))
+
+    async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
+        """Merge a member's membership table, and answer with this member's own."""
+        self._gossiper.hear(sender, records)
+        return self._parts.membership.records(self._parts.now)
+
+    # --- models that this peer sends ----------------------------------------------------------------------------------
+
+    def send(self, to: PeerId, answer: bool) -> None:
+        """Send the current model to a peer, if there is one to send and the peer's name is known."""
+        parts = self._parts
+        payload = parts.learning.payload
+        if payload is not None and to in parts.names:
+            version, note = parts.learning.current.version, encode_note(parts.peer.note())
+            self._outbox.put(parts.names[to], Parcel(version, payload, answer, note))
+
+    def _on_sent(self, name: str, parcel: Parcel, outcome: Reception | TransportError) -> None:
+        parts = self._parts
+        if outcome is Reception.TAKEN:
+            parts.counts.sent += 1
+            parts.counts.bytes_out += len(parcel.payload)
+            parts.membership.heard(name, parts.now)
+            parts.misfits.remove(name)
+            return
+        parts.counts.failed += 1
+        if outcome is Reception.OTHER_NETWORK:
+            self._note_misfit(name, "it cannot use the model that we sent")
+        if outcome is Reception.REFUSED and self._is_due("refuses", name):
+            _log.warning("member refuses our models", extra={"member": name})
+        if isinstance(outcome, TransportError):
+            if parts.membership.status(name, parts.now) == "alive":
+                _log.info("member cannot be reached", extra={"member": name, "why": str(outcome)})
+            parts.membership.failed(name, parts.now)
+
+    async def close(self) -> None:
+        """Stop sending."""
+        await self._outbox.close()
+
+    # --- members with another network ---------------------------------------------------------------------------------
+
+    def _note_misfit(self, member: str, why: str) -> None:
+        """Record that this peer and a member cannot use each other's models: counted each time, logged once an hour."""
+        self._parts.counts.other_network += 1
+        self._parts.misfits.add(member, why)
+        if self._is_due("network", member):
+            _log.warning("member has another network", extra={"member": member, "why": why, "remedy": REMEDY})
+
+    def _is_due(self, what: str, member: str) -> bool:
+        return self._parts.occasions.is_due(what, member, self._parts.now)
