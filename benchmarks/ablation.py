@@ -58,13 +58,13 @@ def main(preset: str, seeds: Sequence[int], only: Sequence[str], test: bool, ass
     measured = "test" if test else "validation"
     headings = zip((measured, "precision", "recall", "less oracle+", "less pens"), _WIDTHS, strict=True)
     print(f"{'':<23} {' '.join(f'{heading:>{width}}' for heading, width in headings)} {'received':>9}")
-    found: dict[str, tuple[RunResult, ...]] = {}
+    runs: dict[str, tuple[RunResult, ...]] = {}
     for name in only or known:
         method, changes = known[name]
-        found[name] = pens.run(settings.replace(changes), methods=method, seeds=seeds).runs
+        runs[name] = pens.run(settings.replace(changes), methods=method, seeds=seeds).runs
         window = settings.stopping.window
-        accuracies = {n: [r.mean_accuracy if test else validated(r, window) for r in rs] for n, rs in found.items()}
-        print(_row(name, accuracies, found[name]), flush=True)
+        accuracies = {n: [r.mean_accuracy if test else validated(r, window) for r in rs] for n, rs in runs.items()}
+        print(_row(name, accuracies, runs[name]), flush=True)
 
 
 def validated(run: RunResult, window: int) -> float:

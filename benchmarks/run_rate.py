@@ -47,16 +47,16 @@ def rate(preset: str, method: str, seeds: int, overrides: dict[str, object]) -> 
 
 
 def main(preset: str, method: str, seeds: str, *assignments: str) -> None:
-    found = {}
+    rates = {}
     for schedule in ("rounds", "async"):
         overrides = {**parse_assignments(assignments), "schedule": schedule}
-        found[schedule], batch, memory = rate(preset, method, int(seeds), overrides)
+        rates[schedule], batch, memory = rate(preset, method, int(seeds), overrides)
         print(
-            f"{preset} {method}, {seeds} seed(s), {schedule}: {found[schedule]:,.0f} client-steps a second, "
+            f"{preset} {method}, {seeds} seed(s), {schedule}: {rates[schedule]:,.0f} client-steps a second, "
             f"mean batch {batch:.1f}, peak memory {memory:.1f} GB",
             flush=True,
         )
-    print(f"async / rounds: {found['async'] / found['rounds']:.2f}")
+    print(f"async / rounds: {rates['async'] / rates['rounds']:.2f}")
 
 
 if __name__ == "__main__":
