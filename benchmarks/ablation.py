@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each change that `pens+` makes brings, and what others that were tried would bring: one row each, over seeds.
+"""Measures what each change of `pens+` brings, and what other changes that were tried bring: one row each, over seeds.
 
     python benchmarks/ablation.py PRESET SEEDS [--first-seed N] [--only "pens,+ groups,…"] [--test] [KEY=VALUE …]
 
-Variants are compared on validation data: what each peer's best round had there, as its early stopping sees it, on
-average over peers. Choices are made by that, with other seeds than those that are reported; test accuracy is only
-shown with --test. Differences are paired by seed, with a 95 % interval: peers, data and first models are the same.
+Variants are compared by the accuracy of each peer's best round on its validation data, as early stopping sees it, mean
+over peers. Choices are made by that, with other seeds than those that are reported; test accuracy is only shown with
+--test. Differences are paired by seed, with a 95 % interval: peers, data and first models are the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WIDTHS = (12, 12, 12, 13, 13)
 
 
 def variants(settings: Settings) -> Mapping[str, tuple[MethodName, dict[str, Any]]]:
-    """Name → method and what it changes."""
+    """The variants by name: each with its method and the settings that it changes."""
     rounds, samplings = settings.pens.step1_rounds, settings.pens.step1_samplings
     short = max(1, rounds // 4)
     return {
@@ -58,13 +58,13 @@ def main(preset: str, seeds: Sequence[int], only: Sequence[str], test: bool, ass
     measured = "test" if test else "validation"
     headings = zip((measured, "precision", "recall", "less oracle+", "less pens"), _WIDTHS, strict=True)
     print(f"{'':<23} {' '.join(f'{heading:>{width}}' for heading, width in headings)} {'received':>9}")
-    found: dict[str, tuple[RunResult, ...]] = {}
+    runs: dict[str, tuple[RunResult, ...]] = {}
     for name in only or known:
         method, changes = known[name]
-        found[name] = pens.run(settings.replace(changes), methods=method, seeds=seeds).runs
+        runs[name] = pens.run(settings.replace(changes), methods=method, seeds=seeds).runs
         window = settings.stopping.window
-        accuracies = {n: [r.mean_accuracy if test else validated(r, window) for r in rs] for n, rs in found.items()}
-        print(_row(name, accuracies, found[name]), flush=True)
+        accuracies = {n: [r.mean_accuracy if test else validated(r, window) for r in rs] for n, rs in runs.items()}
+        print(_row(name, accuracies, runs[name]), flush=True)
 
 
 def validated(run: RunResult, window: int) -> float:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the batches of `schedule=async` are, and what that costs on a GPU, without any training.
+"""Measures how large the batches of `schedule=async` are, and estimates their cost on a GPU, without any training.
 
     PYTHONPATH=. python benchmarks/async_batches.py cifar-10 40 1
 
-A preset, a number of rounds, and how many seeds are computed together; nobody stops early. A step of K peers is taken
-to cost a + b · K. The last column compares client-steps a second with those of `rounds`, where all peers of all these
-seeds are one batch.
+The arguments are a preset, a number of rounds, and how many seeds are computed together; no peer stops early. A step of
+K peers is assumed to cost a + b · K. The last column compares client-steps a second with those of `rounds`, where all
+peers of all these seeds are one batch.
 """
 
 from __future__ import annotations

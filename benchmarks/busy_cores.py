@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What short work costs when other processes keep the cores busy: PyTorch's usual number of threads against one.
+"""Measures short work while other processes keep the cores busy: with PyTorch's number of threads, and with one.
 
     PYTHONPATH=src python benchmarks/busy_cores.py [BUSY …]
 
-BUSY: how many processes compute beside it, by default 0 and as many as there are cores. The work: a run of six peers
-(stack), and an epoch of three peers one after the other (loop). Each figure is the median of three processes, which
-take turns, so that what else the machine does meets both alike. Seconds by the clock and seconds of the processor,
-without importing. Threads that spin while they wait are seen in the second.
+BUSY: how many processes compute beside it, by default 0 and as many as there are cores. The work is a run of six peers
+(stack), and an epoch of three peers one after the other (loop). Each figure is the median of three processes. The two
+settings take turns, so that other work on the machine affects both alike. Seconds are given by the clock and of the
+processor, imports left out. Threads that spin while they wait increase the seconds of the processor.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LIMIT_S = 120
 
 
 def seconds(work: str, threads: int | None) -> tuple[float, float]:
-    """Of one process: by the clock, and of the processor; infinite where it does not end."""
+    """Seconds that one process takes, by the clock and of the processor; infinite where it exceeds the limit."""
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     environment |= {"OMP_NUM_THREADS": str(threads)} if threads else {}
     try:

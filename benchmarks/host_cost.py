@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host does per update, without any training, for several numbers of peers.
+"""Measures the host's work per update, without any training, for several numbers of peers.
 
 PYTHONPATH=. python benchmarks/host_cost.py random rounds 100 1000 10000
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a round costs per peer as peers become many: real training of random images, one method, on one device.
+"""Measures the cost of a round per peer as peers become many: real training on random images, on one device.
 
     python benchmarks/many_peers.py cifar-10|digits SAMPLES PEERS [PEERS …]
 
@@ -24,7 +24,7 @@ ROUNDS = 3
 
 
 class Rounds(Observer):
-    """When each round was over."""
+    """Notes when each round ended."""
 
     def __init__(self) -> None:
         self.times: list[float] = []

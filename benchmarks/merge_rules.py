@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each merge rule costs, beside the plain average: `PYTHONPATH=src python benchmarks/merge_rules.py [cuda]`.
+"""Measures each merge rule beside the plain average: `PYTHONPATH=src python benchmarks/merge_rules.py [cuda]`.
 
-100 merges of 20 models each (the own one and 19 others) of the paper's network for CIFAR-10, 73,418 numbers. Medians
-over repetitions in turns, so that others' work on the machine falls on all alike.
+The work is 100 merges of 20 models each (a peer's own and 19 others) of the paper's CIFAR-10 network, 73,418 numbers.
+Figures are medians over repetitions in turns, so that other work on the machine affects all rules alike.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def main(device: torch.device) -> None:
     rows = stack.add(torch.randn(PEERS, NUMBERS, device=device))
     groups = [[rows[(p + i * 7) % PEERS] for i in range(MODELS)] for p in range(PEERS)]
     merges = [RowMerge(g, g[0], Merge(g[0], tuple(g), True, tuple(400 + r for r in g))) for g in groups]
-    found: dict[str, list[float]] = {"plain average": [], **{rule: [] for rule in RULES}}
+    seconds: dict[str, list[float]] = {"plain average": [], **{rule: [] for rule in RULES}}
     for _ in range(TIMES):
-        for name, times in found.items():
+        for name, times in seconds.items():
             how = None if name == "plain average" else chosen(Settings().replace({"merge": name}))
             begun = time.perf_counter()
             merged = merge_rows(stack, layout, how, merges) if how else stack.mix(groups)
             merged.sum().item()
             times.append(time.perf_counter() - begun)
-    plain = statistics.median(found["plain average"])
+    plain = statistics.median(seconds["plain average"])
     print(f"{PEERS} merges of {MODELS} models of {NUMBERS:,} numbers, {device}")
-    for name, times in found.items():
+    for name, times in seconds.items():
         median = statistics.median(times)
         print(f"{name:14} {median * 1e3:8.1f} ms  {median / plain:5.1f} × (best {min(times) * 1e3:.1f} ms)")
 

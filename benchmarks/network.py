@@ -4,10 +4,10 @@ wire.
 
 PYTHONPATH=src python benchmarks/network.py
 
-Both run in one process on loopback, the same pieces over the same cluster of TLS connection; bare means that bytes are
-written and thrown away: no names, checks, bounds or answers but one at the end. Rates are medians of alternating
-repetitions. Bytes are counted at a TCP proxy between the two, in both directions, handshake left out (a connection is
-kept) but all of HTTP/2 and TLS included.
+Both run in one process on loopback, and send the same pieces over TLS connections of the same type. The bare stream
+writes bytes and discards them: it has no names, checks or bounds, and only one answer at the end. Rates are medians of
+alternating repetitions. Bytes are counted at a TCP proxy between the two, in both directions, without the handshake (a
+connection is kept), but with all of HTTP/2 and TLS.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Sink:
 
 
 class BareStream:
-    """The least that gRPC can do: pieces in one direction, one empty answer."""
+    """The simplest transfer by gRPC: pieces in one direction, and one empty answer."""
 
     def __init__(self, server: Credentials, client: Credentials) -> None:
         self._server_side, self._client_side = server, client
@@ -123,14 +123,14 @@ class CountingProxy:
 
 
 class Cost(NamedTuple):
-    """Of one sending."""
+    """The seconds that one transfer takes."""
 
     wall_s: float
     cpu_s: float
 
 
 async def cost(send: Callable[[], Awaitable[object]], count: int) -> Cost:
-    """The mean over some sendings, one after the other."""
+    """The mean cost of some transfers, one after the other."""
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(count):
         await send()
@@ -148,7 +148,7 @@ async def compare_rates(folder: Path, name: str, size: int) -> None:
 
     async def ours() -> None:
         if await here.send_model(to, parcel) is not Reception.TAKEN:
-            raise SystemExit("a model was not taken")
+            raise SystemExit("the receiver did not take a model: the measurement is void")
 
     async def theirs() -> None:
         await bare.send(parcel.payload)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client-steps a second of whole runs, merging, validation and bookkeeping included: rounds against async.
+"""Measures client-steps a second of whole runs, with merging, validation and bookkeeping: rounds against async.
 
     python benchmarks/run_rate.py PRESET METHOD SEEDS [KEY=VALUE …]
 
-Nobody stops early. A short run goes before, whose end has batches of all small sizes, too, so that all kernels are
-compiled (which is done once per machine); and the rate is that between a tenth and the end of the run, so that reading
-the data does not count. Recording steps does, and so do the small batches at the end of an async run.
+No peer stops early. A short run goes first. Its end has batches of all small sizes, too, so that all kernels are
+compiled (once per machine). The rate is measured from a tenth of the run to its end, so that reading the data does not
+count. Recording steps counts, and so do the small batches at the end of an async run.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def rate(preset: str, method: str, seeds: int, overrides: dict[str, object]) -> 
 
 
 def main(preset: str, method: str, seeds: str, *assignments: str) -> None:
-    found = {}
+    rates = {}
     for schedule in ("rounds", "async"):
         overrides = {**parse_assignments(assignments), "schedule": schedule}
-        found[schedule], batch, memory = rate(preset, method, int(seeds), overrides)
+        rates[schedule], batch, memory = rate(preset, method, int(seeds), overrides)
         print(
-            f"{preset} {method}, {seeds} seed(s), {schedule}: {found[schedule]:,.0f} client-steps a second, "
+            f"{preset} {method}, {seeds} seed(s), {schedule}: {rates[schedule]:,.0f} client-steps a second, "
             f"mean batch {batch:.1f}, peak memory {memory:.1f} GB",
             flush=True,
         )
-    print(f"async / rounds: {found['async'] / found['rounds']:.2f}")
+    print(f"async / rounds: {rates['async'] / rates['rounds']:.2f}")
 
 
 if __name__ == "__main__":

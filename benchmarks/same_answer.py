@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether real peers and the async simulator give the same answer: accuracy and neighbours' precision over seeds.
+"""Compares real peers with the async simulator: accuracy, and precision of the neighbours, over seeds.
 
 PYTHONPATH=src python benchmarks/same_answer.py [--seeds 4] [--minutes 2] [--set KEY=VALUE …] [--out DIR]
 
-Real peers of `pens up` on loopback, one seed after the other, and then the simulator with the settings that they had
-and the same seeds: the same data, the same rules, the same Δ. Virtual latency and training time are what they are on
-loopback, some milliseconds and a quarter of Δ. Peers of a network draw from streams of their certificates' names, the
-simulator's from streams of their numbers, so runs agree as seeds do and no more. Prints each seed, both means with
-their 95 % intervals over seeds, and the mean of the differences, seed by seed, with its own.
+Real peers of `pens up` run on loopback, one seed after the other. Then the simulator runs with the same settings and
+seeds: the same data, the same rules, the same Δ. Virtual latency and training time are those of loopback, some
+milliseconds and a quarter of Δ. Real peers draw from random streams of their certificates' names, simulated peers from
+streams of their numbers, so two runs agree no more than two seeds do. The program prints each seed, both means with
+their 95 % intervals over seeds, and the mean of the differences, paired by seed, with its interval.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ def federation(chosen: argparse.Namespace, folder: Path, seed: int) -> RunResult
 
 
 def report(real: Sequence[RunResult], simulated: ExperimentResult) -> None:
-    twins, alone = simulated.of("pens"), simulated.of("local")
+    virtual, alone = simulated.of("pens"), simulated.of("local")
     print("       accuracy %                  precision %")
     print("seed   real  simulated  alone      real  simulated")
-    for here, there, local in zip(real, twins, alone, strict=True):
+    for here, there, local in zip(real, virtual, alone, strict=True):
         accuracies = (
             f"{_percent(here.mean_accuracy)} {_percent(there.mean_accuracy, 10)} {_percent(local.mean_accuracy)}"
         )
         print(f"{here.seed:4} {accuracies}    {_percent(precision(here))} {_percent(precision(there), 10)}")
-    _compare("accuracy", [run.mean_accuracy for run in real], [run.mean_accuracy for run in twins])
-    _compare("precision", [precision(run) for run in real], [precision(run) for run in twins])
+    _compare("accuracy", [run.mean_accuracy for run in real], [run.mean_accuracy for run in virtual])
+    _compare("precision", [precision(run) for run in real], [precision(run) for run in virtual])
     print(f"accuracy alone: {interval([run.mean_accuracy for run in alone]).percent()} %")
 
 

@@ -195,14 +195,14 @@ def test_the_kernels_are_a_linear_layer_and_relu(rows: int, inputs: int, outputs
 
 
 def test_gradients_are_written_where_they_are_wanted() -> None:
-    home = torch.zeros(2, 100, device=DEVICE)
+    buffer = torch.zeros(2, 100, device=DEVICE)
     x, w, b = (torch.ones(*shape, device=DEVICE).requires_grad_() for shape in ((2, 3, 4), (2, 5, 4), (2, 5)))
-    wanted = Wanted(home[:, 32:52], home[:, 64:69])
+    wanted = Wanted(buffer[:, 32:52], buffer[:, 64:69])
     out = linear_stack.apply(x, w, b, False, "tf32x3", wanted)  # type: ignore[no-untyped-call]
     gradients = torch.autograd.grad(out, (w, b), torch.ones_like(out))
-    assert gradients[0].data_ptr() == home[:, 32:].data_ptr()
-    assert gradients[1].data_ptr() == home[:, 64:].data_ptr()
-    assert home.sum().item() == 2 * (5 * 4 * 3 + 5 * 3)
+    assert gradients[0].data_ptr() == buffer[:, 32:].data_ptr()
+    assert gradients[1].data_ptr() == buffer[:, 64:].data_ptr()
+    assert buffer.sum().item() == 2 * (5 * 4 * 3 + 5 * 3)
 
 
 @pytest.mark.parametrize(("rows", "classes"), [(8, 10), (1, 2), (5, 40)])

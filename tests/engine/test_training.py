@@ -296,7 +296,7 @@ def test_stack_and_loop_score_the_same_subsets(size: int) -> None:
     np.testing.assert_array_equal(a.accuracy, b.accuracy)
     whole = stack.evaluate(models, chosen, data, slots)
     assert np.array_equal(a.loss, whole.loss) == (size == 99)
-    for i in range(len(pairs)):  # alone as in company
+    for i in range(len(pairs)):  # alone as together with others
         alone = stack.evaluate(models, chosen[i : i + 1], data, slots[i : i + 1], Subset(size, keys[i : i + 1]))
         assert alone.loss[0] == a.loss[i]
     positions = subset.positions(data, slots, range(9))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several commands have, each written once."""
+"""Options that several commands share, each written once."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Assignments = Annotated[
 
 
 def settings_help(what: str) -> str:
-    """The help of a preset or a file of settings."""
+    """The help text of an argument that names a preset or a file of settings."""
     return f"{what}: a preset (`pens presets` lists them) or a .toml file of settings."
 
 
 def methods_option(default: str) -> Any:
-    """`--methods`. `default`: what a command takes where it is not given."""
+    """The option `--methods`. `default`: the methods that a command takes where it is not given, in words."""
     return typer.Option(
-        help="Which methods, with commas (`pens methods` explains them); own ones as file.py:Name or module:Name: "
+        help="Which methods, with commas (`pens methods` explains them); your own as file.py:Name or module:Name: "
         f"{', '.join(METHODS.built_in)}.",
         show_default=default,
         autocompletion=completion.methods,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several commands print: to which console, and the table of a run directory."""
+"""Prints what several commands print: the table of a run directory, and where it is."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 
 def new_console() -> Console:
-    """As wide as the terminal, or 120 where the output goes into a file."""
+    """A console as wide as the terminal, or 120 characters wide where the output goes into a file."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)
 
 
 def print_run(console: Console, folder: Path) -> tuple[ExperimentRecord, ExperimentResult]:
-    """The table of a run directory as far as it is complete, and the command that completes it; returns both."""
+    """Print the table of a run directory's complete runs, and the command that runs the others. Returns its record and
+    results."""
     from pens.measuring.results import ExperimentResult
     from pens.report.tables import print_results
     from pens.storage.runlog import ExperimentDir
@@ -35,7 +36,9 @@ def print_run(console: Console, folder: Path) -> tuple[ExperimentRecord, Experim
     if missing and not record.real_peers:
         command = f"pens run --resume {shlex.quote(str(folder))}"
         console.print(
-            f"{missing} of {missing + len(result.runs)} runs are not complete: {command}", markup=False, soft_wrap=True
+            f"{missing} of {missing + len(result.runs)} runs are not complete. Continue with: {command}",
+            markup=False,
+            soft_wrap=True,
         )
     if result.runs:
         print_results(console, result, record.data_name)
@@ -43,7 +46,7 @@ def print_run(console: Console, folder: Path) -> tuple[ExperimentRecord, Experim
 
 
 def print_place(console: Console, folder: Path) -> None:
-    """Where a run directory is, and how to see more of it."""
+    """Print where a run directory is, and the commands that show more of it."""
     place = shlex.quote(str(folder))
     ways = f"run directory: {place}; pictures: pens show {place}; one page: pens report {place}"
     console.print(ways, style="dim", markup=False, soft_wrap=True)
