@@ -20,7 +20,8 @@ import pens
 from pens.experiment.presets import resolve_settings
 from pens.measuring.metrics import Interval, interval
 from pens.measuring.results import RunResult
-from pens.settings.config import MethodName, Settings, parse_assignments
+from pens.settings.reading import parse_assignments
+from pens.settings.tree import MethodName, Settings
 
 GROUPS_AND_MERGED = {"neighbours_by": "groups", "validated": "merged"}
 _WIDTHS = (12, 12, 12, 13, 13)

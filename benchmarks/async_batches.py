@@ -16,7 +16,7 @@ import numpy as np
 from tests.fakes import fake_simulations
 
 from pens.experiment.presets import preset
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 from pens.simulation.simulator import advance_together
 
 FIXED_MS, PER_PEER_MS = 0.1, 0.008  # of a step of the CIFAR-10 network on an H200

@@ -18,7 +18,7 @@ from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.engine.bench import SHAPES, builtin_factory
 from pens.experiment.observer import Observer
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 ROUNDS = 3
 

@@ -17,7 +17,7 @@ from pens.engine.layout import Layout
 from pens.engine.stack import ModelStack
 from pens.merging.merger import RowMerge, merge_rows
 from pens.merging.rule import Merge, chosen
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 
 PEERS, MODELS, NUMBERS, TIMES = 100, 20, 73_418, 9
 RULES = ("mean", "weighted", "median", "trimmed", "clipped")

@@ -16,7 +16,8 @@ import time
 import pens
 from pens.experiment.observer import Observer
 from pens.experiment.presets import resolve_settings
-from pens.settings.config import MethodName, parse_assignments
+from pens.settings.reading import parse_assignments
+from pens.settings.tree import MethodName
 
 
 class Clock(Observer):

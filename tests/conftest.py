@@ -14,7 +14,7 @@ from torch import nn
 from pens.data.samples import Dataset, Samples
 from pens.data.scenarios import Federation
 from pens.partitions.rotation import rotated_federation
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 
 settings.register_profile("pens", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pens")

@@ -19,7 +19,7 @@ from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Evaluation, Trained
 from pens.experiment.wiring import build_simulator, first_models, new_executor
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 from pens.simulation.simulator import Simulator
 from tests.methods.specs import spec_of
 

@@ -15,7 +15,7 @@ from pens.engine.training import Engine, LoopEngine, StackEngine
 from pens.experiment.wiring import build_simulator, first_models, new_executor
 from pens.partitions.rotation import rotated_federation
 from pens.protocol.messages import Action, Event, PeerId
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 from pens.simulation.simulator import Simulator, advance_together
 from tests.conftest import TinyNet, tiny_dataset
 from tests.methods.specs import spec_of

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/extending.md does what it says: each file of the page is extracted, and each command runs."""
+"""docs/extending.md does what it says: each file of the page is extracted, and each command runs. The page and the
+examples use the stable names of `pens` alone."""
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
@@ -22,7 +24,7 @@ from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES, METHODS, PARTITIONS
 from pens.protocol.messages import Answered, Ask, Losses, ModelRef, PeerId, Pulled, Start, Update, Updated
 from pens.protocol.peer import Peer
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.experiment.test_experiment import same_result
 from tests.methods.specs import spec_of
@@ -31,7 +33,8 @@ from tests.network.nodes import Cluster
 from tests.network.virtual import run_virtually
 from tests.simulations import Log, decisions, final_models, run, simulation
 
-PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^`(\w+\.py)`:\n\n```python\n(.*?)```$", PAGE, re.DOTALL | re.MULTILINE))
 RECIPES = re.findall(r"```sh\n(.*?)```(?:(?:(?!```).)*?```text\n(.*?)```)", PAGE, re.DOTALL)
 """(commands, the first words of rows that they print)"""
@@ -54,6 +57,39 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+EXAMPLES = {str(path.relative_to(ROOT)): path for path in (ROOT / "examples").rglob("*.py")}
+SOURCES = {**FILES, **{name: path.read_text(encoding="utf-8") for name, path in EXAMPLES.items()}}
+
+
+def unstable_names(source: str) -> set[str]:
+    """What a source uses of pens that may move: modules, and names that are not public."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.startswith("pens.")}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pens":
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} - {f"pens.{name}" for name in pens.__all__}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "pens":
+            found |= {f"pens.{node.attr}"} - {f"pens.{name}" for name in pens.__all__}
+    return found
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_page_and_the_examples_use_stable_names_alone(name: str) -> None:
+    assert not unstable_names(SOURCES[name])
+
+
+def test_unstable_names_are_seen_however_they_are_used() -> None:
+    uses = "import pens.nets", "from pens.nets import PaperCNN", "from pens import nets", "import pens\npens.nets"
+    assert all(unstable_names(use) for use in uses)
+    assert not unstable_names("import numpy\nimport pens\nfrom pens import Section, rng\npens.Method, numpy.pens")
+
+
+def test_the_page_lists_all_stable_names() -> None:
+    rows = re.findall(r"^\|.*\|$", PAGE.split("## The stable names")[1].split("\n## ")[0], re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", "".join(rows))) == {name for name in pens.__all__ if name != "__version__"}
 
 
 def execute(command: str) -> None:

@@ -19,6 +19,7 @@ SOURCE = Path(pens.__file__).parent
 LAYERS = [
     "version",
     "errors",
+    "hooks",
     "rng",
     "parts",
     "processors",
@@ -36,6 +37,7 @@ LAYERS = [
     "measuring",
     "storage",
     "experiment",
+    "paper",
     "report",
     "reproduce",
     "network",
@@ -143,7 +145,7 @@ def test_imports_from_below_are_seen_however_they_are_written(source: str) -> No
     """The package itself imports experiments, so whoever imports the package does, too."""
     assert imports_from_below(f"def f():\n    {source}\n", "storage.runlog")
     assert not imports_from_below(
-        "from pens import rng\nfrom pens.version import VERSION\nimport pens.settings.config", "storage.runlog"
+        "from pens import rng\nfrom pens.version import VERSION\nimport pens.settings.tree", "storage.runlog"
     )
 
 

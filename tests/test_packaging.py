@@ -28,7 +28,7 @@ NO_CODE = [
     "pens/network/transport/wire_pb2.pyi",
     "pens/py.typed",
     "pens/report/page.html.j2",
-    "pens/report/paper_tables.json",
+    "pens/paper/tables.json",
 ]
 PENS = "import sys; from pens_fl import main; sys.exit(main())"
 

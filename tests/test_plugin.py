@@ -24,7 +24,7 @@ from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES, METHODS, PARTITIONS, _offered
 from pens.protocol.messages import ModelRef, Note, PeerId, Pulled, Request, Start, Updated, Wake
 from pens.protocol.peer import Peer
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from pens.topologies.views import Others
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.methods.specs import spec_of

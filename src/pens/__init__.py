@@ -6,7 +6,9 @@ result = pens.run("digits", methods=["random", "pens", "oracle"], seeds=3)
 for row in result.table:
     print(row.method, row.accuracy)
 
-Names are imported on first use: `import pens` alone loads neither PyTorch nor anything else that takes time.
+The names below are the stable ones, for users and for authors of parts (docs/extending.md); the modules that they come
+from may move. Names are imported on first use: `import pens` alone loads neither PyTorch nor anything else that takes
+time.
 """
 
 from __future__ import annotations
@@ -18,52 +20,135 @@ from pens.version import VERSION
 from pens_fl import warn_if_shared as _warn_if_shared
 
 if TYPE_CHECKING:
-    from pens.data.samples import Dataset, Samples
+    from pens import rng
+    from pens.data.samples import Array, Dataset, Samples
     from pens.data.scenarios import Federation, PeerData
-    from pens.errors import PensError
+    from pens.errors import DataError, NotEnoughData, PensError, SettingsError
     from pens.experiment.interface import resume, run
     from pens.measuring.results import ExperimentResult, RunResult, Summary
-    from pens.methods.method import Method
+    from pens.merging.rule import LinearRule, Merge, MergeRule, Rows
+    from pens.methods.method import Method, Participants
+    from pens.partitions.labels import apportion, count_labels, federation_of
     from pens.partitions.partition import Partition
-    from pens.settings.config import Settings
-    from pens.topologies.topology import Topology
+    from pens.protocol.alone import Alone
+    from pens.protocol.behaviour import Behaviour
+    from pens.protocol.gossiping import Gossiping
+    from pens.protocol.messages import (
+        Action,
+        Ask,
+        Drop,
+        Finish,
+        Losses,
+        ModelRef,
+        Note,
+        PeerId,
+        Request,
+        Send,
+        Update,
+        WakeAfter,
+    )
+    from pens.protocol.plan import Plan
+    from pens.protocol.situation import Situation
+    from pens.settings.schema import SettingsTree
+    from pens.settings.section import Count, Fraction, NotNegative, Positive, Section
+    from pens.settings.tree import RunSettings, Settings
+    from pens.topologies.topology import Graph, Topology, graph_of
 
 __version__ = VERSION
 
 __all__ = [
+    "Action",
+    "Alone",
+    "Array",
+    "Ask",
+    "Behaviour",
+    "Count",
+    "DataError",
     "Dataset",
+    "Drop",
     "ExperimentResult",
     "Federation",
+    "Finish",
+    "Fraction",
+    "Gossiping",
+    "Graph",
+    "LinearRule",
+    "Losses",
+    "Merge",
+    "MergeRule",
     "Method",
+    "ModelRef",
+    "NotEnoughData",
+    "NotNegative",
+    "Note",
+    "Participants",
     "Partition",
     "PeerData",
+    "PeerId",
     "PensError",
+    "Plan",
+    "Positive",
+    "Request",
+    "Rows",
     "RunResult",
+    "RunSettings",
     "Samples",
+    "Section",
+    "Send",
     "Settings",
+    "SettingsError",
+    "SettingsTree",
+    "Situation",
     "Summary",
     "Topology",
+    "Update",
+    "WakeAfter",
     "__version__",
+    "apportion",
+    "count_labels",
+    "federation_of",
+    "graph_of",
     "resume",
+    "rng",
     "run",
 ]
 
-_MODULE_OF = {
-    "Dataset": "pens.data.samples",
-    "ExperimentResult": "pens.measuring.results",
-    "Federation": "pens.data.scenarios",
-    "Method": "pens.methods.method",
-    "Partition": "pens.partitions.partition",
-    "PeerData": "pens.data.scenarios",
-    "PensError": "pens.errors",
-    "RunResult": "pens.measuring.results",
-    "Samples": "pens.data.samples",
-    "Settings": "pens.settings.config",
-    "Summary": "pens.measuring.results",
-    "Topology": "pens.topologies.topology",
-    "resume": "pens.experiment.interface",
-    "run": "pens.experiment.interface",
+_NAMES_OF = {
+    "pens": ("rng",),
+    "pens.data.samples": ("Array", "Dataset", "Samples"),
+    "pens.data.scenarios": ("Federation", "PeerData"),
+    "pens.errors": ("DataError", "NotEnoughData", "PensError", "SettingsError"),
+    "pens.experiment.interface": ("resume", "run"),
+    "pens.measuring.results": ("ExperimentResult", "RunResult", "Summary"),
+    "pens.merging.rule": ("LinearRule", "Merge", "MergeRule", "Rows"),
+    "pens.methods.method": ("Method", "Participants"),
+    "pens.partitions.labels": ("apportion", "count_labels", "federation_of"),
+    "pens.partitions.partition": ("Partition",),
+    "pens.protocol.alone": ("Alone",),
+    "pens.protocol.behaviour": ("Behaviour",),
+    "pens.protocol.gossiping": ("Gossiping",),
+    "pens.protocol.messages": (
+        "Action",
+        "Ask",
+        "Drop",
+        "Finish",
+        "Losses",
+        "ModelRef",
+        "Note",
+        "PeerId",
+        "Request",
+        "Send",
+        "Update",
+        "WakeAfter",
+    ),
+    "pens.protocol.plan": ("Plan",),
+    "pens.protocol.situation": ("Situation",),
+    "pens.settings.schema": ("SettingsTree",),
+    "pens.settings.section": ("Count", "Fraction", "NotNegative", "Positive", "Section"),
+    "pens.settings.tree": ("RunSettings", "Settings"),
+    "pens.topologies.topology": ("Graph", "Topology", "graph_of"),
 }
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 
 _warn_if_shared(__file__)
 
@@ -71,7 +156,8 @@ _warn_if_shared(__file__)
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'pens' has no attribute {name!r}")
-    value = getattr(import_module(_MODULE_OF[name]), name)
+    module = _MODULE_OF[name]
+    value = getattr(import_module(module), name) if "." in module else import_module(f"{module}.{name}")
     globals()[name] = value  # so that this is asked once
     return value
 

@@ -5,7 +5,7 @@ A name is one of ours (`pens`), one that an installed package offers as an entry
 (`[project.entry-points."pens.methods"]`), or a reference: `module:name`, or `file.py:name`. A reference is given where
 a name is: in TOML, on the command line, in Python. Nothing is imported before a part is asked for.
 
-A part may have a section of the settings to itself: `section`, a class of `pens.settings.config.Section` whose
+A part may have a section of the settings to itself: `section`, a class of `pens.settings.section.Section` whose
 attribute `title` is the section's name. Parts that belong together may share one.
 """
 

@@ -22,11 +22,12 @@ import typer
 from pens.command_line import completion
 from pens.command_line.main import _spread_assignments, app, main
 from pens.experiment.presets import DEFAULT_METHODS, PRESETS
+from pens.paper.exhibits import EXHIBITS
+from pens.paper.verdicts import PAPER_SEEDS
 from pens.parts import METHODS
-from pens.report.paper import PAPER_SEEDS
-from pens.reproduce.plan import EXHIBITS
 from pens.settings.catalogue import as_toml
-from pens.settings.config import Settings, parse_settings
+from pens.settings.reading import parse_settings
+from pens.settings.tree import Settings
 from pens.storage.runlog import ExperimentDir
 from pens.version import VERSION
 from tests.experiment.test_experiment import same_result

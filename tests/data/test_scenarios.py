@@ -15,7 +15,7 @@ from pens.data.samples import Dataset, Samples, check_finite
 from pens.data.scenarios import Federation, PeerData, check_own_data, own_parts, pooled, pooled_sizes
 from pens.errors import DataError, NotEnoughData
 from pens.partitions.rotation import rotate, rotated_federation
-from pens.settings.config import ScenarioSettings
+from pens.settings.schema import ScenarioSettings
 
 ANGLES = [(0,), (0, 180), (90, 270), (0, 90, 180, 270), (0, -90, 540)]
 

@@ -14,7 +14,7 @@ from pens.command_line.main import main
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack
 from pens.engine.bench import BenchSettings, builtin_factory, count_flops, run_bench
-from pens.settings.config import EngineSettings
+from pens.settings.schema import EngineSettings
 
 OWN = """
 from torch import nn

@@ -25,7 +25,7 @@ from pens.engine.stack import ModelStack
 from pens.engine.training import LoopEngine, StackEngine, new_engine
 from pens.errors import DeviceError
 from pens.nets import DigitsCNN, NetFactory, PaperCNN
-from pens.settings.config import EngineSettings
+from pens.settings.schema import EngineSettings
 from tests.engine.networks import IMAGE_NETWORKS
 from tests.engine.test_training import (
     CPU,
@@ -44,9 +44,9 @@ compiles = pytest.mark.skipif(
 )
 
 
-def native_network(factory: NetFactory, example: Tensor) -> StackedNetwork:
-    network = StackedNetwork(factory, example, 10, levels=("native",))
-    assert network.level == "native"
+def compiled_network(factory: NetFactory, example: Tensor) -> StackedNetwork:
+    network = StackedNetwork(factory, example, 10, levels=("compiled",))
+    assert network.level == "compiled"
     return network
 
 
@@ -161,7 +161,7 @@ NETWORKS: dict[str, tuple[NetFactory, tuple[int, ...]]] = {
 def assert_same_training(name: str, counts: tuple[int, ...], recipe: Recipe) -> None:
     factory, shape = NETWORKS[name]
     data = holders(counts, shape)
-    stack = StackEngine(native_network(factory, data.x[0, :3]), 1 << 30)
+    stack = StackEngine(compiled_network(factory, data.x[0, :3]), 1 << 30)
     loop = LoopEngine(StackedNetwork(factory, data.x[0, :3], 10, stacked=False))
     together, one_by_one = train(stack, data, recipe), train(loop, data, recipe)
     torch.testing.assert_close(together.rows, one_by_one.rows, rtol=1e-3, atol=2e-4)
@@ -193,7 +193,7 @@ def test_a_convolution_takes_in_what_it_can() -> None:
             nn.Conv2d(4, 4, 1), nn.Tanh(), nn.Conv2d(4, 4, 1, groups=2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 10),
         )  # fmt: skip
 
-    paths = [path for *_, path in native_network(make, holders((3,)).x[0]).paths()]
+    paths = [path for *_, path in compiled_network(make, holders((3,)).x[0]).paths()]
     kernel, part, own = paths[0], paths[1], paths[5]
     assert "one kernel" in kernel
     assert "part of" in part
@@ -211,7 +211,7 @@ def restored_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("restored_threads")
-@pytest.mark.parametrize("level", ["sliced", pytest.param("native", marks=compiles)])
+@pytest.mark.parametrize("level", ["sliced", pytest.param("compiled", marks=compiles)])
 @pytest.mark.parametrize("name", ["digits", "dropout", "running scale", "linear"])
 def test_no_bit_depends_on_cores_or_cuts(name: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "_SHARE_BYTES", 1)  # small as they are, all cores take part
@@ -241,14 +241,14 @@ def test_no_bit_depends_on_cores_or_cuts(name: str, level: str, monkeypatch: pyt
 @pytest.mark.parametrize("recipe", RECIPES[1::2], ids=str)
 def test_optimizers_remember_in_a_compiled_stack_as_one_by_one(recipe: Recipe) -> None:
     data = holders((10, 3, 7))
-    stack = StackEngine(native_network(DigitsCNN, data.x[0, :3]), 1 << 30)
+    stack = StackEngine(compiled_network(DigitsCNN, data.x[0, :3]), 1 << 30)
     assert_same_moments(stack, engines(DigitsCNN, data)[1], data, recipe)
 
 
 @compiles
 def test_one_peers_bad_numbers_stay_its_own() -> None:
     data = holders((8, 8, 8))
-    stack = StackEngine(native_network(DigitsCNN, data.x[0, :3]), 1 << 30)
+    stack = StackEngine(compiled_network(DigitsCNN, data.x[0, :3]), 1 << 30)
     clean = train(stack, data, RECIPES[0])
     data.x[1, 3] = torch.nan
     dirty = train(stack, data, RECIPES[0])
@@ -259,7 +259,7 @@ def test_one_peers_bad_numbers_stay_its_own() -> None:
 @compiles
 def test_a_models_result_does_not_depend_on_its_company() -> None:
     data = holders((10, 3, 7))
-    stack = StackEngine(native_network(DigitsCNN, data.x[0, :3]), 1 << 30)
+    stack = StackEngine(compiled_network(DigitsCNN, data.x[0, :3]), 1 << 30)
     rows = first_rows(stack.network, 3)
     together = stack.train(rows, data, [0, 1, 2], [7, 8, 9], 2, RECIPES[0])
     alone = stack.train(rows[2:], data, [2], [9], 2, RECIPES[0])
@@ -311,6 +311,6 @@ def test_only_a_run_that_repays_it_is_compiled() -> None:
         settings = EngineSettings.model_validate({"compile": choice})
         return new_engine(DigitsCNN, example, 10, settings, num_visits).network.level
 
-    assert [level("auto", n) for n in (1e3, 1e7)] == ["sliced", "native"]
-    assert [level("always", n) for n in (1e3, 1e7)] == ["native", "native"]
+    assert [level("auto", n) for n in (1e3, 1e7)] == ["sliced", "compiled"]
+    assert [level("always", n) for n in (1e3, 1e7)] == ["compiled", "compiled"]
     assert [level("never", n) for n in (1e3, 1e7)] == ["sliced", "sliced"]

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pens.engine.gradient_buffers import GradientBuffers
 from pens.engine.layout import Layout
 
 shapes = st.lists(st.integers(1, 5), max_size=4).map(torch.Size)
@@ -35,21 +36,23 @@ def test_a_row_comes_back_from_work_as_it_went(pair: tuple[Layout, Layout]) -> N
 
 
 @given(layouts(), st.data())
-def test_gradients_come_home_wherever_they_were_made(pair: tuple[Layout, Layout], data: st.DataObject) -> None:
+def test_gradients_are_collected_in_their_rows_wherever_they_were_computed(
+    pair: tuple[Layout, Layout], data: st.DataObject
+) -> None:
     for layout in pair:
         tensors = layout.tensors(torch.randn(2, layout.size))
         rows = torch.zeros(2, layout.num_trained)
-        found = []
+        gradients = []
         for place in layout.trained:
             made = tensors[place.name]
             if data.draw(st.booleans()):  # by a kernel that writes it in place
                 place.view(rows).copy_(made)
                 made = place.view(rows)
-            found.append(made)
-        layout.bring_home(rows, found)
+            gradients.append(made)
+        GradientBuffers().collect(layout, rows, gradients)
         for place in layout.trained:
             assert torch.equal(place.view(rows), tensors[place.name])
-            assert layout.homes(rows)[place.name].data_ptr() == place.view(rows).data_ptr()
+            assert layout.parts(rows)[place.name].data_ptr() == place.view(rows).data_ptr()
 
 
 @given(layouts())

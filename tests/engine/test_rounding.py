@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pens.engine.layout import Layout
 from pens.engine.rounding import model_bytes, round_rows, round_tensors, to_int8
-from pens.settings.config import WireForm
+from pens.settings.schema import WireForm
 from tests.network.models import any_model
 
 FORMS: tuple[WireForm, ...] = get_args(WireForm)

@@ -40,7 +40,7 @@ from pens.protocol.plan import Plan, Search
 from pens.protocol.policies import SelectionRule
 from pens.report.sections.settings import settings_section
 from pens.report.study import read_studies
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 from pens.simulation.links import Links
 from pens.simulation.simulator import Schedule
 from pens.storage.runlog import ExperimentDir, ExperimentRecord

@@ -18,7 +18,7 @@ from pens.learning.learners import Learners, LearningRules
 from pens.merging.mean import Mean
 from pens.merging.rule import Merge, Merging
 from pens.protocol.messages import Ask, Compare, Counts, Losses, ModelRef, PeerId, Update
-from pens.settings.config import StoppingSettings
+from pens.settings.schema import StoppingSettings
 from tests.byhand import CountingEngine, sample
 
 CPU = torch.device("cpu")

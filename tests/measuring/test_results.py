@@ -25,7 +25,7 @@ from pens.measuring.results import (
     work_of,
     work_of_updates,
 )
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 from tests.conftest import TINY
 from tests.report.made import made_run
 

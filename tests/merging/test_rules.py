@@ -22,7 +22,7 @@ from pens.merging.ordered import in_order
 from pens.merging.rule import Merge, Merging, chosen
 from pens.merging.trimmed import left_out
 from pens.parts import MERGE_RULES
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from tests.merging.plain import PLAIN
 
 CPU = torch.device("cpu")

@@ -28,7 +28,8 @@ from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES
 from pens.protocol.messages import Action, Event, ModelRef, PeerId, Update
 from pens.protocol.peer import Peer
-from pens.settings.config import Settings, parse_assignments
+from pens.settings.reading import parse_assignments
+from pens.settings.tree import Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.experiment.test_experiment import StopAfter, same_result
 from tests.fakes import fake_simulations
@@ -191,7 +192,7 @@ def test_real_peers_do_not_tell_how_many_samples_they_have(tmp_path: Path) -> No
 OWN = '''
 from typing import ClassVar
 
-from pens.settings.config import Section
+from pens.settings.section import Section
 from pens.merging.rule import LinearRule
 
 

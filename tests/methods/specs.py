@@ -6,7 +6,7 @@ from __future__ import annotations
 from pens.methods.names import find_method
 from pens.methods.spec import RunSpec
 from pens.parts import METHODS
-from pens.settings.config import RunSettings, Settings
+from pens.settings.tree import RunSettings, Settings
 
 ALL = METHODS.built_in
 SELECTING = tuple(name for name in ALL if find_method(name).selects)

@@ -28,7 +28,7 @@ from pens.protocol.messages import (
 )
 from pens.protocol.peer import Peer
 from pens.protocol.plan import Plan
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from pens.topologies.views import Others
 from tests.conftest import TINY
 from tests.fakes import fake_simulation

@@ -17,7 +17,7 @@ from pens.methods.method import Participants
 from pens.methods.names import check_methods
 from pens.protocol.messages import Drop, ModelRef, PeerId, Received, Send, Start, Update, Updated, Wake, WakeAfter
 from pens.protocol.peer import Peer
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from pens.topologies.topology import build_graph
 from tests.byhand import federation, models_of, run_by_hand
 from tests.conftest import TINY

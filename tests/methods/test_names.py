@@ -2,7 +2,7 @@
 """Nobody but a method's own file compares with its name, and nobody else keeps lists of methods.
 
 Names are data in three places: the table of what is built in (`parts.py`), the choices of presets, and the paper's own
-tables and figures (`reproduce/plan.py`). Even there nothing is decided by a name.
+tables and figures (`paper/exhibits.py`). Even there nothing is decided by a name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pens
 from pens.parts import METHODS
 
 SOURCE = Path(pens.__file__).parent
-DATA = {SOURCE / "parts.py", SOURCE / "experiment" / "presets.py", SOURCE / "reproduce" / "plan.py"}
+DATA = {SOURCE / "parts.py", SOURCE / "experiment" / "presets.py", SOURCE / "paper" / "exhibits.py"}
 NAMES = set(METHODS.built_in)
 SECTION = "pens"
 """A section of the settings, a command and a package are called so, too."""

@@ -17,7 +17,7 @@ from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
 from pens.parts import METHODS
 from pens.protocol.messages import PeerId
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from tests.conftest import TINY, tiny_dataset
 from tests.methods.test_own import OWN
 from tests.network.node.test_node import own, run_until

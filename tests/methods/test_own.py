@@ -18,14 +18,17 @@ from pens.methods.method import NEUTRAL, Method
 from pens.methods.names import all_methods, in_order, method_of, parse_methods, references_of
 from pens.parts import METHODS
 from pens.settings.catalogue import find
-from pens.settings.config import Settings, UnknownSection, flat_values
+from pens.settings.keys import flat_values
+from pens.settings.section import UnknownSection
+from pens.settings.tree import Settings
 from pens.storage.runlog import ExperimentDir
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.experiment.test_experiment import same_result
 
 OWN = '''
 from pens import Method
-from pens.settings.config import Count, RunSettings, Section
+from pens.settings.section import Count, Section
+from pens.settings.tree import RunSettings
 from pens.errors import SettingsError
 from pens.methods.method import Participants
 

@@ -14,7 +14,7 @@ from pens.methods.spec import RunSpec
 from pens.partitions.partition import partition_of
 from pens.protocol.gossiping import Gossiping
 from pens.protocol.plan import Plan
-from pens.settings.config import RunSettings, Settings
+from pens.settings.tree import RunSettings, Settings
 from tests.methods.specs import ALL, IN_STEP, made_of, spec_of
 
 

@@ -60,8 +60,8 @@ TARGETS: dict[str, Target] = {
     "experiment.execution": Target(_EXPERIMENT, frozenset({"Experiment._first_models", "Experiment._place"})),
     "experiment.wiring": Target(_EXPERIMENT),
     "experiment.outcome": Target(_EXPERIMENT),
-    "settings.config": Target(
-        _tests("settings/test_config", "test_by_hand"),
+    "settings.schema": Target(
+        _tests("settings/test_settings", "test_by_hand"),
         frozenset({"SettingsTree.step1_epochs", "SettingsTree.expected"}),
     ),
     "methods.dac": Target(_tests("methods/test_dac", "test_recorded_runs")),
@@ -73,7 +73,7 @@ TARGETS: dict[str, Target] = {
     },
     "data.scenarios": Target(_tests("data/test_scenarios", "partitions/test_partition", "test_by_hand")),
     "partitions.partition": Target(_tests("partitions/test_partition", "partitions/test_dirichlet")),
-    "partitions.rotation": Target(_tests("data/test_scenarios", "partitions/test_partition", "settings/test_config")),
+    "partitions.rotation": Target(_tests("data/test_scenarios", "partitions/test_partition", "settings/test_settings")),
     "partitions.groups": Target(_tests("partitions/test_groups")),
     "partitions.labels": Target(_tests("partitions/test_labels")),
     "partitions.dirichlet": Target(_tests("partitions/test_dirichlet", "partitions/test_labels")),

@@ -29,7 +29,7 @@ from pens.network.transport.interface import Address, MemberRecord
 from pens.network.transport.memory import HOST, MemoryNetwork
 from pens.protocol.messages import PeerId
 from pens.protocol.peer import Peer
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 from pens.simulation.links import Links
 from tests.methods.specs import spec_of
 from tests.simulations import CPU, engine_for

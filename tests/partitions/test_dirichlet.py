@@ -12,7 +12,7 @@ from pens import rng
 from pens.errors import NotEnoughData, SettingsError
 from pens.partitions.dirichlet import draw_counts, lacking, within
 from pens.partitions.partition import build_federation, partition_of
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from tests.partitions.labelled import check_law, dataset, labels, numbers
 
 SETTINGS = Settings().replace({"partition": "dirichlet", "peers": 6, "train_per_peer": 9, "val_per_peer": 5})

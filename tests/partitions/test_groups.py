@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pens import rng
 from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.partitions.partition import build_federation, partition_of
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from tests.data.test_scenarios import angle_of, dataset, identities
 from tests.partitions.labelled import dataset as flat_dataset
 

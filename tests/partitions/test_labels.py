@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pens import rng
 from pens.errors import NotEnoughData
 from pens.partitions.labels import _largest_test, _test_counts, apportion, deal, federation_of
-from pens.settings.config import ScenarioSettings
+from pens.settings.schema import ScenarioSettings
 from tests.partitions.labelled import check_law, dataset, labelled, labels, numbers
 
 weights = st.lists(st.integers(0, 1 << 40), min_size=1, max_size=8).filter(any)

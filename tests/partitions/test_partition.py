@@ -16,22 +16,24 @@ from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.experiment.presets import default_methods
 from pens.methods.method import Participants
 from pens.methods.names import check_methods, participants
+from pens.paper.cells import paper_accuracy
+from pens.paper.departures import departures
+from pens.paper.exhibits import EXHIBITS
 from pens.partitions.dirichlet import DirichletSettings
 from pens.partitions.partition import Partition, build_federation, check_enough, data_words, partition_of
 from pens.parts import PARTITIONS
-from pens.report.paper import departures, paper_accuracy
 from pens.report.rerun import nearest_preset
 from pens.reproduce.keep import _unlike
-from pens.reproduce.plan import EXHIBITS
 from pens.reproduce.store import folder_name, identity
 from pens.settings.catalogue import as_toml, find
-from pens.settings.config import Settings, flat_keys, parse_assignments, parse_settings
+from pens.settings.reading import flat_keys, parse_assignments, parse_settings
+from pens.settings.tree import Settings
 from tests.conftest import tiny_dataset
 
 OWN = """
 from typing import ClassVar
 import pens
-from pens.settings.config import Count, Section
+from pens.settings.section import Count, Section
 
 class StrideSettings(Section):
     '''Every so many samples.'''

@@ -12,7 +12,7 @@ from pens import rng
 from pens.errors import NotEnoughData, SettingsError
 from pens.partitions.partition import build_federation, partition_of
 from pens.partitions.shards import draw_shards
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from tests.partitions.labelled import check_law, dataset, labels
 
 SETTINGS = Settings().replace({"partition": "shards", "peers": 3, "train_per_peer": 4, "val_per_peer": 2})

@@ -23,7 +23,7 @@ from pens.partitions.partition import build_federation
 from pens.parts import PARTITIONS
 from pens.report.learning_curves import merge_map, merged_within, selecting
 from pens.report.study import read_studies
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from pens.storage.runlog import ExperimentDir
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.experiment.test_experiment import StopAfter, same_result

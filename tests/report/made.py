@@ -14,7 +14,7 @@ from pens.measuring.results import Communication, Comparisons, DataSizes, Histor
 from pens.protocol.messages import PeerId
 from pens.protocol.policies import SelectionRule, Tally, choose_neighbours
 from pens.report.study import Study, read_studies
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import ExperimentDir, ExperimentRecord
 
 MODEL_BYTES = 1000

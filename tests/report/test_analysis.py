@@ -20,7 +20,7 @@ from pens.protocol.policies import SelectionRule, Tally, choose_neighbours
 from pens.report.analysis import costs, difference, differences, gains, holm, outcomes, paired, ranking, summary_of
 from pens.report.learning_curves import agreement_by_round, curves, merge_map, positions, selecting, value_at
 from pens.report.study import read_studies
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from tests.conftest import TINY
 from tests.experiment.test_experiment import tiny_run
 from tests.report.made import MODEL_BYTES, made_run, made_study

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pens.report.discovered import MOST_PEERS, discover, grouped
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from tests.conftest import TINY
 from tests.report.made import made_run
 

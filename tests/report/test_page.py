@@ -26,7 +26,8 @@ from pens.measuring.results import DataSizes
 from pens.report.page import write_report
 from pens.report.rerun import command
 from pens.report.svg import palette
-from pens.settings.config import MethodName, Settings, parse_assignments
+from pens.settings.reading import parse_assignments
+from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import ExperimentDir, ExperimentRecord
 from tests.conftest import TINY
 from tests.experiment.test_experiment import tiny_run

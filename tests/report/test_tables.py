@@ -12,7 +12,7 @@ from rich.console import Console
 from pens.measuring.metrics import Interval, interval
 from pens.measuring.results import ExperimentResult, Summary
 from pens.report.tables import print_results, results_table
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from tests.conftest import TINY
 from tests.report.made import made_run
 

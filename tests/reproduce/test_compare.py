@@ -17,10 +17,10 @@ from scipy import stats
 
 from pens.errors import ReportError
 from pens.measuring.metrics import Interval
+from pens.paper.exhibits import EXHIBITS
 from pens.reproduce.compare import Beside, Comparison, Finding, agreement_counts, compare
 from pens.reproduce.keep import check_place, from_json, joined, keep, kept_seeds, load, load_all, to_json
 from pens.reproduce.pictures import curve_chart, write_files, write_pictures
-from pens.reproduce.plan import EXHIBITS
 from pens.reproduce.run import PlanObserver
 from pens.reproduce.show import (
     comparison_markdown,
@@ -31,7 +31,8 @@ from pens.reproduce.show import (
     plan_words,
 )
 from pens.reproduce.store import RunStore
-from pens.settings.config import MethodName, flat_values
+from pens.settings.keys import flat_values
+from pens.settings.tree import MethodName
 from pens.storage.runlog import RULES, ExperimentRecord
 from tests.report.made import made_run
 from tests.reproduce.trial import SMALL, trial

@@ -10,12 +10,12 @@ import pytest
 
 from pens.errors import DataNotFound, Interrupted, NotEnoughData, RunDirError, SettingsError
 from pens.measuring.results import RunResult
+from pens.paper.exhibits import EXHIBITS, exhibits
 from pens.reproduce.estimates import Estimates
-from pens.reproduce.plan import EXHIBITS, exhibits
 from pens.reproduce.run import MissingRuns, PlanObserver, ReproduceRequest, Reproduction
 from pens.reproduce.show import not_run_lines
 from pens.reproduce.store import RunStore, folder_name, identity
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 from pens.storage.runlog import ExperimentDir
 from tests.experiment.test_experiment import same_result
 from tests.reproduce.trial import SMALL, trial

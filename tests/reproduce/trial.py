@@ -6,11 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pens.paper.exhibits import exhibits
 from pens.reproduce.compare import Comparison
-from pens.reproduce.plan import exhibits
 from pens.reproduce.run import ReproduceRequest, Reproduction
 from pens.reproduce.store import RunStore
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",

@@ -11,7 +11,10 @@ from pens import parts
 from pens.errors import SettingsError
 from pens.parts import Registry
 from pens.settings.catalogue import as_toml, find
-from pens.settings.config import Count, NotNegative, Section, Settings, flat_values, parse_assignments, parse_settings
+from pens.settings.keys import flat_values
+from pens.settings.reading import parse_assignments, parse_settings
+from pens.settings.section import Count, NotNegative, Section
+from pens.settings.tree import Settings
 
 
 class HeatSettings(Section):

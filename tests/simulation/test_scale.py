@@ -18,7 +18,7 @@ from pens.engine.functional import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import StackEngine
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 from pens.simulation.simulator import Simulator
 from tests.conftest import TINY, TinyNet
 from tests.fakes import fake_simulation

@@ -47,7 +47,7 @@ from pens.protocol.messages import (
     Update,
     Updated,
 )
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 from pens.simulation.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset
 from tests.fakes import FakeEngine, fake_simulation, fake_simulations

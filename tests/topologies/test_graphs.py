@@ -17,7 +17,9 @@ from pens.errors import SettingsError
 from pens.parts import TOPOLOGIES
 from pens.protocol.messages import PeerId
 from pens.settings.catalogue import find
-from pens.settings.config import Settings, SettingsTree, flat_keys
+from pens.settings.reading import flat_keys
+from pens.settings.schema import SettingsTree
+from pens.settings.tree import Settings
 from pens.topologies.complete import Everybody
 from pens.topologies.edges import EdgesSettings
 from pens.topologies.regular import _exchange_ends, is_connected

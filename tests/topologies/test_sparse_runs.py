@@ -22,7 +22,7 @@ from pens.protocol.policies import SelectionRule, Tally, choose_neighbours
 from pens.report.learning_curves import agreement_by_round, selecting
 from pens.report.page import write_report
 from pens.report.study import read_studies
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from pens.topologies.topology import build_graph, graph_of
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.fakes import fake_federation, fake_simulation

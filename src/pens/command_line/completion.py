@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 EXHIBITS = ("figure1a", "figure1b", "figure2", "table1", "table2", "table3", "table4", "table5")
-"""The paper's tables and figures, as `pens.reproduce.plan` has them."""
+"""The paper's tables and figures, as `pens.paper.exhibits` has them."""
 
 
 def presets(incomplete: str) -> list[tuple[str, str]]:

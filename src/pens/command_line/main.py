@@ -110,7 +110,8 @@ def run_command(
     from pens.experiment.presets import DEFAULT_METHODS, default_methods, resolve_settings
     from pens.methods.names import check_methods, parse_methods, participants
     from pens.partitions.partition import data_words, partition_of
-    from pens.settings.config import parse_assignments, read_seeds
+    from pens.settings.reading import parse_assignments
+    from pens.settings.seeds import read_seeds
 
     if resume:
         if settings is not None or assignments or out or methods is not None or seeds is not None:
@@ -273,14 +274,15 @@ def reproduce_command(
     """Run the experiments behind the paper's tables and figures again, and print the results beside the paper's."""
     from pens.experiment.presets import METHODS_OF, rules_of
     from pens.methods.names import parse_methods
-    from pens.settings.config import parse_assignments, read_seeds
+    from pens.settings.reading import parse_assignments
+    from pens.settings.seeds import read_seeds
 
     numbers, changed = read_seeds(seeds), {**rules_of(as_), **parse_assignments(assignments or [])}
     chosen_methods = METHODS_OF[as_] if methods is None else parse_methods(methods)
 
     from pens.command_line.watch import PlanWatcher, watching
+    from pens.paper.exhibits import exhibits
     from pens.reproduce.keep import check_place, load, load_all
-    from pens.reproduce.plan import exhibits
     from pens.reproduce.run import ReproduceRequest, Reproduction
     from pens.reproduce.show import outdated_lines, plan_tables, plan_words
     from pens.reproduce.store import RunStore
@@ -436,7 +438,7 @@ def bench_command(
     seconds: Annotated[float, typer.Option(help="How long each measurement takes.")] = 3.0,
 ) -> None:
     """Measure how fast this device trains models as a stack and one by one, and what each layer costs."""
-    from pens.settings.config import EngineSettings
+    from pens.settings.schema import EngineSettings
 
     engine = {"precision": precision, "compile": compile_}
     for name, value in engine.items():

@@ -189,7 +189,7 @@ def up_command(
     """Run a federation of real peers on this machine, each a process with a certificate; then print a table."""
     from pens.experiment.presets import PAPERS_METHOD, resolve_settings
     from pens.methods.names import networked_method
-    from pens.settings.config import parse_assignments
+    from pens.settings.reading import parse_assignments
 
     chosen = networked_method(PAPERS_METHOD if method is None else method).name  # it may have settings of its own
     source, changes = "digits" if settings is None else settings, parse_assignments(assignments or [])

@@ -25,7 +25,7 @@ from pens.experiment.observer import Observer
 from pens.measuring.results import RunResult
 from pens.report.tables import duration
 from pens.reproduce.run import MissingRuns, PlanObserver
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 
 class Watcher(Observer):

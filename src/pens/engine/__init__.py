@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many models as one stack. What a device can do is known here and nowhere else."""
+"""The engine: trains and evaluates many models as one stack. Only this package knows what a device can do."""

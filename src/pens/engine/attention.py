@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention within a stack of models: by matrix products and a softmax, never by PyTorch's fused kernels.
+"""Makes attention in a stack of models run as matrix products and a softmax, without PyTorch's fused kernels.
 
 `scaled_dot_product_attention` picks a fused kernel by the shapes of its inputs, and vmap does not serve those kernels
 well. The CUDA kernel that saves memory refuses the gradients of a stack ("LSE is not correctly aligned (strideH)"), and
 the one for a CPU runs model by model, with a warning. The fused forward passes of
 `nn.TransformerEncoderLayer` and `nn.MultiheadAttention`, which PyTorch takes in evaluation, run model by model, too.
-The plain form is a few batched matrix products, which is what a stack is good at. It keeps the attention weights for
-the backward pass, where a fused kernel would not: the chunks of a stack are sized accordingly.
+The plain form is a few batched matrix products, which a stack computes well. It keeps the attention weights for the
+backward pass, which a fused kernel does not, and the chunks of a stack are sized for that.
 
-The choice of a kernel is made in the forward pass; a backward pass follows it.
+PyTorch chooses a kernel in the forward pass; the backward pass uses the same one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SWITCHES: tuple[tuple[Callable[[], bool], Callable[[bool], Any], bool], ...] = 
     (cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp, False),
     (mha.get_fastpath_enabled, mha.set_fastpath_enabled, False),
 )
-"""How each is read and set, and what it is set to. PyTorch keeps all of them, those of a CPU too, under these names."""
+"""(how a switch is read, how it is set, the wanted value). PyTorch's names, for a CPU's switches, too."""
 _lock = threading.Lock()
 _users = 0
 _before: list[bool] = []
@@ -35,9 +35,10 @@ _before: list[bool] = []
 
 @contextmanager
 def plain_attention() -> Iterator[None]:
-    """No fused attention within. PyTorch keeps these settings for the whole process, and several cores run networks at
-    the same time: the first to enter changes them, and the last to leave puts back what was there. (PyTorch's own
-    `sdpa_kernel` would put them back when the first leaves, and takes a tenth of a millisecond, in every step.)"""
+    """Within this context PyTorch uses no fused attention. PyTorch keeps these settings for the whole process, and
+    several threads run networks at the same time: the first thread to enter changes the settings, and the last to leave
+    restores them. (PyTorch's own `sdpa_kernel` would restore them when the first thread leaves, and takes a tenth of a
+    millisecond in every step.)"""
     global _users
     with _lock:
         if not _users:

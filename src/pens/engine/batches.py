@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each peer's samples side by side on the device, and the order in which an update visits them.
 
-Peers may hold different numbers of samples. Shorter ones are padded, and a mask says what is real: a padded sample has
-weight zero in its batch, and a peer whose epoch is over sits out the remaining steps.
+Peers may hold different numbers of samples. Peers with fewer samples are padded, and a mask marks the real samples: a
+padded sample has weight zero in its batch, and a peer whose epoch is over skips the remaining steps.
 
-The order of visits depends on the peer's key alone (`pens.engine.bits`): not on who else is in the stack, how long
-their data are, or which back end runs.
+The order of visits depends on the peer's key alone (`pens.engine.bits`). It does not depend on the other peers of the
+stack, on how many samples they hold, or on the back end.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch import Tensor
 from pens.data.samples import Samples
 from pens.engine.bits import random_bits
 
-_PAD = 1 << 32  # sorts behind every random number
+_PAD = 1 << 32  # larger than every random number, so that padding is sorted last
 _DROPOUT = 0x5DEECE66D
-_SLOTS_AT_ONCE = 256  # on their way to the device
+_SLOTS_AT_ONCE = 256  # slots that are copied to the device together
 
 
 class SampleStack:
@@ -60,7 +60,7 @@ class SampleStack:
         return -(-self.longest // batch_size)
 
     def is_ragged(self, batch_size: int) -> bool:
-        """Whether some holder's epoch takes fewer steps than another's."""
+        """Whether an epoch of some holder takes fewer steps than that of another."""
         return min(self.counts) <= (self.steps_per_epoch(batch_size) - 1) * batch_size
 
     def counts_of(self, slots: Sequence[int]) -> Tensor:
@@ -76,11 +76,11 @@ class Visits:
     weight: Tensor
     """1 / (real samples in the batch), 0 for padding.  [step, peer, batch]"""
     keys: Tensor
-    """For dropout.  [step, peer]"""
+    """Keys for random numbers within the network (dropout).  [step, peer]"""
     active: Tensor
-    """Who has samples left in this epoch.  [step, peer] bool"""
+    """Whether the peer has samples left in this epoch.  [step, peer] bool"""
     taken: Tensor
-    """Steps that the peer has taken after this one.  [step, peer]"""
+    """How many steps the peer has taken, this one included.  [step, peer]"""
     share: Tensor
     """The batch's share of the peer's samples in the last epoch, 0 before.  [step, peer]"""
 
@@ -94,7 +94,7 @@ class Visits:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step of K peers computes with."""
+    """The samples and numbers that one training step of K peers computes with."""
 
     x: Tensor
     """[peer, batch, ...]"""
@@ -105,7 +105,7 @@ class Batch:
     active: Tensor
     taken: Tensor
     share: Tensor
-    """This and the four before: one row of `Visits`."""
+    """From `weight` on: the row of `Visits` that belongs to this step."""
 
 
 def plan_visits(data: SampleStack, slots: Sequence[int], keys: Tensor, epochs: int, batch_size: int) -> Visits:
@@ -141,18 +141,19 @@ def _order(keys: Tensor, counts: Tensor, longest: int, length: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Subset:
-    """Some of each slot's samples, drawn at random by a key: pairs of the same slot and key see the same ones."""
+    """A random part of each slot's samples, for pairs of a model and a slot. Pairs of the same slot and key see the
+    same samples."""
 
     size: int
-    """At most so many."""
+    """Samples for each pair, or fewer where the slot has fewer."""
     keys: Sequence[int]
-    """One per pair."""
+    """One key for each pair."""
 
     def count(self, available: int) -> int:
         return min(self.size, available)
 
     def positions(self, data: SampleStack, slots: Sequence[int], pick: Sequence[int]) -> Tensor:
-        """Of the picked pairs, in ascending order, padded with 0.  → [pair, at most size]"""
+        """The drawn positions for the picked pairs, in ascending order, padded with 0.  → [pair, at most size]"""
         keys = torch.tensor([self.keys[i] for i in pick], device=data.device)
         counts = data.counts_of([slots[i] for i in pick])
         size = self.count(data.longest)
@@ -163,6 +164,6 @@ class Subset:
 
 
 def _tensor(samples: Samples) -> Tensor:
-    """Real numbers as float32, whole numbers (tokens) as int64."""
-    kind = np.int64 if np.issubdtype(samples.x.dtype, np.integer) else np.float32
-    return torch.from_numpy(np.ascontiguousarray(samples.x, dtype=kind))
+    """The inputs as a tensor: real numbers as float32, whole numbers (tokens) as int64."""
+    dtype = np.int64 if np.issubdtype(samples.x.dtype, np.integer) else np.float32
+    return torch.from_numpy(np.ascontiguousarray(samples.x, dtype=dtype))

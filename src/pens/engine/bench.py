@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device can do: the loop and the stack measured in one run, for training, scoring, evaluation and merging.
+"""Measures what a device can do, for `pens bench`: the loop beside the stack, in one run.
 
-A client-step is one optimizer step of one peer's network on one batch. Rates are medians over repeated calls; each call
-ends by reading numbers back, so that the device is done. TFLOP/s count the operations of the network as its author
-wrote it, and their share is of the same device's own rate in a large matrix product, measured in the same run.
+Training, scoring, evaluation and merging are measured. A client-step is one optimizer step of one peer's network on one
+batch. Rates are medians over repeated calls; each call ends by reading numbers back, so that the device has finished.
+TFLOP/s count the operations of the network as its author wrote it. They are compared with the rate of a large matrix
+product, measured on the same device in the same run.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pens.engine.stack import ModelStack
 from pens.engine.training import new_engine
 from pens.errors import SettingsError
 from pens.nets import NetFactory, net_factory
-from pens.settings.config import EngineSettings
+from pens.settings.schema import EngineSettings
 
 SHAPES = {"digits": (1, 8, 8), "fashion-mnist": (1, 28, 28), "cifar-10": (3, 32, 32)}
 _MERGED = 21  # a peer's own model and n_peers = 20 others
@@ -36,7 +37,7 @@ _MERGED = 21  # a peer's own model and n_peers = 20 others
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What to measure."""
+    """What to measure: a network, and how many peers, samples and seconds."""
 
     factory: NetFactory
     shape: tuple[int, ...]
@@ -46,39 +47,41 @@ class BenchSettings:
     device: str
     engine: EngineSettings
     seconds: float
-    """For each measurement."""
+    """How long each measurement takes."""
     tokens: int | None = None
-    """Inputs are whole numbers below this; None: real ones."""
+    """Inputs are whole numbers below this; None: inputs are real numbers."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One operation, per second."""
+    """The rates of one operation, per second, by the loop and by the stack."""
 
     operation: str
     unit: str
     loop: float
     stack: float
     tflops: float | None
-    """Of the stack; None where there is nothing to multiply."""
+    """The stack's TFLOP/s; None for operations without multiplications."""
 
 
 @dataclass(frozen=True)
 class BenchResult:
+    """What was measured on one device."""
+
     device: str
     network: str
     num_parameters: int
     layers: list[tuple[str, str, str]]
-    """(name, layer, path taken) of each layer."""
+    """(name, class, how it is computed) of each layer."""
     costs: dict[str, float]
-    """Seconds in a training step of all peers, by a layer's name."""
+    """Seconds that each layer takes in a training step of all peers, by the layer's name."""
     peak_tflops: float
     rows: list[Row]
     peak_memory_bytes: int
 
 
 def run_bench(settings: BenchSettings) -> BenchResult:
-    """Measure one network on one device."""
+    """Measure a network on a device."""
     for name, least in (("peers", 1), ("samples", 1), ("batch_size", 1), ("tokens", 1), ("seconds", 0)):
         value = getattr(settings, name)
         if value is not None and not value >= least:
@@ -131,14 +134,14 @@ def run_bench(settings: BenchSettings) -> BenchResult:
 
 
 def builtin_factory(name: str) -> NetFactory:
-    """One of the paper's networks, by its data set."""
+    """The factory of one of the built-in networks, by the name of its data set."""
     if name not in SHAPES:
         raise SettingsError(f"unknown network {name!r}: choose from {', '.join(SHAPES)}, or give --model FILE:NAME")
     return net_factory("auto", name, SHAPES[name], num_classes=10)
 
 
 def count_flops(factory: NetFactory, example: Tensor) -> tuple[float, float]:
-    """Floating-point operations of one sample: forward, and forward with backward."""
+    """Floating-point operations for one sample: (forward, forward and backward)."""
     module = factory().float().to(example.device)
     with FlopCounterMode(display=False) as forward:
         loss = module(example).sum()
@@ -149,7 +152,7 @@ def count_flops(factory: NetFactory, example: Tensor) -> tuple[float, float]:
 
 
 def _num_outputs(settings: BenchSettings, device: torch.device) -> int:
-    """Class scores that the network gives: at least two, else there is nothing to tell apart."""
+    """How many class scores the network gives. Networks with fewer than two are refused."""
     generator = np.random.default_rng(0)
     inputs = Samples(_inputs(generator, (3, *settings.shape), settings.tokens), np.zeros(3, np.int64))
     return StackedNetwork(settings.factory, SampleStack([inputs], device).x[0], 2, stacked=False).num_outputs
@@ -175,7 +178,7 @@ def _inputs(generator: np.random.Generator, shape: tuple[int, ...], tokens: int 
 
 
 def _rate(work: Callable[[], object], amount: float, seconds: float) -> float:
-    """`amount` per second: the median over calls, after one to warm up."""
+    """How much of `amount` is done per second: the median over repeated calls, after one call to warm up."""
     work()
     rates: list[float] = []
     begun = time.perf_counter()
@@ -187,7 +190,7 @@ def _rate(work: Callable[[], object], amount: float, seconds: float) -> float:
 
 
 def _matmul_peak(device: torch.device, seconds: float) -> float:
-    """TFLOP/s of a large matrix product of fp32 numbers, in the precision that was set."""
+    """TFLOP/s of a large product of fp32 matrices, in the precision that was set."""
     size = 8192 if device.type == "cuda" else 2048
     a, b = torch.randn(size, size, device=device), torch.randn(size, size, device=device)
     return _rate(lambda: (a @ b)[0, 0].item(), 2 * size**3 / 1e12, seconds)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers in bulk, computed where the tensors are: a stateless hash of (key, position), one row per key.
+"""Random numbers in bulk, computed on the device: a stateless hash of (key, position), with one row per key.
 
-A row depends on its own key only, neither on the other rows nor on the device, and a longer row begins like a shorter
-one. So a peer's shuffles and dropout masks are the same whoever it is computed with.
+A row depends on its own key only. It depends neither on the other rows nor on the device, and a longer row begins with
+the numbers of a shorter one. So the shuffles and dropout masks of a peer do not depend on which peers are computed
+together.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def random_bits(keys: Tensor, count: int) -> Tensor:
 
 
 def _scramble(x: Tensor) -> Tensor:
-    """A bijection of 32-bit integers in which every input bit moves every output bit (xor-shift and multiply)."""
+    """A bijection of 32-bit integers in which every input bit affects every output bit (xor-shift and multiply)."""
     x = (x ^ (x >> 16)) * 0x21F0AAAD & _MASK32
     x = (x ^ (x >> 15)) * 0x735A2D97 & _MASK32
     return x ^ (x >> 15)

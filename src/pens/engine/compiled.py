@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C kernels of `compiled.c`: compiled when first asked for, kept in the user's cache, called through ctypes.
+"""Compiles and calls the C kernels of `compiled.c`, which train on a CPU several times faster than PyTorch's layers.
 
-They need a C compiler and nothing else: no headers of Python or PyTorch, so that compiling takes a second or two, and
-what was compiled serves any version of both. It is kept under a name that holds the source and the instruction set, so
-that a folder shared by different machines keeps one file for each.
+The kernels are compiled when they are first needed, kept in the user's cache, and called through ctypes. They need a C
+compiler, but no headers of Python or PyTorch. So compiling takes a second or two, and one compiled library serves all
+versions of both. The file's name is a hash of the source and the instruction set, so that a folder shared by different
+machines keeps one file for each of them.
 
-A call computes on the thread that makes it, without Python's lock: cores share the work above (`pens.engine.cores`).
+A call computes on the calling thread, without Python's lock. `pens.engine.cores` shares the work among several threads.
 """
 
 from __future__ import annotations
@@ -35,17 +36,19 @@ _INSTRUCTIONS = {
     "AVX512": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
     "AVX2": ("-march=x86-64-v3",),
 }
-"""By what PyTorch found the processor to have; elsewhere the compiler's own choice."""
+"""Compiler options by the instruction set that PyTorch reports; for others the compiler's own default."""
 _FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 _SECONDS = 120
 _REPAID_BYTES = 1 << 30
-"""A training pass saves about half a second per GB of activations; compiling takes two, once for all later runs."""
+"""Activations from which compiling is worth its time: the kernels save about half a second per GB of activations in a
+training pass; compiling takes two seconds, once for all later runs."""
 _int, _float, _pointer = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One convolution and what follows it, as `compiled.c` lays it out. `pool` is 1 or 2, `relu` 0 or 1."""
+    """The sizes of one convolution and of the layers that it takes in, in the order in which `compiled.c` reads them.
+    `pool` is 1 or 2, `relu` is 0 or 1."""
 
     batch: int
     channels: int
@@ -71,7 +74,7 @@ class Shape:
 
 
 class Kernels:
-    """The compiled kernels. All tensors are float32 on the CPU."""
+    """The functions of the compiled library. All tensors are float32 on the CPU."""
 
     def __init__(self, library: Path) -> None:
         loaded = ctypes.CDLL(str(library))
@@ -83,8 +86,10 @@ class Kernels:
         self._adam.restype = None
 
     def forward(self, shape: Shape, x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """x [peer, batch, channel, height, width] in any strides, w [peer, out, channel, kernel height, kernel width],
-        b [peer, out] → result and where it came from, [peer, batch, pooled height, pooled width, out] each"""
+        """Convolve, and return the result and, for each of its numbers, from which of the pooled positions it came.
+
+        x [peer, batch, channel, height, width] in any strides, w [peer, out, channel, kernel height, kernel width],
+        b [peer, out] → [peer, batch, pooled height, pooled width, out] each"""
         y = torch.empty((len(x), *shape.result))
         source = torch.empty(y.shape, dtype=torch.uint8)
         head = _head(shape, x, w)
@@ -94,7 +99,8 @@ class Kernels:
     def backward(
         self, shape: Shape, x: Tensor, w: Tensor, g: Tensor, source: Tensor, with_input: bool
     ) -> tuple[Tensor | None, Tensor, Tensor]:
-        """Gradients of the input [peer, batch, height, width, channel] (if asked for), the kernel and the bias."""
+        """The gradients of the input [peer, batch, height, width, channel] (None unless `with_input`), of the kernel
+        and of the bias. `source`: what `forward` returned beside the result."""
         dx = torch.empty((len(x), shape.batch, shape.height, shape.width, shape.channels)) if with_input else None
         dw, db = torch.empty(w.shape), torch.empty((len(x), shape.out))
         to = (None if dx is None else dx.data_ptr(), dw.data_ptr(), db.data_ptr())
@@ -110,7 +116,7 @@ class Kernels:
         active: Tensor,
         constants: tuple[float, float, float, float],
     ) -> None:
-        """One step in place.  rows, gradients, state [peer, parameter]; corrections, active [peer];
+        """Take one step of Adam in place.  rows, gradients, state [peer, parameter]; corrections, active [peer];
         constants: weight decay, β₁, β₂, ε"""
         tensors = (gradients, *state, *corrections, active)
         self._adam(
@@ -127,13 +133,13 @@ def _head(shape: Shape, x: Tensor, w: Tensor) -> tuple[object, ...]:
 
 def _check(ready: int) -> None:
     if not ready:
-        raise MemoryError("out of memory in a convolution: lower batch_size")
+        raise MemoryError("out of memory in a compiled convolution: lower batch_size, or memory_mb in section [engine]")
 
 
 def can_compile(choice: Literal["auto", "always", "never"], work_bytes: float) -> bool:
-    """Whether a run computes with the kernels. `work_bytes`: activations that all its training passes keep.
+    """Whether a run computes with the kernels. `work_bytes`: activations that all training passes of the run keep.
 
-    The answer depends on the run alone, not on what the cache holds, so that a run is the same when repeated.
+    The answer does not depend on what the cache holds, so that a run is the same when it is repeated.
     """
     if choice == "never" or (choice == "auto" and work_bytes < _REPAID_BYTES):
         return False
@@ -142,14 +148,14 @@ def can_compile(choice: Literal["auto", "always", "never"], work_bytes: float) -
     except DeviceError as error:
         if choice == "always":
             raise
-        logging.getLogger(__name__).warning("note: %s; going on without, several times slower", error)
+        logging.getLogger(__name__).warning("note: %s; going on without them, several times slower", error)
         return False
     return True
 
 
 @functools.cache
 def kernels() -> Kernels:
-    """The kernels for this machine, compiled if they are not in the cache. Refuses with a DeviceError."""
+    """The kernels for this machine, compiled if they are not in the cache. Raises DeviceError where that fails."""
     flags = (*_FLAGS, *_INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), ()))
     machine = repr((flags, platform.system(), platform.machine()))
     name = hashlib.sha256(_SOURCE.read_bytes() + machine.encode()).hexdigest()[:16]
@@ -159,20 +165,33 @@ def kernels() -> Kernels:
             _compile(flags, library)
         return Kernels(library)
     except (OSError, subprocess.SubprocessError) as error:
-        raise DeviceError(f"the kernels for this CPU cannot be compiled or loaded: {error}") from error
+        raise DeviceError(
+            f"the kernels for this CPU cannot be compiled or loaded: {error}; see that {library.parent} can be written "
+            "and the compiler runs, or set compile = never"
+        ) from error
 
 
 def _compile(flags: Sequence[str], library: Path) -> None:
-    """Written under another name first, so that no process ever loads half a file."""
-    found = [path for name in (os.environ.get("CC"), "cc", "gcc", "clang") if name and (path := shutil.which(name))]
-    if not found:
-        raise DeviceError("there is no C compiler (cc, gcc, clang) to compile the kernels for this CPU")
+    """Compile the kernels into a file. It gets its name when it is complete, so that no process loads half a file."""
+    compilers = [path for name in (os.environ.get("CC"), "cc", "gcc", "clang") if name and (path := shutil.which(name))]
+    if not compilers:
+        raise DeviceError(
+            "there is no C compiler (cc, gcc or clang) to compile the kernels for this CPU: install one (Debian's "
+            "package gcc), name one in the variable CC, or set compile = never"
+        )
     library.parent.mkdir(parents=True, exist_ok=True)
+    compiler = compilers[0]
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         made = Path(folder) / library.name
         done = subprocess.run(
-            [found[0], *flags, str(_SOURCE), "-o", str(made), "-lm"], capture_output=True, text=True, timeout=_SECONDS
+            [compiler, *flags, str(_SOURCE), "-o", str(made), "-lm"],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
         )
         if done.returncode:
-            raise DeviceError(f"{found[0]} cannot compile the kernels for this CPU: {done.stderr.strip()[:300]}")
+            raise DeviceError(
+                f"{compiler} cannot compile the kernels for this CPU: {done.stderr.strip()[:300]}: name another "
+                "compiler in the variable CC, or set compile = never"
+            )
         made.replace(library)

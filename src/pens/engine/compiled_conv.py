@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions through the C kernels, each with the ReLU and the 2 × 2 max pooling behind it, if they are there."""
+"""Convolutions by the C kernels, each together with the ReLU and the 2 × 2 max pooling that follow it, if any do."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class _Stacked(torch.autograd.Function):
 _OneOrMany = one_or_many(_Stacked)
 
 
-class NativeConv2d(nn.Conv2d):
-    """A convolution that has taken in the ReLU and the max pooling behind it, where there were any."""
+class CompiledConv2d(nn.Conv2d):
+    """A convolution that also computes the ReLU and the max pooling that followed it, if any did."""
 
     relu = False
     pool = 1
@@ -44,7 +44,10 @@ class NativeConv2d(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """x [batch, channel, height, width] → [batch, out channel, height, width], halved by pooling"""
         if x.dim() != 4 or x.dtype is not torch.float32:
-            raise TypeError(f"a native convolution of {x.dtype} in {x.dim()} dimensions")
+            raise TypeError(
+                f"a compiled convolution got {str(x.dtype).removeprefix('torch.')} in {x.dim()} dimensions: it takes "
+                "float32 in 4, [batch, channel, height, width]"
+            )
         bias = self.bias if self.bias is not None else self.weight.new_zeros(self.out_channels)
         out: Tensor = _OneOrMany.apply(x, self.weight, bias, self._shape(x))
         return out.permute(0, 3, 1, 2)
@@ -64,21 +67,21 @@ class NativeConv2d(nn.Conv2d):
         return int(self.padding[0]), int(self.padding[1])
 
     def _after(self, size: int, axis: int) -> int:
-        """What becomes of a height (axis 0) or width (1)."""
+        """The height (axis 0) or width (axis 1) of the output, for that of the input."""
         reach = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
         return ((size + 2 * self._pads[axis] - reach) // self.stride[axis] + 1) // self.pool
 
 
 def exchange(module: nn.Module) -> None:
-    """Exchange a convolution, or in a sequence each one with what it can take in, in place."""
+    """Exchange a convolution in place; in a sequence, each convolution together with the layers that it can take in."""
     if is_plain_convolution(module):
-        module.__class__ = NativeConv2d
+        module.__class__ = CompiledConv2d
     if not isinstance(module, nn.Sequential):
         return
     layers = [*module, nn.Identity(), nn.Identity()]
     for i, (conv, activation, pool) in enumerate(zip(layers, layers[1:], layers[2:], strict=False)):
         if is_plain_convolution(conv) and type(activation) is nn.ReLU:
-            conv.__class__ = NativeConv2d
+            conv.__class__ = CompiledConv2d
             conv.relu, conv.pool = True, 2 if is_halving(pool) else 1  # type: ignore[assignment]
             for taken in range(i + 1, i + (3 if is_halving(pool) else 2)):
                 module[taken] = nn.Identity()

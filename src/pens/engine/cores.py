@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cores share the models of a stack: each takes its part, from the first step of an update to the last.
+"""Shares the models of a stack among a CPU's cores: each core computes whole updates of its part of the models.
 
-PyTorch's own threads share out every single operation, and wait for each other after each, spinning. Where others keep
-the cores busy, a thread that has been put aside keeps the others spinning, operation by operation: a run of small
-networks took thirty times as long. Peers are independent, so whole updates are shared out instead: one thread per core,
-each of which computes alone, and nobody waits until the end; and where there is too little to share, one thread
-computes (`one_thread`). Who computes a model changes no bit of it (law 3): a result depends neither on timing nor on
-the number of cores.
+PyTorch's own threads share every single operation, and wait for each other after each one, spinning. Where other
+processes keep the cores busy, a thread that the system has suspended keeps the other threads spinning, operation after
+operation: a run of small networks took thirty times as long. Peers are independent, so pens shares whole updates
+instead: there is one thread per core, each thread computes alone, and no thread waits before the end. Where there is
+too little to share, one thread computes everything (`one_thread`). It changes no bit of a model which thread computes
+it (law 3): a result depends neither on timing nor on the number of cores.
 
-Memory stays where it is, too. By default the C library hands a freed megabyte back to the system and asks for it again
-for the next operation, page by page: a tenth of a step's time. It is told to keep it.
+Freed memory is kept, too. By default the C library returns a freed megabyte to the system and asks for it again, page
+by page, in the next operation, which took a tenth of a step's time. `_keep_memory` tells the C library to keep it.
 
 Calling a network writes tensors into its module for the time of the call. Each thread therefore has its own copy.
 """
@@ -33,21 +33,21 @@ T = TypeVar("T")
 
 
 class Cores:
-    """As many threads as PyTorch may use, or as the process's quota is worth, each with a copy of a network; without a
-    second core, or on a GPU, none."""
+    """Threads that compute parts of a stack, each with a copy of the network: as many as PyTorch may use, but no more
+    than the process's quota is worth. There are none for a GPU, or where there is only one core."""
 
     def __init__(self, network: StackedNetwork) -> None:
         self.count = 1
         if network.device.type == "cpu":
             self.count = torch.get_num_threads()
-            if (quota := cpu_quota()) is not None:  # PyTorch does not know of it
+            if (quota := cpu_quota()) is not None:  # PyTorch ignores quotas
                 self.count = max(1, min(self.count, math.ceil(quota)))
             _keep_memory()
         self._networks = [network]
         self._threads: ThreadPoolExecutor | None = None
 
     def map(self, work: Callable[[StackedNetwork, range], T], chunks: Sequence[range], share: bool = True) -> list[T]:
-        """`work` of each chunk, in their order. `share`: whether it is worth several cores, and may run on them."""
+        """The results of `work` for all chunks, in their order. `share`: whether several threads may work."""
         with one_thread() if self._networks[0].device.type == "cpu" else nullcontext():
             if self.count == 1 or len(chunks) == 1 or not share:
                 return [work(self._networks[0], chunk) for chunk in chunks]
@@ -64,8 +64,9 @@ class Cores:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """PyTorch computes on the thread that calls it. Its number of threads is a setting of each thread, but that of the
-    library behind its matrix products is one of the whole process: so it is changed here, too, and put back."""
+    """Within this context PyTorch computes on the calling thread alone. PyTorch keeps its number of threads for each
+    thread, but the library behind its matrix products keeps one for the whole process: so both are set here, and
+    restored at the end."""
     before = torch.get_num_threads()
     if before == 1:
         yield
@@ -78,7 +79,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _keep_memory() -> None:
-    """A setting of the whole process: glibc's M_TRIM_THRESHOLD, and M_MMAP_THRESHOLD at its highest."""
+    """Make glibc keep freed memory, for the whole process: M_TRIM_THRESHOLD, and M_MMAP_THRESHOLD at its maximum."""
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
         libc.mallopt(-1, 1 << 30)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which device computes, and how much memory a chunk may take."""
+"""Chooses the device that computes, and tells what it can do and how much memory a chunk may take."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ except ImportError:  # not a Unix
     resource = None  # type: ignore[assignment]
 
 DOTS = {"fp32": "tf32x3", "tf32": "tf32", "bf16": "bf16"}
-"""Precision of a fused block's products, by setting, as Triton calls it. fp32 is three products of the numbers' leading
-and trailing halves on tensor cores: as exact as fp32 up to the last bit or two, and it compiles in a tenth of the time.
-"""
+"""For each value of the setting `precision`, Triton's name for the precision of a fused kernel's products. fp32 is
+computed as three products of the numbers' leading and trailing halves on tensor cores: as exact as fp32 up to the last
+bit or two, and compiled in a tenth of the time."""
 _CPU_CHUNK_MB = 512
 _CUDA_SHARE = 0.4
 
 
 def resolve_device(name: str) -> torch.device:
-    """`auto` (a GPU if there is one), `cpu`, `cuda` or `cuda:1` → a device that is there."""
+    """The device that a user named: `auto` (a GPU if there is one), `cpu`, `cuda` or `cuda:1`."""
     name = str(name)
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
@@ -37,28 +37,34 @@ def resolve_device(name: str) -> torch.device:
         device = torch.device("cuda", device.index or 0)
         count = torch.cuda.device_count()
         if count == 0:
-            raise DeviceError(f"device {name}: PyTorch sees no GPU here: use --device cpu or auto")
+            raise DeviceError(
+                f"device {name}: PyTorch sees no GPU on this machine: use --device cpu or auto, or look at what "
+                "nvidia-smi says"
+            )
         if device.index >= count:
-            raise DeviceError(f"device {name}: there are only {count} GPUs, numbered from 0: use cuda:{count - 1}")
+            raise DeviceError(
+                f"device {name}: this machine has {count} GPU{'s' if count > 1 else ''}, numbered from 0: use at most "
+                f"cuda:{count - 1}"
+            )
     return device
 
 
 def has_kernels(device: torch.device) -> bool:
-    """Whether kernels written in Triton, which comes with PyTorch's CUDA builds, run there."""
+    """Whether the device runs kernels written in Triton, which comes with PyTorch's CUDA builds."""
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
 def lowering_levels(device: torch.device, compiled: bool) -> tuple[Level, ...]:
-    """How far layers may be exchanged for their twins on a device. `compiled`: on a CPU, by compiled kernels."""
+    """The levels of lowering to try on a device, the fastest first. `compiled`: whether a CPU's kernels may be used."""
     if has_kernels(device):
         return ("fused", "sliced", "plain")
-    return ("native", "sliced", "plain") if compiled else ("sliced", "plain")
+    return ("compiled", "sliced", "plain") if compiled else ("sliced", "plain")
 
 
 def prepare_device(device: torch.device, precision: str) -> None:
     """Make a GPU the current one, and let its matrix products use TF32 unless full fp32 was asked for.
 
-    Both are settings of the whole process.
+    Both settings apply to the whole process.
     """
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -70,9 +76,9 @@ def device_name(device: torch.device) -> str:
 
 
 def memory_bytes(device: torch.device, megabytes: int) -> int:
-    """Bytes that one chunk's activations may take: as asked for, or what suits the device.
+    """Bytes that the activations of one chunk may take: `megabytes` where they are set, else what suits the device.
 
-    On a CPU that is enough for some sixty of the paper's networks at once; more brings nothing.
+    On a CPU the default is enough for some sixty of the paper's networks at once; more memory brings no more speed.
     """
     if megabytes:
         return megabytes << 20
@@ -82,13 +88,13 @@ def memory_bytes(device: torch.device, megabytes: int) -> int:
 
 
 def forget_peak_memory(device: torch.device) -> None:
-    """Let `peak_memory_bytes` begin anew, where a device can: a GPU, not a process."""
+    """Reset `peak_memory_bytes`. Only a GPU can do so: the peak of a process stays."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """The most that was ever in use: tensors on a GPU, or on a CPU all of the process."""
+    """The most memory that was ever in use: by tensors on a GPU, or on a CPU by the whole process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     if resource is None:

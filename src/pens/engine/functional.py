@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One nn.Module as a function of rows: a model is one row of numbers, a stack of models a matrix.
+"""Runs one nn.Module as a function of rows: a model is one row of numbers, a stack of models is a matrix.
 
     row = [ trained parameters | frozen parameters and float buffers ]
 
-Training changes the first part; merging averages the whole row, so buffers (running averages, say) are merged like
-weights. Buffers that a forward pass updates in training are written back to the peer's row. Integer buffers cannot be
-averaged: they must be constants, and stay with the module.
+Training changes the first part. Merging averages the whole row, so buffers (running averages, for instance) are merged
+like weights. Buffers that a forward pass updates in training are written back to the peer's row. Integer buffers cannot
+be averaged: they must be constants, and stay with the module.
 
-What a stack of models can run is any module whose output for one sample depends on that sample alone. This is tried
-out on real samples before any work starts, and refused with a reason where it does not hold: batch normalisation
-mixes samples, and peers that merge would mix statistics of different data.
+A stack of models can run any module whose output for one sample depends on that sample alone. Every network is tried
+out on real samples before any work starts, and refused with a reason where this does not hold. Batch normalisation, for
+instance, mixes the samples of a batch, and peers that merge would mix statistics of different data.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOOP = (
     'backend = "loop" trains one model after the other instead: pens.run(…, overrides={"backend": "loop"}), or in the '
     'settings file of a run or of a real peer, section [engine]: backend = "loop"'
 )
-_ROUNDING = 0.03  # relative: what bf16 products may cost; a wrong layer is off by its whole size
+_ROUNDING = 0.03  # relative error that bf16 products may cause; a wrong layer is off by its whole size
 
 
 class StackedNetwork:
@@ -55,7 +55,7 @@ class StackedNetwork:
     ) -> None:
         """`example` [sample, ...]: a few real inputs, on which the network is tried out.
 
-        `levels`: how far layers may be exchanged for their twins; the first that gives the right answer is taken.
+        `levels`: the levels of lowering to try; the first that gives the right answer is taken.
         """
         module = _made(factory)
         self._factory, self._never_run, self._precision = factory, module, precision
@@ -64,24 +64,24 @@ class StackedNetwork:
         key = self.a_key()
         self._install("plain")
         self.draws = {True: False, False: False}
-        """Whether it draws random numbers of its own, beside the key's, in training and in evaluation."""
+        """{whether in training: whether the network draws random numbers that do not come from the key}"""
         self.num_outputs, used = _try_plain(self, example, key, num_classes)
-        """Scores that it gives for a sample: one for each class, or more."""
+        """Scores that the network gives for a sample: one for each class, or more."""
         self.stored = _layout(module, used)
-        """How tensors lie in a row."""
+        """The layout of rows as they are stored, sent and merged."""
         self.size = self.stored.size
         self.bytes_per_sample = _saved_bytes(self, example, key)
         if stacked:
             self._choose_level(levels, example, key)
-        if self.level == "sliced":  # slices are kept for the backward pass
+        if self.level == "sliced":  # slices are kept for the backward pass, so they count, too
             self.bytes_per_sample = _saved_bytes(self, example, key)
         self.in_work = self.stored.in_work(kernel_orders(self._modules[True]))
-        """How they lie while an update or an evaluation runs."""
+        """The layout of rows while an update or an evaluation runs."""
         self._into_work = self.in_work.columns_of(self.stored).to(self.device)
         self._out_of_work = self.stored.columns_of(self.in_work).to(self.device)
 
     def _choose_level(self, levels: Sequence[Level], example: Tensor, key: Tensor) -> None:
-        """Exchange layers as far as the network still gives the right answer."""
+        """Lower the network to the first level at which it still gives the right answer."""
         rows = torch.stack([self.new_row(s) for s in (1, 2)]).to(self.device)
         with torch.no_grad():
             alone = {
@@ -95,44 +95,46 @@ class StackedNetwork:
             reason = _why_not_stacked(self, rows, alone, example[:2], key)
             if reason is None:
                 return
-        raise ModelError(reason or "there is no level to run the network at")
+        raise ModelError(reason or "no level of lowering was given: this is a fault of pens, please report it")
 
     def copied(self) -> StackedNetwork:
-        """For another thread: a call writes tensors into the module, and the user's code may keep some there."""
+        """A copy for another thread: a call writes tensors into the module, and the user's code may keep some there."""
         other = copy.copy(self)
         other._install(self.level)
         return other
 
     def _install(self, level: Level) -> None:
-        """Two copies of the module, one for training and one for evaluation, with layers exchanged for their twins."""
+        """Make two copies of the module, one for training and one for evaluation, lowered to a level."""
         self.level = level
         self._noise = {mode: Noise() for mode in (True, False)}
-        self.homes = GradientBuffers()
-        """Where a step wants its gradients."""
+        self.gradient_buffers = GradientBuffers()
+        """Where a training step wants its gradients to lie."""
         self._modules = {
-            mode: lower(self._never_run, noise, self.homes, level, self._precision).train(mode).to(self.device)
+            mode: lower(self._never_run, noise, self.gradient_buffers, level, self._precision)
+            .train(mode)
+            .to(self.device)
             for mode, noise in self._noise.items()
         }
 
-    def twins(self) -> dict[str, nn.Module]:
-        """The innermost modules by name, as they run in training: a layer's twin, or the layer itself."""
+    def layers_in_training(self) -> dict[str, nn.Module]:
+        """The innermost modules by name, as they run in training: replacement layers, or the author's layers."""
         modules = self._modules[True].named_modules()
         return {name: module for name, module in modules if next(module.children(), None) is None}
 
     def paths(self) -> list[tuple[str, str, str]]:
-        """(name, layer, path) of each layer: a twin it was exchanged for, or its own code under vmap."""
+        """How each layer is computed: (name, layer, by its replacement layer or by its own code under vmap)."""
         plain = dict(_made(self._factory).named_modules())
-        found = []
-        for name, twin in self.twins().items():
+        paths = []
+        for name, layer in self.layers_in_training().items():
             if name in plain:
                 path = "its own code, under vmap"
-                if type(twin) is not type(plain[name]):
-                    path = PATHS[type(twin).__name__]
-                found.append((name, type(plain[name]).__name__, path))
-        return found
+                if type(layer) is not type(plain[name]):
+                    path = PATHS[type(layer).__name__]
+                paths.append((name, type(plain[name]).__name__, path))
+        return paths
 
     def a_key(self) -> Tensor:
-        """Some key for random numbers.  []"""
+        """A key for random numbers, for calls whose random numbers do not matter.  []"""
         return torch.zeros((), dtype=torch.int64, device=self.device)
 
     def new_row(self, seed: int) -> Tensor:
@@ -152,15 +154,16 @@ class StackedNetwork:
         return self.stored.tensors(rows)
 
     def to_work(self, rows: Tensor) -> Tensor:
-        """Copies of rows as they are worked with.  [peer, size] → [peer, in_work.size]"""
+        """Copies of stored rows in the layout of rows in work.  [peer, size] → [peer, in_work.size]"""
         return rows.index_select(1, self._into_work)
 
     def from_work(self, rows: Tensor) -> Tensor:
-        """The way back.  [peer, in_work.size] → [peer, size]"""
+        """Copies of rows in work in the layout of stored rows.  [peer, in_work.size] → [peer, size]"""
         return rows.index_select(1, self._out_of_work)
 
     def state(self, rows: Tensor) -> dict[str, Tensor]:
-        """What `load_state_dict` wants: shared parameters by all their names, constants too.  {name: [peer, *shape]}"""
+        """Models in the form that `load_state_dict` reads: with constants, and with shared parameters under all of
+        their names.  [peer, size] → {name: [peer, *shape]}"""
         tensors, template = self.tensors(rows), self._modules[False]
         constants = {name: t.expand(len(rows), *t.shape) for name, t in template.named_buffers()}
         named = [*template.named_parameters(remove_duplicate=False), *template.named_buffers(remove_duplicate=False)]
@@ -171,9 +174,10 @@ class StackedNetwork:
         return {name: values[first_name[id(tensor)]] for name, tensor in named if name in wanted}
 
     def logits(self, tensors: dict[str, Tensor], x: Tensor, keys: Tensor, train: bool) -> Tensor:
-        """tensors {name: [peer, *shape]}, x [peer, batch, ...], keys [peer] → [peer, batch, class]
+        """The scores of each peer's model for each peer's batch.
 
-        Buffers that the forward pass changed are written back into `tensors`.
+        tensors {name: [peer, *shape]}, x [peer, batch, ...], keys [peer] → [peer, batch, class]. Buffers that the
+        forward pass changed are written back into `tensors`.
         """
         with plain_attention():
             outputs, changed = vmap(self._call, in_dims=(0, 0, 0, None))(tensors, x, keys, train)
@@ -181,10 +185,10 @@ class StackedNetwork:
         return outputs
 
     def single(self, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool, seeded: bool = True) -> Tensor:
-        """The same for one model: tensors {name: shape}, x [batch, ...] → [batch, class]
+        """The scores of one model for one batch.  tensors {name: shape}, x [batch, ...] → [batch, class]
 
-        Random numbers that the network draws by itself come from the key, too. `seeded`: False where it draws none, and
-        several threads run it: PyTorch's generator is one for all of them.
+        `seeded`: seed PyTorch's generator from the key, so that random numbers that the network draws by itself come
+        from the key, too. It must be False where several threads run networks, because they share that generator.
         """
         if not seeded:
             outputs, changed = self._call(tensors, x, key, train)
@@ -214,20 +218,28 @@ class StackedNetwork:
 
 
 def _made(factory: NetFactory) -> nn.Module:
-    """A fresh network on the CPU in float32."""
+    """A new network from the user's factory, on the CPU in float32."""
     try:
         module = factory()
     except Exception as error:  # the user's own code
-        raise ModelError(f"the network cannot be made: {type(error).__name__}: {_brief(error)}") from error
+        raise ModelError(
+            f"the network cannot be made, because `model` raised {type(error).__name__}: {_brief(error)}: call it "
+            "without arguments in Python to see where"
+        ) from error
     if not isinstance(module, nn.Module):
-        raise ModelError(f"model makes a {type(module).__name__}: it must make an nn.Module")
+        raise ModelError(
+            f"model makes a {type(module).__name__}: pass an nn.Module class, or a function that returns an nn.Module"
+        )
     if any(isinstance(p, nn.UninitializedParameter) for p in module.parameters()):
-        raise ModelError(f"{type(module).__name__} has lazy layers, whose sizes are not known: give all sizes")
+        raise ModelError(
+            f"{type(module).__name__} has lazy layers, whose sizes are not known before the first call: use layers "
+            "with all sizes given, nn.Linear in place of nn.LazyLinear for instance"
+        )
     return module.to(device="cpu", dtype=torch.float32)
 
 
 def _layout(module: nn.Module, used: set[str]) -> Layout:
-    """Trained tensors first, then those that only travel along."""
+    """The layout of stored rows: the tensors that training uses first, then frozen parameters and float buffers."""
     parameters = {n: p.shape for n, p in module.named_parameters()}
     trained = {n: shape for n, shape in parameters.items() if n in used}
     kept = {n: shape for n, shape in parameters.items() if n not in used}
@@ -235,8 +247,8 @@ def _layout(module: nn.Module, used: set[str]) -> Layout:
 
 
 def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classes: int) -> tuple[int, set[str]]:
-    """Run the module as it is and refuse what no stack could do. Returns the number of scores that it gives for a
-    sample, and the names of the parameters that it trains."""
+    """Run the module as it was written, and refuse what no engine can train. Returns the number of scores that it
+    gives for a sample, and the names of the parameters that training changes."""
     module = network._modules[True]
     tensors = {n: p.detach().clone().requires_grad_(p.requires_grad) for n, p in module.named_parameters()}
     tensors |= {n: b.detach().clone() for n, b in module.named_buffers()}
@@ -253,11 +265,15 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
             f"{str(example.dtype).removeprefix('torch.')}: {_brief(error)}{hint}"
         ) from None
     if not isinstance(together, Tensor):
-        raise ModelError(f"{network.name} returns a {type(together).__name__}: expected one tensor of class scores")
+        raise ModelError(
+            f"{network.name} returns a {type(together).__name__}: let forward return one tensor of class scores, "
+            "[batch, class]"
+        )
     if together.dim() != 2 or together.shape[0] != len(example[:3]) or together.shape[1] < num_classes:
         raise ModelError(
             f"{network.name} returns shape {tuple(together.shape)} for a batch of {len(example[:3])}: "
-            f"expected one row of at least {num_classes} class scores per sample"
+            f"expected one row of at least {num_classes} class scores per sample, since the data have classes 0 to "
+            f"{num_classes - 1}"
         )
     with torch.no_grad():
         _refuse_nan(network, together, network.single(_copies(tensors), example[:3], key, False))
@@ -268,17 +284,20 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
     for name, buffer in before.items():
         if not buffer.is_floating_point() and not torch.equal(buffer, tensors[name]):
             raise ModelError(
-                f"{network.name} changes its integer buffer {name!r}, which cannot be merged: make it float"
+                f"{network.name} changes its integer buffer {name!r} in training, and integers cannot be averaged: "
+                "make it a float buffer"
             )
     learned = {n: t for n, t in tensors.items() if t.requires_grad}
     if not learned or not together.requires_grad:
-        raise ModelError(f"{network.name} has no parameters to train")
+        raise ModelError(
+            f"{network.name} has no parameters to train: at least one must have requires_grad and affect the scores"
+        )
     gradients = torch.autograd.grad(together.sum(), list(learned.values()), allow_unused=True)
     return together.shape[1], {n for n, g in zip(learned, gradients, strict=True) if g is not None}
 
 
 def _refuse_nan(network: StackedNetwork, *scores: Tensor) -> None:
-    """Inputs were checked where they came from (`pens.data.samples`): what has no value is the network's own."""
+    """Refuse scores that are NaN. The inputs were checked before (`pens.data.samples`), so the network made them."""
     if any(some.isnan().any() for some in scores):
         raise ModelError(
             f"{network.name} returns NaN for finite inputs before any training, so that no loss can be computed: look "
@@ -288,7 +307,7 @@ def _refuse_nan(network: StackedNetwork, *scores: Tensor) -> None:
 
 
 def _draws_own_noise(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> bool:
-    """Whether it draws random numbers beside those of the key: then its results for samples cannot be compared."""
+    """Whether the network draws random numbers that do not come from the key, so that two calls give two results."""
     with torch.random.fork_rng(devices=[network.device] if network.device.type == "cuda" else []):
         before = torch.get_rng_state()
         one, two = (network._call(_copies(tensors), x, key, train)[0] for _ in range(2))
@@ -297,10 +316,11 @@ def _draws_own_noise(network: StackedNetwork, tensors: dict[str, Tensor], x: Ten
 
 
 def _mixes(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> bool:
-    """Whether a sample's result depends on the others of its batch. Dropout's masks do not: they go by position."""
+    """Whether a sample's scores depend on the other samples of its batch. Dropout is no obstacle: its masks depend on
+    the position in the batch alone."""
     together, alone = (network.single(_copies(tensors), part, key, train) for part in (x, x[:1]))
     if not isinstance(together, Tensor) or together.dim() < 1 or together[:1].shape != alone.shape:
-        return False  # not one row of scores per sample: refused for that
+        return False  # not one row of scores per sample: refused for that reason by the caller
     return not torch.allclose(together[:1], alone, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
@@ -311,8 +331,8 @@ def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def _why_not_stacked(
     network: StackedNetwork, rows: Tensor, alone: dict[bool, Tensor], example: Tensor, key: Tensor
 ) -> str | None:
-    """Run two models side by side and compare with each alone, in training and in evaluation; what stands in the way,
-    if anything does.  alone {whether in training: [model, sample, class]}"""
+    """The reason why a network cannot run as a stack, or None. Runs two models side by side, in training and in
+    evaluation, and compares with the scores of each alone.  alone {whether in training: [model, sample, class]}"""
     x, keys = example.unsqueeze(0).repeat(2, *(1 for _ in example.shape)), torch.stack([key, key])
     try:
         with torch.no_grad():
@@ -329,7 +349,8 @@ def _why_not_stacked(
 
 
 def _agree(scores: Tensor, expected: Tensor) -> bool:
-    """Up to rounding. Infinite scores, by which a network may rule out classes, must be the same."""
+    """Whether scores are the expected ones up to rounding. Infinite scores, by which a network may rule out classes,
+    must be the same."""
     finite = expected.isfinite()
     if not torch.equal(scores.masked_fill(finite, 0), expected.masked_fill(finite, 0)):
         return False
@@ -338,7 +359,7 @@ def _agree(scores: Tensor, expected: Tensor) -> bool:
 
 
 def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor) -> int:
-    """Bytes that one sample's forward pass keeps for the backward pass, from which chunks are sized."""
+    """Bytes that the forward pass of one sample keeps for the backward pass; the size of chunks follows from it."""
     total = 0
 
     def count(tensor: Tensor) -> Tensor:

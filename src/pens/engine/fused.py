@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution, bias, ReLU and 2 × 2 max pooling as one Triton kernel per peer, forward and backward.
+"""Computes convolution, bias, ReLU and 2 × 2 max pooling as one Triton kernel per peer, forward and backward.
 
 Theory of operation. A convolution as a matrix product needs patches: every input value nine times. Written to memory,
-they are most of what a training step moves. Here they exist only in registers: a program owns one peer and a tile of
-pooled positions, gathers the patches of the four convolution outputs (quarters) under each pooled one straight from
-the input, multiplies them by the peer's kernel, adds the bias, and keeps the largest of the four if it is positive.
-What goes to memory is the pooled output, and one byte per value that says which quarter it came from (4: none was
-positive).
+patches are most of what a training step moves. Here they exist only in registers: a program owns one peer and a tile of
+pooled positions. It gathers the patches of the four convolution outputs (quarters) under each pooled position directly
+from the input, multiplies them by the peer's kernel, adds the bias, and keeps the largest of the four if it is
+positive. It writes to memory the pooled output, and one byte per value that says which quarter the value came from
+(4: none was positive).
 
-That byte is all the backward pass needs besides the input. The gradient of the convolution's output is zero but where
-the byte points, so it is never written either: both backward kernels make a quarter of it from the pooled gradient by
-comparing the byte with the quarter's number. Each reads a pooled gradient once and uses it four times:
+The backward pass needs only that byte and the input. The gradient of the convolution's output is zero except where the
+byte points, so it is never written either: both backward kernels make a quarter of it from the pooled gradient by
+comparing the byte with the quarter's number. Each kernel reads a pooled gradient once and uses it four times:
 
     kernel gradient:  a program owns a tile of (tap, channel) rows and a slice of the pooled positions, and adds up
                       patch × gradient, quarter by quarter
@@ -38,12 +38,12 @@ from pens.engine.seam import one_or_many, whole
 
 # ruff: noqa: N803, N806  (Triton's constants are written in capitals)
 
-_ENOUGH_PROGRAMS = 512  # to keep a GPU busy
+_ENOUGH_PROGRAMS = 512  # programs that keep a GPU busy
 
 
 @triton.jit
 def product(a, b, PRECISION: tl.constexpr):
-    """A matrix product in that precision, summed in fp32."""
+    """A matrix product of numbers in a precision, summed in fp32."""
     if PRECISION == "bf16":
         result = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
     else:
@@ -84,15 +84,15 @@ def _forward(
             if PAD > 0:
                 inside = inside & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
             place = (sample * x_sample)[:, None] + (channel * x_channel)[None, :] + y * x_line + x * x_column
-            found = product(tl.load(x_ptr + place, mask=inside, other=0.0), w, PRECISION)
+            products = product(tl.load(x_ptr + place, mask=inside, other=0.0), w, PRECISION)
             if quarter == 0:
-                acc0 += found
+                acc0 += products
             elif quarter == 1:
-                acc1 += found
+                acc1 += products
             elif quarter == 2:
-                acc2 += found
+                acc2 += products
             else:
-                acc3 += found
+                acc3 += products
     best = acc0
     source = tl.zeros((TILE, OUT), tl.int32)
     source = tl.where(acc1 > best, 1, source)
@@ -151,15 +151,15 @@ def _input_gradient(
                         w = tl.load(
                             w_ptr + row[None, :] * OUT + out[:, None], mask=(channel < CHANNELS)[None, :], other=0.0
                         )
-                        found = product(part, w, PRECISION)
+                        products = product(part, w, PRECISION)
                         if corner == 0:
-                            acc0 += found
+                            acc0 += products
                         elif corner == 1:
-                            acc1 += found
+                            acc1 += products
                         elif corner == 2:
-                            acc2 += found
+                            acc2 += products
                         else:
-                            acc3 += found
+                            acc3 += products
     for corner in tl.static_range(4):
         if corner == 0:
             acc = acc0
@@ -240,7 +240,9 @@ def _add_slices(
 
 
 class _Stacked(torch.autograd.Function):
-    """x [peer, batch, channel, height, width] (any strides), w [peer, tap × channel, out], b [peer, out]
+    """The fused layers of a whole stack, as an autograd function.
+
+    x [peer, batch, channel, height, width] (any strides), w [peer, tap × channel, out], b [peer, out]
     → [peer, batch, pooled height, pooled width, out] of type `dtype`"""
 
     @staticmethod
@@ -281,7 +283,7 @@ class _Stacked(torch.autograd.Function):
 
 
 def _run_input_gradient(x: Tensor, g: Tensor, source: Tensor, w: Tensor, sizes: tuple[Any, ...]) -> Tensor:
-    """→ a gradient of x's shape, channels last in memory"""
+    """The gradient of the input: x's shape, channels last in memory."""
     batch, channels, height, width, _, _, _, kernel, pad, _ = sizes
     dx = x.new_empty((len(x), batch, height, width, channels))
     cells = batch * -(-height // 2) * -(-width // 2)
@@ -296,7 +298,7 @@ def _run_input_gradient(x: Tensor, g: Tensor, source: Tensor, w: Tensor, sizes: 
 def _run_kernel_gradient(
     x: Tensor, g: Tensor, source: Tensor, sizes: tuple[Any, ...], wanted: Wanted
 ) -> tuple[Tensor, Tensor]:
-    """→ gradients [peer, tap × channel, out] and [peer, out]"""
+    """The gradients of the kernel [peer, tap × channel, out] and of the bias [peer, out]."""
     batch, channels, _, _, out, ph, pw, kernel, _, precision = sizes
     peers, rows, positions = len(x), kernel * kernel * channels, batch * ph * pw
     depth = 32 if rows <= 32 else 64
@@ -320,13 +322,13 @@ def _run_kernel_gradient(
 
 
 def stages(length: int, stride: int) -> int:
-    """How many turns ahead a loop loads. A short loop none: Triton 3.6 miscompiled some of two turns (found on an H200:
-    kernel gradients off by their whole size)."""
+    """How many turns of a loop load ahead. Short loops do not load ahead, because Triton 3.6 miscompiled some loops of
+    two turns (on an H200, kernel gradients were off by their whole size)."""
     return 3 if triton.cdiv(length, stride) > 3 else 1
 
 
 def _power_of_2(count: int) -> int:
-    """The largest up to a count, at least 1: each number of slices is compiled anew."""
+    """The largest power of 2 up to a count, at least 1. A kernel is compiled for each number of slices."""
     return 1 << max(0, count.bit_length() - 1)
 
 
@@ -334,25 +336,25 @@ _OneOrMany = one_or_many(_Stacked)
 
 
 class FusedConv2d(nn.Conv2d):
-    """A convolution that has taken in the ReLU and the max pooling behind it."""
+    """A convolution that also computes the ReLU and the max pooling that followed it."""
 
     precision = "tf32"
     dtype = torch.float32
-    """Of the output: bf16 on the way to another such block, if that is the precision."""
+    """The type of the output: bf16 on the way to another fused block, if that is the precision."""
     name: str
-    homes: GradientBuffers
+    gradient_buffers: GradientBuffers
 
     def forward(self, x: Tensor) -> Tensor:
         """x [batch, channel, height, width] → [batch, out channel, height / 2, width / 2]"""
         kernel = self.weight.permute(2, 3, 1, 0).reshape(-1, self.out_channels)  # [tap × channel, out channel]
         bias = self.bias if self.bias is not None else kernel.new_zeros(self.out_channels)
         how = (self.kernel_size[0], self.padding[0], self.precision, self.dtype)
-        out: Tensor = _OneOrMany.apply(x, kernel, bias, *how, self.homes.take(self.name))
+        out: Tensor = _OneOrMany.apply(x, kernel, bias, *how, self.gradient_buffers.take(self.name))
         return out.permute(0, 3, 1, 2)
 
 
 def can_fuse(conv: nn.Module, activation: nn.Module, pool: nn.Module) -> bool:
-    """Whether three layers in a row are what the kernels do."""
+    """Whether the kernels can compute three layers that follow each other."""
     if not (is_plain_convolution(conv) and type(activation) is nn.ReLU and is_halving(pool)):
         return False
     if any(pair[0] != pair[1] for pair in (conv.kernel_size, conv.padding, conv.stride, conv.dilation)):
@@ -365,7 +367,7 @@ def can_fuse(conv: nn.Module, activation: nn.Module, pool: nn.Module) -> bool:
 
 
 def fuse(sequence: nn.Sequential, precision: str) -> None:
-    """Exchange every convolution, ReLU and pooling in a row for one fused block, in place."""
+    """Exchange every convolution that is followed by ReLU and pooling for one fused block, in place."""
     layers, i = list(sequence), 0
     before: FusedConv2d | None = None
     while i < len(layers):

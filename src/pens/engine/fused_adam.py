@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One Adam step over all rows as one Triton kernel: each number is read once and written once.
+"""Takes one Adam step over all rows as one Triton kernel, which reads and writes each number once.
 
-Written out, the step is some ten passes over [peer, parameter]; it is limited by memory alone, so one pass is what
-counts. The bias corrections depend on how many steps a peer has taken, and are looked up in a table.
+As separate operations the step makes some ten passes over [peer, parameter]. Only memory limits it, so a single pass is
+several times faster. The bias corrections depend on how many steps a peer has taken, and are looked up in a table.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A linear layer, its bias and the ReLU behind it as one Triton kernel for all peers, forward and backward.
+"""Computes a linear layer, its bias and the ReLU behind it as one Triton kernel for all peers, forward and backward.
 
-Theory of operation. A peer's batch is small: eight rows, say, against a matrix of 64 × 256. Such a product is limited
-by the matrix's way from memory, and by the number of launches. So there are three kernels, each of which reads what it
-needs once: the output; the input's gradient; the gradients of matrix and bias. ReLU costs nothing: its output tells
-where the gradient passes.
+Theory of operation. A peer's batch is small: eight rows, say, against a matrix of 64 × 256. Reading the matrix from
+memory and launching kernels limit such a product. So there are three kernels, each of which reads its inputs once: for
+the output, for the gradient of the input, and for the gradients of matrix and bias. ReLU costs nothing: its output
+tells where the gradient passes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pens.engine.seam import one_or_many, whole
 # ruff: noqa: N803  (Triton's constants are written in capitals)
 
 _BLOCK = 64
-_LARGEST = 1 << 18  # numbers in the matrix; larger ones are what libraries are good at
+_LARGEST = 1 << 18  # numbers in the matrix; libraries are good at larger ones
 
 
 @triton.jit
@@ -115,7 +115,9 @@ def _weight_gradient(
 
 
 class _Stacked(torch.autograd.Function):
-    """x [peer, row, input], w [peer, output, input], b [peer, output] → [peer, row, output]"""
+    """The linear layers of a whole stack, as an autograd function.
+
+    x [peer, row, input], w [peer, output, input], b [peer, output] → [peer, row, output]"""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor, relu: bool, precision: str, wanted: Wanted) -> Tensor:
@@ -159,23 +161,23 @@ _OneOrMany = one_or_many(_Stacked)
 
 
 class FusedLinear(nn.Linear):
-    """A linear layer that may have taken in the ReLU behind it."""
+    """A linear layer that may also compute the ReLU that followed it."""
 
     precision = "tf32"
     relu = False
     name: str
-    homes: GradientBuffers
+    gradient_buffers: GradientBuffers
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., input] → [..., output]"""
         bias = self.bias if self.bias is not None else self.weight.new_zeros(self.out_features)
-        rows = x.reshape(-1, self.in_features)
-        out: Tensor = _OneOrMany.apply(rows, self.weight, bias, self.relu, self.precision, self.homes.take(self.name))
+        rows, buffers = x.reshape(-1, self.in_features), self.gradient_buffers.take(self.name)
+        out: Tensor = _OneOrMany.apply(rows, self.weight, bias, self.relu, self.precision, buffers)
         return out.reshape(*x.shape[:-1], self.out_features)
 
 
 def fuse_linear(layer: nn.Module, precision: str, relu: bool = False) -> bool:
-    """Make a linear layer a fused one, in place, if it is one that the kernels are good at."""
+    """Make a linear layer a fused one, in place, if the kernels are fast for its size. Returns whether it was done."""
     if type(layer) is not nn.Linear or layer.weight.numel() > _LARGEST:
         return False
     layer.__class__ = FusedLinear

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two ends of a training step as one Triton kernel each: fetching a batch, and the loss with its slope.
+"""Computes the two ends of a training step as one Triton kernel each: fetching a batch, and the loss with its gradient.
 
-Both are small work spread over many operations: tables looked up by the number of the step, samples gathered, a
-logarithm of a sum of exponentials and its derivative. Launched one by one they take as long as a convolution.
+Both are little work in many operations: tables are looked up by the number of the step, samples are gathered, and a
+logarithm of a sum of exponentials and its derivative are computed. Launched one by one, these operations would take as
+long as a convolution.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ def _measure(
 ):  # fmt: skip
     peer = tl.program_id(0).to(tl.int64)
     row = tl.arange(0, ROWS)
-    kind = tl.arange(0, WIDE)
-    inside = (row < BATCH)[:, None] & (kind < CLASSES)[None, :]
-    place = (peer * BATCH + row[:, None]) * CLASSES + kind[None, :]
+    label = tl.arange(0, WIDE)
+    inside = (row < BATCH)[:, None] & (label < CLASSES)[None, :]
+    place = (peer * BATCH + row[:, None]) * CLASSES + label[None, :]
     scores = tl.load(scores_ptr + place, mask=inside, other=float("-inf"))
     scores = tl.where((row < BATCH)[:, None], scores, 0.0)
     y = tl.load(y_ptr + peer * BATCH + row, mask=row < BATCH, other=0)
     weight = tl.load(weight_ptr + peer * BATCH + row, mask=row < BATCH, other=0.0)
-    right = kind[None, :] == y[:, None]
+    right = label[None, :] == y[:, None]
     above = scores - tl.max(scores, 1)[:, None]
     exponentials = tl.exp(above)
     total = tl.sum(exponentials, 1)
@@ -72,7 +73,7 @@ def _measure(
 
 
 def fetch(at: Tensor, slots: Tensor, visits: Visits, data: SampleStack) -> Batch:
-    """The batch of step `at` [1]."""
+    """The batch of each peer in step `at`.  at [1]"""
     _, peers, batch = visits.index.shape
     shape = data.x.shape[2:]
     size = shape.numel()
@@ -94,13 +95,15 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def can_measure(batch: int, classes: int) -> bool:
-    """Whether the loss of one peer fits a program."""
+    """Whether the scores of one peer fit into the registers of one program."""
     return bool(triton.next_power_of_2(batch) * triton.next_power_of_2(classes) <= _MOST_SCORES)
 
 
 def measure(scores: Tensor, batch: Batch, health: Tensor, loss: Tensor, at: Tensor) -> Tensor:
-    """The slopes of each peer's loss by its scores; its loss is added to `health`, and its share of it to `loss`; the
-    number of the step is counted up.  [peer, batch, class], [peer] twice, [1] → [peer, batch, class]"""
+    """The gradient of each peer's loss with respect to its scores. Also adds the loss to `health` and the batch's share
+    of it to `loss`, and increases the number of the step.
+
+    scores [peer, batch, class], health and loss [peer], at [1] → [peer, batch, class]"""
     peers, rows, classes = scores.shape
     scores = scores.contiguous()
     slopes = torch.empty_like(scores)

@@ -1,48 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GradientBuffers of gradients: the memory where a step wants each parameter's gradient to lie.
+"""Gradient buffers: the memory in which a step wants each parameter's gradient to lie.
 
-An optimizer steps over rows in which all of a peer's gradients lie side by side. A kernel that makes a gradient can
-write it there at once, where everything else is copied. Before each step the homes are offered by parameter name; the
-twin of a layer takes its own when it runs forward, and its backward pass writes there. A home is taken once: when a
-layer runs twice, the second gradient gets memory of its own, and the library adds them up.
+An optimizer steps over rows in which all gradients of a peer lie side by side. A kernel that computes a gradient can
+write it there directly; all other gradients are copied. Before each step the buffers are offered by parameter name. A
+replacement layer takes the buffers of its own parameters when it runs forward, and its backward pass writes into them.
+A buffer is taken once: when a layer runs twice in a step, the second gradient gets memory of its own, and PyTorch adds
+the two up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from pens.engine.layout import Layout
+
 
 @dataclass(frozen=True)
 class Wanted:
-    """Where a layer's two gradients shall lie; None: anywhere."""
+    """The buffers for a layer's two gradients; None: the gradient may lie anywhere."""
 
     weight: Tensor | None = None
     bias: Tensor | None = None
 
     def memory(self, weight: tuple[int, ...], bias: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-        """Memory for gradients of these shapes."""
+        """Memory for gradients of these shapes: the buffers where there are any, else new memory."""
         return _memory(self.weight, weight, device), _memory(self.bias, bias, device)
 
 
 class GradientBuffers:
-    """GradientBuffers by parameter name, flat.  [peer, numbers]"""
+    """Offers buffers to the layers of one network, and collects the gradients that were written elsewhere."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Tensor] = {}
+        self._offered: dict[str, Tensor] = {}
 
-    def offer(self, homes: Mapping[str, Tensor]) -> None:
-        """For the next forward pass, in place of those of the last."""
-        self._open = dict(homes)
+    def offer(self, layout: Layout, rows: Tensor) -> None:
+        """Offer the parts of `rows` for the next forward pass, in place of those of the last.  [peer, num_trained]"""
+        self._offered = layout.parts(rows)
 
     def take(self, layer: str) -> Wanted:
-        """A layer's own, by its name."""
-        weight, bias = (self._open.pop(f"{layer}.{part}".lstrip("."), None) for part in ("weight", "bias"))
+        """The buffers of a layer's parameters, by the layer's name. They are not offered again in this step."""
+        weight, bias = (self._offered.pop(f"{layer}.{part}".lstrip("."), None) for part in ("weight", "bias"))
         return Wanted(weight, bias)
 
+    @staticmethod
+    def collect(layout: Layout, rows: Tensor, gradients: Sequence[Tensor]) -> None:
+        """Copy the gradients of the trained parameters into `rows`, except those that lie there already.
 
-def _memory(home: Tensor | None, shape: tuple[int, ...], device: torch.device) -> Tensor:
-    return torch.empty(shape, device=device) if home is None else home.view(shape)
+        rows [peer, num_trained], gradients [peer, *shape] each, in the layout's order
+        """
+        for place, gradient in zip(layout.trained, gradients, strict=True):
+            buffer = place.view(rows)
+            if gradient.data_ptr() != buffer.data_ptr():
+                buffer.copy_(gradient)
+
+
+def _memory(buffer: Tensor | None, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.empty(shape, device=device) if buffer is None else buffer.view(shape)

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each tensor of a network lies in a row of numbers.
+"""Layouts: where each tensor of a network lies in a row of numbers.
 
-There are two layouts of the same tensors. Rows that are stored, sent, merged and written to disk hold them one after
-the other, as the module names and shapes them. Rows in work hold them as a step reads them: the kernel of a
-convolution as the matrix it is multiplied by, and every tensor on a boundary of 128 bytes, so that no step copies or
-reads in pieces. Rows are exchanged once at either end of an update; optimizers work on single numbers and do not care.
+There are two layouts of the same tensors. Rows that are stored, sent, merged and written to disk hold the tensors one
+after the other, in the order and shape that the module has. Rows in work hold them as a training step reads them: the
+kernel of a convolution as the matrix that it is multiplied by, and every tensor on a boundary of 128 bytes, so that no
+step copies a tensor or reads it in pieces. Rows are converted once at either end of an update. Optimizers treat every
+number alike, so they work with either layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -27,37 +28,38 @@ class Place:
     start: int
     stop: int
     order: tuple[int, ...]
-    """The tensor's dimensions as they follow each other in the row."""
+    """The tensor's dimensions in the order in which the row stores them, outermost first."""
 
     def view(self, rows: Tensor) -> Tensor:
-        """The tensor of each row, in the row's memory.  [..., size] → [..., *shape]"""
+        """This tensor as a view of each row.  [..., size] → [..., *shape]"""
         lead = rows.dim() - 1
         stored = rows[..., self.start : self.stop].view((*rows.shape[:-1], *(self.shape[d] for d in self.order)))
         back = sorted(range(len(self.order)), key=self.order.__getitem__)
         return stored.permute([*range(lead), *(lead + d for d in back)])
 
     def flat(self, tensor: Tensor) -> Tensor:
-        """Each peer's tensor as it lies in a row.  [peer, *shape] → [peer, stop − start]"""
+        """Each peer's tensor in the order in which a row stores it.  [peer, *shape] → [peer, stop − start]"""
         return tensor.permute([0, *(1 + d for d in self.order)]).reshape(len(tensor), -1)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """[ trained parameters | frozen parameters and float buffers ]"""
+    """The places of all tensors in a row: [ trained parameters | frozen parameters and float buffers ]"""
 
     trained: tuple[Place, ...]
     kept: tuple[Place, ...]
     num_trained: int
-    """Length of the first part."""
+    """Numbers in the first part, gaps included."""
     size: int
+    """Numbers in a whole row, gaps included."""
 
     @staticmethod
     def stored(trained: Mapping[str, torch.Size], kept: Mapping[str, torch.Size]) -> Layout:
-        """Tensors as they are, without gaps."""
+        """The layout of stored rows: tensors one after the other, without gaps."""
         return _laid_out(trained, kept, {}, 1)
 
     def in_work(self, orders: Mapping[str, tuple[int, ...]]) -> Layout:
-        """The same tensors, some in another order of dimensions, each on a boundary."""
+        """The layout of rows in work: the same tensors, some with another order of dimensions, each on a boundary."""
         trained, kept = ({p.name: p.shape for p in places} for places in (self.trained, self.kept))
         return _laid_out(trained, kept, orders, _BOUNDARY)
 
@@ -66,36 +68,28 @@ class Layout:
         return {p.name: p.view(rows) for p in (*self.trained, *self.kept)}
 
     def places_of(self, prefixes: Iterable[str]) -> dict[str, str]:
-        """The tensors whose names begin with one of these, each with the longest beginning that fits: trained ones,
-        frozen ones and buffers.  → {name: prefix}"""
+        """Tensors (trained, frozen and buffers) whose names begin with one of the prefixes, each with the longest
+        prefix that fits.  → {name: prefix}"""
         known = sorted(prefixes, key=len, reverse=True)
         fits = {p.name: [k for k in known if p.name.startswith(k)] for p in (*self.trained, *self.kept)}
-        return {name: found[0] for name, found in fits.items() if found}
+        return {name: fitting[0] for name, fitting in fits.items() if fitting}
 
     def ranges(self, names: Collection[str]) -> tuple[slice, ...]:
-        """Where the tensors of these names lie in a row; what lies side by side is one range."""
-        found: list[slice] = []
+        """The ranges of a row in which the named tensors lie; tensors that lie side by side share one range."""
+        ranges: list[slice] = []
         for place in (p for p in (*self.trained, *self.kept) if p.name in names and p.start < p.stop):
-            start = found.pop().start if found and found[-1].stop == place.start else place.start
-            found.append(slice(start, place.stop))
-        return tuple(found)
+            start = ranges.pop().start if ranges and ranges[-1].stop == place.start else place.start
+            ranges.append(slice(start, place.stop))
+        return tuple(ranges)
 
-    def homes(self, gradients: Tensor) -> dict[str, Tensor]:
-        """The part of the rows of gradients that belongs to each trained tensor.  [peer, num_trained]"""
-        return {p.name: gradients[:, p.start : p.stop] for p in self.trained}
-
-    def bring_home(self, gradients: Tensor, found: Sequence[Tensor]) -> None:
-        """Copy the gradients of the trained tensors into their rows, but for those that lie there already.
-
-        gradients [peer, num_trained], found [peer, *shape] each
-        """
-        for place, gradient in zip(self.trained, found, strict=True):
-            home = place.view(gradients)
-            if gradient.data_ptr() != home.data_ptr():
-                home.copy_(gradient)
+    def parts(self, rows: Tensor) -> dict[str, Tensor]:
+        """The part of the rows that each trained tensor fills, as the row stores it.  [peer, num_trained]
+        → {name: [peer, numbers]}"""
+        return {p.name: rows[:, p.start : p.stop] for p in self.trained}
 
     def columns_of(self, other: Layout) -> Tensor:
-        """For each column of this layout, the column of the other with the same number; 0 in gaps.  → [size]"""
+        """For each column of this layout, the column of the other layout that holds the same number; 0 in gaps.
+        → [size]"""
         columns = torch.zeros(self.size, dtype=torch.int64)
         theirs = other.tensors(torch.arange(other.size))
         for place in (*self.trained, *self.kept):
@@ -110,12 +104,12 @@ def _laid_out(
     boundary: int,
 ) -> Layout:
     def places(shapes: Mapping[str, torch.Size], start: int) -> tuple[tuple[Place, ...], int]:
-        found = []
+        placed = []
         for name, shape in shapes.items():
             stop = start + shape.numel()
-            found.append(Place(name, shape, start, stop, orders.get(name, tuple(range(len(shape))))))
+            placed.append(Place(name, shape, start, stop, orders.get(name, tuple(range(len(shape))))))
             start = -(-stop // boundary) * boundary
-        return tuple(found), start
+        return tuple(placed), start
 
     first, num_trained = places(trained, 0)
     second, size = places(kept, num_trained)

@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers exchanged for twins that suit a stack of models.
+"""Lowering: exchanges layers for replacement layers that suit a stack of models.
 
-A network runs over all models of a stack through `torch.func.vmap`: the user's own forward code, written for one model
-and a batch [batch, ...], with every tensor secretly carrying a peer axis. That is always right, but some layers
-deserve a twin:
+A network runs over all models of a stack through `torch.func.vmap`: the user's own forward code is written for one
+model and a batch [batch, ...], and vmap adds a peer axis to every tensor. The result is always right, but for some
+layers another way of computing it is much faster, or is needed for reproducible results:
 
-`Conv2d`. Under vmap a convolution becomes one with as many groups as there are peers, which libraries do badly. The
-twin gathers the kernel's taps as shifted slices (channels last) and multiplies once: vmap then makes it a single
-batched matrix product. Its output is a channels-first view of channels-last memory, so that layers in a row copy
-nothing. Grouped convolutions and padding other than zeros keep their own code.
+`Conv2d`. Under vmap a convolution becomes one with as many groups as there are peers, which libraries compute slowly.
+The replacement layer gathers the kernel's taps as shifted slices (channels last) and multiplies once, so that vmap
+makes it a single batched matrix product. Its output is a channels-first view of channels-last memory, so that layers
+that follow each other copy nothing. Grouped convolutions and padding other than zeros keep their own code.
 
-`Conv2d`, `ReLU`, `MaxPool2d(2)` in a row. On a GPU the three are one kernel, in which patches are never written
-(`pens.engine.fused`). `Linear`, with a `ReLU` behind it, likewise (`pens.engine.fused_linear`).
+`Conv2d`, `ReLU` and `MaxPool2d(2)` in a row. On a GPU the three layers are one kernel, which never writes patches to
+memory (`pens.engine.fused`). `Linear`, together with a `ReLU` behind it, is one kernel, too
+(`pens.engine.fused_linear`). On a CPU a convolution, with or without the ReLU and the pooling, is a compiled kernel
+(`pens.engine.compiled_conv`) in runs for which compiling is worth its time.
 
-The same on a CPU, with or without ReLU and pooling: a compiled kernel (`pens.engine.compiled_conv`), where compiling is
-worth it.
+`GroupNorm`. The replacement layer copies its input to channels-first memory before it runs the layer's own code.
 
-`GroupNorm`. Copies its input to channels-first memory before its own code.
-
-`Dropout`. Its random numbers must belong to the peer, not to the batch that the peer happens to be computed in. The
-twin draws them from a key that is handed in with each call, by a hash of the position.
+`Dropout`. Its random numbers must depend on the peer, not on the batch that the peer happens to be computed in. The
+replacement layer derives them from a key that is passed in with each call, by a hash of the position.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from pens.errors import ModelError
 
 
 class SlicedConv2d(nn.Conv2d):
-    """A convolution as shifted slices and one matrix product."""
+    """Computes a convolution as shifted slices and one matrix product."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x [batch, channel, height, width] → [batch, out channel, height, width]"""
@@ -70,7 +69,7 @@ class SlicedConv2d(nn.Conv2d):
 
 
 class ChannelsFirstGroupNorm(nn.GroupNorm):
-    """Group normalisation of what a convolution's twin gives: vmap does not know it in channels-last memory."""
+    """Group normalisation of channels-last memory, which convolutions of this module give and vmap does not support."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.contiguous())
@@ -86,7 +85,7 @@ class Noise:
     def bits(self, count: int) -> Tensor:
         """Fresh uniform integers in [0, 2³²), different for each call within a forward pass."""
         if self.key is None:
-            raise ModelError("dropout in training needs a key: this is a fault of pens")
+            raise ModelError("dropout in training was called without a key: this is a fault of pens, please report it")
         self.calls += 1
         return random_bits(self.key ^ (self.calls * 0x1E3779B97F4A7C15 % 2**63), count)
 
@@ -110,25 +109,25 @@ class KeyedDropout(nn.Module):
 PATHS = {
     "FusedConv2d": "one kernel with the ReLU and pooling behind it",
     "FusedLinear": "one kernel for all peers, with a ReLU behind it",
-    "NativeConv2d": "one kernel with the ReLU and pooling behind it",
+    "CompiledConv2d": "one kernel with the ReLU and pooling behind it",
     "Identity": "part of the kernel before it",
     "SlicedConv2d": "slices and one matrix product",
     "ChannelsFirstGroupNorm": "its own code, under vmap, after a copy",
     "KeyedDropout": "masks from the peer's key",
 }
-"""What a twin does, by its class."""
+"""How a replacement layer computes, in words for users, by its class."""
 
-Level = Literal["fused", "native", "sliced", "plain"]
-"""How far layers are exchanged: a GPU's fused kernels where they fit and slices elsewhere; a CPU's compiled kernels;
-slices; dropout alone."""
+Level = Literal["fused", "compiled", "sliced", "plain"]
+"""Which layers are exchanged. fused: for a GPU's kernels where they fit, and slices elsewhere; compiled: for a CPU's
+kernels; sliced: for slices; plain: dropout alone."""
 
 
-def lower(module: nn.Module, noise: Noise, homes: GradientBuffers, level: Level, precision: str) -> nn.Module:
-    """A copy of a module with its layers exchanged for their twins. Parameter names and values stay."""
+def lower(module: nn.Module, noise: Noise, buffers: GradientBuffers, level: Level, precision: str) -> nn.Module:
+    """A copy of a module in which layers are exchanged for replacement layers. Parameter names and values stay."""
     lowered = _lowered(copy.deepcopy(module), noise, level, precision)
-    for name, twin in lowered.named_modules():
-        if type(twin).__name__ in ("FusedConv2d", "FusedLinear"):
-            twin.name, twin.homes = name, homes
+    for name, layer in lowered.named_modules():
+        if type(layer).__name__ in ("FusedConv2d", "FusedLinear"):
+            layer.name, layer.gradient_buffers = name, buffers
     return lowered
 
 
@@ -141,8 +140,8 @@ def _lowered(module: nn.Module, noise: Noise, level: Level, precision: str) -> n
         _fuse(module, precision)
     if level != "plain" and type(module) is nn.GroupNorm:
         module.__class__ = ChannelsFirstGroupNorm
-    if level == "native":
-        from pens.engine.compiled_conv import exchange  # compiles
+    if level == "compiled":
+        from pens.engine.compiled_conv import exchange  # only here: the import compiles the kernels
 
         exchange(module)
     elif level != "plain" and is_plain_convolution(module):
@@ -154,7 +153,7 @@ def _lowered(module: nn.Module, noise: Noise, level: Level, precision: str) -> n
 
 
 def _fuse(module: nn.Module, precision: str) -> None:
-    """Exchange what there are kernels for. They need Triton, which comes with PyTorch's CUDA builds."""
+    """Exchange the layers for which there are GPU kernels. They need Triton, which comes with PyTorch's CUDA builds."""
     from pens.engine.fused import fuse
     from pens.engine.fused_linear import fuse_linear
 
@@ -168,9 +167,9 @@ def _fuse(module: nn.Module, precision: str) -> None:
 
 
 def kernel_orders(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    """{name: order of dimensions} of the kernels that twins multiply by, each as [tap × channel, out channel]."""
-    twins = ("FusedConv2d", "SlicedConv2d")
-    return {f"{n}.weight".lstrip("."): (2, 3, 1, 0) for n, m in module.named_modules() if type(m).__name__ in twins}
+    """The kernels that replacement layers use as [tap × channel, out channel].  → {name: order of dimensions}"""
+    reordered = ("FusedConv2d", "SlicedConv2d")
+    return {f"{n}.weight".lstrip("."): (2, 3, 1, 0) for n, m in module.named_modules() if type(m).__name__ in reordered}
 
 
 def _positions(size: int, kernel: int, stride: int, dilation: int) -> int:

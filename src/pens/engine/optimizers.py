@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adam, and SGD with momentum, over rows of parameters. What they remember lives for one update, or is handed on.
+"""Adam, and SGD with momentum, over rows of parameters of all peers at once.
 
-Everything is elementwise over [peer, parameter], so a peer's step is the same whoever else is in the stack. Written to
-agree with `torch.optim.Adam` and `torch.optim.SGD` (law 1).
+An optimizer's moments live for one update, or are handed on to the next (`Moments`). Every operation is elementwise
+over [peer, parameter], so the step of a peer does not depend on the other peers of the stack. Results agree with
+`torch.optim.Adam` and `torch.optim.SGD` (law 1).
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from pens.engine.devices import has_kernels
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 CORRECTED = 20_000
-"""Steps after which Adam's corrections are 1: β₂ᵗ is lost beside it in single precision."""
+"""Steps after which Adam's corrections are 1: 1 − β₂ᵗ rounds to 1 in single precision."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a local update trains."""
+    """The optimizer, its constants and the batch size of a local update."""
 
     optimizer: Literal["adam", "sgd"]
     lr: float
@@ -34,44 +35,46 @@ class Recipe:
 
     @property
     def num_moments(self) -> int:
-        """Numbers that the optimizer remembers of each parameter."""
+        """How many numbers the optimizer keeps for each parameter."""
         return 2 if self.optimizer == "adam" else int(self.momentum > 0)
 
 
 @dataclass(frozen=True)
 class Moments:
-    """What the optimizers of several models remember of earlier updates."""
+    """The optimizer state that several models carry from one update to the next."""
 
     values: Tensor
-    """Adam: mean and square of the gradients; SGD: its velocity. As models are stored.  [model, moment, size]"""
+    """Adam: mean and square of the gradients; SGD: velocity. In the layout of stored rows.  [model, moment, size]"""
     steps: list[int]
-    """That each model has taken."""
+    """How many steps each model has taken."""
 
     def pick(self, models: list[int]) -> Moments:
         return Moments(self.values[models], [self.steps[i] for i in models])
 
 
 class RowOptimizer(Protocol):
+    """An optimizer that steps over rows of parameters in place."""
+
     @property
     def moments(self) -> tuple[Tensor, ...]:
-        """What it remembers, in place.  [peer, parameter] each"""
+        """The optimizer's state; may be changed in place.  [peer, parameter] each"""
 
     def step(self, rows: Tensor, gradients: Tensor, taken: Tensor, active: Tensor | None) -> None:
-        """Change the rows in place. `taken` [peer]: each one's steps since it remembered nothing, this one included,
+        """Change the rows in place. `taken` [peer]: each peer's steps since its moments were zero, this step included,
         but at most `CORRECTED`. `active` [peer] bool: rows that take part; None: all."""
 
 
 def new_optimizer(recipe: Recipe, rows: Tensor, compiled: bool) -> RowOptimizer:
-    """`compiled`: on a CPU, by compiled kernels where there are any."""
+    """The optimizer that a recipe asks for. `compiled`: whether Adam uses the compiled kernels of a CPU."""
     return Adam(recipe, rows, compiled) if recipe.optimizer == "adam" else SGD(recipe, rows)
 
 
 class Adam:
-    """Adam with L2 weight decay, as torch.optim.Adam."""
+    """Adam with L2 weight decay; the same results as torch.optim.Adam."""
 
     def __init__(self, recipe: Recipe, rows: Tensor, compiled: bool) -> None:
         self.recipe = recipe
-        self._native = kernels() if compiled else None
+        self._compiled = kernels() if compiled else None
         self._fused = has_kernels(rows.device)
         self.mean = torch.zeros_like(rows)
         self.square = torch.zeros_like(rows)
@@ -86,10 +89,10 @@ class Adam:
             self._step_fused(rows, gradients, taken, active)
             return
         rate, root = self.corrections[taken].t().contiguous()  # [peer] each
-        if self._native:
+        if self._compiled:
             everybody = torch.ones(len(rows), dtype=torch.bool) if active is None else active
             constants = (self.recipe.weight_decay, _BETA1, _BETA2, _EPSILON)
-            self._native.adam(rows, gradients, (self.mean, self.square), (rate, root), everybody, constants)
+            self._compiled.adam(rows, gradients, (self.mean, self.square), (rate, root), everybody, constants)
             return
         if self.recipe.weight_decay:
             gradients = gradients.add(rows, alpha=self.recipe.weight_decay)
@@ -115,13 +118,14 @@ class Adam:
 
 @lru_cache(maxsize=8)
 def corrections(lr: float, device: torch.device) -> Tensor:
-    """Adam's learning rate and the root's divisor, corrected for the averages' start at zero.  → [step, 2]"""
-    count = torch.arange(CORRECTED + 1, dtype=torch.float64).clamp(min=1)  # who has not begun is not active either
+    """Adam's learning rate and the divisor of its root by step, both corrected because averages start at zero.
+    → [step, 2]"""
+    count = torch.arange(CORRECTED + 1, dtype=torch.float64).clamp(min=1)  # no active peer has taken 0 steps
     return torch.stack([lr / (1 - _BETA1**count), (1 - _BETA2**count).sqrt()], 1).float().to(device)
 
 
 class SGD:
-    """SGD with momentum and L2 weight decay, as torch.optim.SGD."""
+    """SGD with momentum and L2 weight decay; the same results as torch.optim.SGD."""
 
     def __init__(self, recipe: Recipe, rows: Tensor) -> None:
         self.recipe = recipe

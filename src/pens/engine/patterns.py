@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which layers, and which layers in a row, the kernels know."""
+"""Recognises the layers that the kernels can compute."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 
 def is_plain_convolution(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """A convolution of all channels, padded with zeros by a number."""
+    """Whether a layer is a convolution without groups, padded with zeros by a given number of pixels."""
     return (
         type(layer) is nn.Conv2d
         and layer.groups == 1
@@ -19,7 +19,7 @@ def is_plain_convolution(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
 
 
 def is_halving(layer: nn.Module) -> bool:
-    """Max pooling of 2 × 2."""
+    """Whether a layer is 2 × 2 max pooling."""
     return (
         type(layer) is nn.MaxPool2d
         and layer.kernel_size in (2, (2, 2))

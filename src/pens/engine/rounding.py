@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a model's numbers on their way to another peer: fp32 as they are, fp16 or int8 rounded.
+"""Rounds a model's numbers as they are rounded on their way to another peer: not at all (fp32), to fp16, or to int8.
 
-The codec of the network and the simulator round by the functions here, so that what a simulation says about a form
-holds for the network bit by bit.
+The codec of the network and the simulator both round by the functions here, so that what a simulation says about a wire
+form holds for the network bit by bit.
 
-fp16: each number is rounded to the nearest half-precision one.
+fp16: each number is rounded to the nearest half-precision number.
 
-int8: a number is a whole multiple, −127 … 127, of its output channel's scale (the tensor's first axis), which is the
-channel's largest magnitude / 127. One scale per channel costs four bytes in some hundreds (why it is
-worth them: docs/decisions/0020-wire-forms.md). Tensors with fewer than two axes, biases and running averages, stay
-fp32: they are few, and a single large variance would wipe out the small ones beside it.
+int8: each number is rounded to a whole multiple, −127 … 127, of the scale of its output channel (the tensor's first
+axis). The scale is the channel's largest magnitude / 127. One scale per channel costs four bytes in some hundreds
+(docs/decisions/0020-wire-forms.md says why it is worth them). Tensors with fewer than two axes (biases and running
+averages) stay fp32: they are few, and a single large variance would round the small ones beside it to zero.
 
-A tensor that a form cannot hold (fp16 ends at 65,504) travels as fp32. So rounding is total: what is finite stays
-finite, no number is clipped, and a peer with one odd tensor neither falls silent nor sends something else.
+A tensor that a form cannot hold (fp16 ends at 65,504) travels as fp32. So every finite model can be rounded: finite
+numbers stay finite, no number is clipped, and a peer with one unusual tensor can still send its model.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ import torch
 from torch import Tensor
 
 from pens.engine.layout import Layout
-from pens.settings.config import WireForm
+from pens.settings.schema import WireForm
 
 _LARGEST = 127
 
 
 def to_int8(tensors: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest multiples of each channel's scale.  [model, channel, ...] → (int8 alike, scales [model, channel])"""
+    """Round to the nearest multiples of each channel's scale.
+    [model, channel, ...] → (int8 of the same shape, scales [model, channel])"""
     channels = tensors.flatten(2)
     scales = channels.abs().amax(2) / _LARGEST
     scales = torch.where(scales > 0, scales, 1.0)
@@ -36,19 +37,19 @@ def to_int8(tensors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def from_int8(multiples: Tensor, scales: Tensor) -> Tensor:
-    """The numbers that stand for them.  (int8 [model, channel, ...], scales [model, channel]) → fp32"""
+    """Turn multiples back into numbers.  (int8 [model, channel, ...], scales [model, channel]) → fp32"""
     return (multiples.flatten(2).float() * scales[..., None]).reshape(multiples.shape)
 
 
 def is_rounded(tensor: Tensor, form: WireForm) -> bool:
-    """Whether a form would round a tensor at all.  [model, ...]"""
+    """Whether a wire form would round a tensor at all.  [model, ...]"""
     if tensor.dtype != torch.float32 or not tensor.numel():
         return False
     return form == "fp16" or (form == "int8" and tensor.dim() > 2)
 
 
 def round_tensors(tensors: Tensor, form: WireForm) -> Tensor:
-    """One tensor of several models, as receivers get it.  [model, ...] → fp32, alike"""
+    """One tensor of several models, as receivers get it.  [model, ...] → fp32 of the same shape"""
     if not is_rounded(tensors, form):
         return tensors
     rounded = tensors.half().float() if form == "fp16" else from_int8(*to_int8(tensors))
@@ -57,7 +58,7 @@ def round_tensors(tensors: Tensor, form: WireForm) -> Tensor:
 
 
 def round_rows(rows: Tensor, layout: Layout, form: WireForm) -> Tensor:
-    """Whole models, as receivers get them.  [model, size] → alike"""
+    """Whole models, as receivers get them.  [model, size] → [model, size]"""
     rounded = rows.clone()
     for place in (*layout.trained, *layout.kept):
         place.view(rounded).copy_(round_tensors(place.view(rows), form))
@@ -65,7 +66,7 @@ def round_rows(rows: Tensor, layout: Layout, form: WireForm) -> Tensor:
 
 
 def model_bytes(layout: Layout, form: WireForm) -> int:
-    """What a model's numbers weigh in a form, with their scales and without any header."""
+    """The bytes of a model's numbers in a wire form, with scales and without any header."""
     return sum(_tensor_bytes(place.shape, form) for place in (*layout.trained, *layout.kept))
 
 

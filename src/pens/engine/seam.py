@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seam between vmap and functions of whole stacks.
+"""The seam between vmap and kernels: lets a layer's forward code call a function of the whole stack.
 
-A network's forward code is written for one model. A twin's kernel computes all models at once. `one_or_many` makes of
-such a function one that is called in the forward code, for one model as vmap has it, and runs for the whole stack.
+A network's forward code is written for one model, but the kernel of a replacement layer computes all models at once.
+`one_or_many` turns such a kernel into a function that forward code calls for one model and that vmap runs once for the
+whole stack.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from pens.errors import ModelError
 
 
 def one_or_many(stacked: Any) -> Any:
-    """`stacked`: an autograd function of x, weight and bias [peer, ...], and of anything else that is no tensor."""
+    """A function for the forward code of one model, computed for the whole stack under vmap.
+
+    `stacked`: an autograd function of x, weight and bias [peer, ...], and of further arguments that are no tensors.
+    """
 
     class OneOrMany(torch.autograd.Function):
         @staticmethod
@@ -30,7 +34,9 @@ def one_or_many(stacked: Any) -> Any:
 
         @staticmethod
         def backward(ctx: Any, g: Tensor) -> None:
-            raise ModelError("a layer's twin was trained outside a stack: this is a fault of pens")
+            raise ModelError(
+                "a replacement layer was trained outside a stack: this is a fault of pens, please report it"
+            )
 
         @staticmethod
         def vmap(
@@ -46,5 +52,5 @@ def one_or_many(stacked: Any) -> Any:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Peers may lie apart, as rows do; what belongs to one lies together.  [peer, ...]"""
+    """The tensor, copied if the numbers of one peer do not lie side by side. Peers may lie apart.  [peer, ...]"""
     return tensor if tensor[0].is_contiguous() else tensor.contiguous()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ModelStack: the models that are alive, as rows of one matrix, with reference counts.
+"""ModelStack: holds all models in use, as rows of one matrix, with reference counts.
 
-A row never changes once written: an update reads rows and writes a new one. "Sending a model" is therefore counting
-one more reference to a row, a snapshot costs nothing, and a row is free for reuse when nobody refers to it.
+A row never changes once it is written: an update reads rows and writes a new one. Sending a model therefore only counts
+one more reference to its row, a snapshot costs nothing, and a row is free for reuse when nothing refers to it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 _ALL = slice(None)
-_GROUPS_AT_ONCE = 1024  # averaged, so that only so many models are in use beside the result
+_GROUPS_AT_ONCE = 1024  # groups averaged together, which bounds the memory needed beside the result
 
 
 class ModelStack:
     """Rows of models on one device."""
 
     def __init__(self, size: int, device: torch.device, reserve: int = 0) -> None:
-        """`reserve`: rows to begin with. When they run out, all are copied to a larger place."""
+        """`reserve`: rows to begin with. When they run out, all rows are copied to a larger matrix."""
         self._rows = torch.empty((0, size), device=device)
         self._references: list[int] = []
         self._free: list[int] = []
@@ -55,7 +55,7 @@ class ModelStack:
         return row
 
     def release(self, row: int) -> None:
-        """Count one reference less; without any the row is free."""
+        """Count one reference less. A row without references is free."""
         self._references[row] -= 1
         if self._references[row] == 0:
             self._free.append(row)
@@ -81,7 +81,7 @@ class ModelStack:
         return mixed
 
     def _mix(self, groups: Sequence[Sequence[int]], columns: slice = _ALL) -> Tensor:
-        """Many groups together, as a GPU wants it."""
+        """The plain averages of many groups computed together, which is fast on a GPU."""
         rows = self._rows[:, columns]
         mixed = torch.empty((len(groups), rows.shape[1]), device=self.device)
         for start in range(0, len(groups), _GROUPS_AT_ONCE):
@@ -94,7 +94,8 @@ class ModelStack:
     ) -> Tensor:
         """The weighted average of each group of models, or of some of their numbers. Weights sum to one.
 
-        → [len(groups), numbers]. Summed as differences from the group's first model, too, for the same two laws.
+        → [len(groups), numbers]. It is summed as differences from the group's first model, as in `mix`, so that laws 3
+        and 7 hold for it, too.
         """
         on_cpu = self.device.type == "cpu"
         return (self._blend_one_by_one if on_cpu else self._blend)(groups, weights, columns)
@@ -129,7 +130,8 @@ class ModelStack:
 
 
 def _mix_one(rows: Tensor, group: Sequence[int], target: Tensor) -> None:
-    """One group, in a processor's cache.  rows [row, number], target [number]"""
+    """Write the plain average of one group into `target`; the sum stays in the processor's cache.
+    rows [row, number], target [number]"""
     first, change = rows[group[0]], torch.empty_like(target)
     target.zero_()
     for row in group[1:]:
@@ -138,7 +140,8 @@ def _mix_one(rows: Tensor, group: Sequence[int], target: Tensor) -> None:
 
 
 def _mix_some(rows: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
-    """Several groups, place by place; shorter ones are filled up with their first model, which changes nothing."""
+    """The plain averages of several groups. Shorter groups are filled up with their first model, which adds zero.
+    → [len(groups), number]"""
     longest = max(len(g) for g in groups)
     index = torch.tensor([[*g, *[g[0]] * (longest - len(g))] for g in groups], device=rows.device)
     first = rows[index[:, 0]]
@@ -150,7 +153,7 @@ def _mix_some(rows: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
 
 
 def _blend_one(rows: Tensor, group: Sequence[int], weights: Sequence[float], target: Tensor) -> None:
-    """Likewise, with a weight for each model."""
+    """Write the weighted average of one group into `target`.  rows [row, number], target [number]"""
     first, change = rows[group[0]], torch.empty_like(target)
     target.zero_()
     for row, weight in zip(group[1:], weights[1:], strict=True):
@@ -159,7 +162,8 @@ def _blend_one(rows: Tensor, group: Sequence[int], weights: Sequence[float], tar
 
 
 def _blend_some(rows: Tensor, groups: Sequence[Sequence[int]], weights: Sequence[Sequence[float]]) -> Tensor:
-    """Likewise."""
+    """The weighted averages of several groups. Shorter groups are filled up with weights of zero.
+    → [len(groups), number]"""
     longest = max(len(g) for g in groups)
     index = torch.tensor([[*g, *[g[0]] * (longest - len(g))] for g in groups], device=rows.device)
     shares = torch.tensor([[*w, *[0.0] * (longest - len(w))] for w in weights], device=rows.device)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local training, scoring and evaluation of many models at once; and one at a time, to check against (law 1).
+"""Engines: train, score and evaluate many models, all at once (`StackEngine`) or one after the other (`LoopEngine`).
 
-Peers are independent, so the gradient of the sum of their losses holds each peer's own gradient in its own row: one
-forward and one backward pass serve all. Work is cut into chunks of models (training) or of models and samples
-(evaluation), whose activations fit the memory that is given, and which a CPU's cores share (`pens.engine.cores`). There
-no bit of a result depends on the cut (law 3): every operation treats a peer's row alike however many rows there are,
-with one exception, matrix products of a single matrix, so a stack of one is computed as two. On a GPU the library picks
-its algorithm by the number of rows, and results agree up to rounding.
+The loop is what the stack is checked against (law 1). Peers are independent, so the gradient of the sum of their losses
+holds each peer's own gradient in its own row: one forward and one backward pass serve all peers. Work is cut into
+chunks of models (training) or of models and samples (evaluation), whose activations fit the given memory. On a CPU the
+cores share the chunks (`pens.engine.cores`), and no bit of a result depends on how the work was cut (law 3): every
+operation gives the same row for a peer however many rows there are. The one exception is the product of a single
+matrix, so a stack of one model is computed as a stack of two. On a GPU libraries choose an algorithm by the number of
+rows, and results agree up to rounding.
 """
 
 from __future__ import annotations
@@ -32,43 +33,43 @@ from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.update import StackUpdate, rounded_up, sample_losses
 from pens.nets import NetFactory
-from pens.settings.config import EngineSettings
+from pens.settings.schema import EngineSettings
 
 _LARGE_SAMPLE_BYTES = 64 << 10  # activations of one sample: the digits network has 17 kB, the paper's over 300
 _RECORDED_BYTES = 1 << 30  # models, gradients and optimizer state of one recorded step; some fifty may be kept
-_SHARE_BYTES = 4 << 20  # a core's share of a step; below, Python's lock takes what a second core would bring
-_SAMPLES_ALONE = 1000  # at once, of one model in an evaluation by the loop
+_SHARE_BYTES = 4 << 20  # the least share of a step for a core; with less, Python's lock costs what a second core gains
+_SAMPLES_ALONE = 1000  # samples at once in an evaluation of one model by the loop
 _SAMPLES_AT_ONCE = {"cpu": 64, "cuda": 512}
-"""Per model in an evaluation: on a CPU what fits its caches, on a GPU what a launch is worth. Fixed, so that no bit
-depends on the memory given."""
+"""Samples at once for each model in an evaluation by the stack: on a CPU as many as fit its caches, on a GPU as many as
+are worth a launch. The numbers are fixed, so that no bit of a result depends on the given memory."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What an update gave: new models, and each one's mean training loss over its last epoch. The loss is not finite
-    where any step's loss or any resulting weight was not."""
+    """The result of an update: new models, and each model's mean training loss over its last epoch. The loss is not
+    finite where the loss of any step or any resulting weight was not finite."""
 
     rows: Tensor
     losses: Tensor | Array
     moments: Moments | None = None
-    """What the optimizers remember now, where they were told what they remembered."""
+    """The optimizers' state after the update; None where the optimizers started anew."""
 
     @cached_property
     def loss(self) -> Array:
-        """Read back from the device when it is first asked for: until then the host need not wait."""
+        """The losses on the host. They are read from the device on first use, so that the host need not wait before."""
         return self.losses.cpu().numpy() if isinstance(self.losses, Tensor) else self.losses
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean loss and accuracy of each model on its samples."""
+    """The mean loss and the accuracy of each model on its samples.  [model] each"""
 
     loss: Array
     accuracy: Array
 
 
 class Engine(Protocol):
-    """What the learners need. Rows of models in, rows or numbers out."""
+    """Trains and evaluates models for the learners. Rows of models go in; rows or numbers come out."""
 
     network: StackedNetwork
 
@@ -84,7 +85,7 @@ class Engine(Protocol):
     ) -> Trained:
         """Train model i on the samples of slot i, in the order of key i.  rows [model, size]
 
-        `moments`: what the optimizers remember, and go on with; None: each begins anew.
+        `moments`: the optimizer state to go on with; None: each model's optimizer begins anew.
         """
 
     def evaluate(
@@ -95,14 +96,14 @@ class Engine(Protocol):
         slots: Sequence[int],
         subset: Subset | None = None,
     ) -> Evaluation:
-        """Run model rows[i] over all samples of slots[i], or over a subset of them."""
+        """The loss and accuracy of model rows[i] on all samples of slots[i], or on a subset of them."""
 
 
 class StackEngine:
-    """All models at once."""
+    """Trains and evaluates all models at once, as one stack."""
 
     def __init__(self, network: StackedNetwork, memory_bytes: int, evaluator: LoopEngine | None = None) -> None:
-        """`evaluator`: who scores and evaluates instead, where that is faster."""
+        """`evaluator`: the engine that scores and evaluates in place of this one, where it is faster."""
         self.network = network
         self.memory_bytes = memory_bytes
         self._evaluator = evaluator
@@ -145,13 +146,13 @@ class StackEngine:
         return Trained(new_rows, loss, _later(moments, new_moments, data, slots, epochs, recipe))
 
     def _cut(self, total: int, bytes_each: int, most: int) -> list[range]:
-        """Chunks that fit the memory while all cores work, one for each core that is worth its calls."""
+        """Chunks that fit the memory while all cores work, and that leave each core enough work to be worth using."""
         fitting = self.memory_bytes // self._cores.count // bytes_each
         shares = min(self._cores.count, max(1, total * bytes_each // _SHARE_BYTES))
         return list(_chunks(total, min(fitting, most, -(-total // shares))))
 
     def _filled_up(self, chunk: range, everybody: int) -> list[int]:
-        """The chunk's models, and on a GPU some of them again, up to a size for which a step may be recorded."""
+        """The chunk's models, and on a GPU its first model repeated up to a size for which a step can be recorded."""
         size = rounded_up(len(chunk), everybody) if self._records else len(chunk)
         size = max(size, 2)
         return [*chunk, *[chunk[0]] * (size - len(chunk))]
@@ -159,7 +160,8 @@ class StackEngine:
     def _update(
         self, network: StackedNetwork, data: SampleStack, recipe: Recipe, num_models: int, num_steps: int
     ) -> StackUpdate:
-        """An update of that shape: recorded once and kept until other data come, or on a CPU a fresh one."""
+        """An update for so many models and steps: on a GPU recorded once and kept until other data are used, on a CPU
+        made anew each time."""
         if not self._records:
             return StackUpdate(network, data, recipe, num_models, num_steps)
         if self._recorded_for is not data:
@@ -170,9 +172,12 @@ class StackEngine:
             update = StackUpdate(network, data, recipe, num_models, num_steps)
             try:
                 update.record(self._pool)
-            except RuntimeError as error:  # the network does something that cannot be recorded: call it step by step
+            except RuntimeError as error:  # the network does what cannot be recorded: steps are called one by one
                 self._records = False
-                warnings.warn(f"{self.network.name} cannot be recorded as a CUDA graph: {error}", stacklevel=2)
+                warnings.warn(
+                    f"{self.network.name} cannot be recorded as a CUDA graph, so it trains more slowly: {error}",
+                    stacklevel=2,
+                )
                 return StackUpdate(network, data, recipe, num_models, num_steps)
             self._recorded[shape] = update
         return self._recorded[shape]
@@ -188,7 +193,8 @@ class StackEngine:
         if self._evaluator:
             return self._evaluator.evaluate(models, rows, data, slots, subset)
         counts = _counts(data, slots, subset)
-        longest = subset.count(data.longest) if subset else data.longest  # whoever is in this call
+        # the longest of all slots, not of this call, so that no result depends on the other models of the call
+        longest = subset.count(data.longest) if subset else data.longest
         samples = min(longest, _SAMPLES_AT_ONCE[models.device.type])
         per_model = self.network.bytes_per_sample * samples + 2 * 4 * self.network.size
 
@@ -207,11 +213,11 @@ class StackEngine:
 
 
 class LoopEngine:
-    """One model after the other, with torch's own optimizers and the network as its author wrote it: slow, and plain
-    enough to be trusted. What every other engine is compared with.
+    """Trains and evaluates one model after the other, with PyTorch's own optimizers and the network as its author wrote
+    it. It is slow, but plain enough to be trusted: every other engine is compared with it.
 
-    Each model is computed by one thread. On a CPU, cores share the models of large networks, unless a network draws
-    random numbers of its own: these come from one generator, which is seeded for each model's step."""
+    Each model is computed by one thread. On a CPU the cores share the models of large networks, unless a network draws
+    random numbers of its own: these come from one generator, which is seeded for each step of each model."""
 
     def __init__(self, network: StackedNetwork) -> None:
         self.network = network
@@ -254,13 +260,13 @@ class LoopEngine:
         steps: int,
         seeded: bool,
     ) -> tuple[Tensor, float]:
-        """moments [moment, size]: what its optimizer remembers of so many steps, brought up to date in place."""
+        """Train one model. moments [moment, size]: its optimizer's state after `steps` steps, changed in place."""
         tensors = network.tensors(row)  # views: what changes them changes the row
         for place in network.stored.trained:
             tensors[place.name].requires_grad_()
         optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in network.stored.trained])
         for moment, name in zip(moments, _MOMENTS[recipe.optimizer], strict=False):
-            for place in network.stored.trained:  # views here, too
+            for place in network.stored.trained:  # these are views, too
                 optimizer.state[tensors[place.name]][name] = network.tensors(moment)[place.name]
                 optimizer.state[tensors[place.name]]["step"] = torch.tensor(float(steps))
         total = health = 0.0
@@ -306,16 +312,16 @@ class LoopEngine:
         return _summed(losses, hits, counts)
 
     def _share(self, train: bool, samples: int) -> bool:
-        """Whether cores share models, of which each runs over so many samples at once."""
+        """Whether the cores share models, each of which runs over so many samples at once."""
         return not self.network.draws[train] and self.network.bytes_per_sample * samples >= _SHARE_BYTES
 
 
 def new_engine(
     factory: NetFactory, example: Tensor, num_classes: int, settings: EngineSettings, num_visits: float
 ) -> Engine:
-    """The engine for a network on the device where `example` lies.
+    """The engine for a network, on the device of `example`.
 
-    `num_visits`: samples that a run visits in training, each as often as it does.
+    `num_visits`: samples that a run trains on, each counted as often as it is visited.
     """
     device = example.device
     prepare_device(device, settings.precision)
@@ -328,8 +334,8 @@ def new_engine(
     with one_thread():
         network = StackedNetwork(factory, example, num_classes, True, levels, DOTS[settings.precision])
     evaluator = None
-    if device.type == "cpu" and network.level != "native" and alone.bytes_per_sample > _LARGE_SAMPLE_BYTES:
-        evaluator = LoopEngine(alone)  # without a backward pass it is faster alone, by the library's convolutions
+    if device.type == "cpu" and network.level != "compiled" and alone.bytes_per_sample > _LARGE_SAMPLE_BYTES:
+        evaluator = LoopEngine(alone)  # one by one PyTorch's convolutions are faster where there is no backward pass
     return StackEngine(network, memory_bytes(device, settings.memory_mb), evaluator)
 
 
@@ -341,7 +347,8 @@ def _run(
     positions: Tensor | None,
     samples: range,
 ) -> tuple[Tensor, Tensor]:
-    """Loss and correctness of each sample, or of those at `positions` [model, sample].  → [model, sample] each"""
+    """The loss of each sample, and whether its class was recognised; of all samples, or of those at `positions`
+    [model, sample].  → [model, sample] each"""
     at = slice(samples.start, samples.stop)
     where = (slot, at) if positions is None else (slot[:, None], positions[:, at])
     y = data.y[where]
@@ -350,7 +357,7 @@ def _run(
 
 
 def _counts(data: SampleStack, slots: Sequence[int], subset: Subset | None) -> list[int]:
-    """How many samples each pair is run over."""
+    """How many samples each pair of a model and a slot is evaluated on."""
     return [subset.count(data.counts[s]) if subset else data.counts[s] for s in slots]
 
 
@@ -379,7 +386,7 @@ def _later(
     epochs: int,
     recipe: Recipe,
 ) -> Moments | None:
-    """What is remembered after an update; each model took as many steps as its own samples need."""
+    """The optimizers' state after an update; each model took as many steps as its own samples need."""
     if before is None or values is None:
         return None
     taken = (epochs * -(-data.counts[slot] // recipe.batch_size) for slot in slots)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One local update of K peers, as a step that is taken again and again.
+"""One local update of K peers: a training step that is repeated, and on a GPU recorded once and replayed.
 
-All that changes from step to step lies in tensors that stay where they are: the models, the optimizer's state, the
-tables of samples to visit, and the number of the step. A step reads its row of the tables by that number and counts it
-up. The host decides nothing between steps and reads nothing back, so that on a GPU one step can be recorded once as a
-CUDA graph and then replayed: a launch per step in place of some hundred, and no Python in between. On a CPU the same
-step is simply called.
+Everything that changes from step to step lies in tensors that keep their place in memory: the models, the optimizer's
+state, the tables of samples to visit, and the number of the step. A step reads the row of the tables that belongs to
+its number, and then increases that number. The host decides nothing between steps and reads nothing back, so that on a
+GPU one step can be recorded once as a CUDA graph and then replayed: one launch per step in place of some hundred, and
+no Python in between. On a CPU the same step is simply called.
 
-A recorded step is bound to its number of peers. Numbers are therefore rounded up to a few sizes, and the rows in
-excess repeat a peer and are thrown away.
+A recorded step works for one number of peers only. Numbers of peers are therefore rounded up to a few sizes; the rows
+in excess repeat a peer, and their results are discarded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pens.engine.devices import has_kernels
 from pens.engine.functional import StackedNetwork
 from pens.engine.optimizers import CORRECTED, Moments, Recipe, new_optimizer
 
-_WARM_UPS = 3  # before a capture, so that libraries have made their choices
+_WARM_UPS = 3  # steps before a capture, in which libraries choose their algorithms
 
 
 class StackUpdate:
@@ -39,7 +39,7 @@ class StackUpdate:
         self.ragged = data.is_ragged(recipe.batch_size)
         self.rows = torch.zeros((num_models, network.in_work.size), device=device)
         self.gradients = torch.zeros_like(self._learned)
-        self.optimizer = new_optimizer(recipe, self._learned, network.level == "native")
+        self.optimizer = new_optimizer(recipe, self._learned, network.level == "compiled")
         self.slots = torch.zeros((num_models, 1), dtype=torch.int64, device=device)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         batch = (num_steps, num_models, recipe.batch_size)
@@ -61,7 +61,7 @@ class StackUpdate:
         return self.rows[:, : self.network.in_work.num_trained]
 
     def record(self, pool: Any) -> None:
-        """Capture the step as a CUDA graph. What the tensors held is lost."""
+        """Capture the step as a CUDA graph. This overwrites what the tensors held."""
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -82,9 +82,9 @@ class StackUpdate:
         self, rows: Tensor, slots: Sequence[int], visits: Visits, moments: Moments | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Take all steps.  rows [peer, size] → new rows, the mean loss over the last epoch [peer], and, where
-        the optimizer was told what it remembers, that of now [peer, moment, size]
+        `moments` were given, the optimizer's moments after the update [peer, moment, size]
 
-        The loss is not finite where any step's loss or any resulting weight was not.
+        The loss is not finite where the loss of any step or any resulting weight was not finite.
         """
         self.rows.copy_(self.network.to_work(rows))
         self.slots.copy_(torch.tensor(slots, device=rows.device)[:, None])
@@ -101,7 +101,7 @@ class StackUpdate:
         return new_rows, torch.where(healthy, self.loss, torch.nan), self._remembered() if moments else None
 
     def _rewind(self) -> None:
-        """Go back to before the first step, with nothing remembered."""
+        """Reset the step number, the losses and the optimizer's moments to zero."""
         for counter in (self.at, self.loss, self.health, *self.optimizer.moments):
             counter.zero_()
 
@@ -111,13 +111,14 @@ class StackUpdate:
         self.visits.taken.add_(torch.tensor(moments.steps, device=self.rows.device))
 
     def _remembered(self) -> Tensor:
-        """As models are stored; nothing is remembered of what is not trained.  → [peer, moment, size]"""
-        found = torch.zeros((len(self.rows), len(self.optimizer.moments), self.network.size), device=self.rows.device)
+        """The optimizer's moments in the layout of stored rows; zero for numbers that are not trained.
+        → [peer, moment, size]"""
+        kept = torch.zeros((len(self.rows), len(self.optimizer.moments), self.network.size), device=self.rows.device)
         for place, moment in enumerate(self.optimizer.moments):
             in_work = torch.zeros_like(self.rows)
             in_work[:, : moment.shape[1]] = moment
-            found[:, place] = self.network.from_work(in_work)
-        return found
+            kept[:, place] = self.network.from_work(in_work)
+        return kept
 
     def step(self) -> None:
         """One batch per peer: forward, backward, optimizer."""
@@ -126,7 +127,7 @@ class StackUpdate:
         before = kept.clone() if self.ragged else kept
         self._find_gradients(batch)
         self.optimizer.step(self._learned, self.gradients, batch.taken, batch.active if self.ragged else None)
-        if self.ragged:  # who sits this step out keeps its buffers
+        if self.ragged:  # a peer that has no samples left in this epoch keeps its buffers
             kept.copy_(torch.where(batch.active[:, None], kept, before))
 
     def _batch(self) -> Batch:
@@ -139,20 +140,20 @@ class StackUpdate:
         return Batch(x, y, visit.weight, visit.keys, visit.active, visit.taken, visit.share)
 
     def _find_gradients(self, batch: Batch) -> None:
-        """Forward and backward: leaves each peer's gradient in `gradients`."""
+        """Run forward and backward, and leave each peer's gradient in `gradients`."""
         layout = self.network.in_work
         tensors = layout.tensors(self.rows)
         # .data, not detach: the network may write to its buffers, which share the rows' memory but no weight's
         leaves = [tensors[p.name].data.requires_grad_() for p in layout.trained]
         tensors |= {p.name: leaf for p, leaf in zip(layout.trained, leaves, strict=True)}
-        self.network.homes.offer(layout.homes(self.gradients))
+        self.network.gradient_buffers.offer(layout, self.gradients)
         scores = self.network.logits(tensors, batch.x, batch.keys, train=True)
         slopes = self._measure(scores.detach(), batch)
-        layout.bring_home(self.gradients, torch.autograd.grad(scores, leaves, slopes))
+        self.network.gradient_buffers.collect(layout, self.gradients, torch.autograd.grad(scores, leaves, slopes))
 
     def _measure(self, scores: Tensor, batch: Batch) -> Tensor:
-        """Add up each peer's cross-entropy, count the step, and return the loss's slopes by the scores.
-        [peer, batch, class] → the same"""
+        """Add up each peer's cross-entropy, count the step, and return the loss's gradient with respect to the scores.
+        scores [peer, batch, class] → [peer, batch, class]"""
         if self._fused:
             from pens.engine.fused_step import can_measure, measure
 
@@ -173,7 +174,7 @@ def sample_losses(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def rounded_up(count: int, everybody: int) -> int:
-    """The size of a recorded step for so many peers: everybody, or at most an eighth more than asked for."""
+    """The number of peers that a recorded step for `count` peers computes: all of them, or at most an eighth more."""
     if count >= everybody:
         return count
     grain = 1 << max(0, count.bit_length() - 4)

@@ -38,9 +38,7 @@ from pens.methods.names import (
 from pens.methods.spec import RunSpec
 from pens.partitions.partition import build_federation, partition_of
 from pens.processors import CpuShare
-from pens.settings.config import (
-    MethodName,
-)
+from pens.settings.tree import MethodName
 from pens.simulation.simulator import advance_together
 from pens.storage.runlog import ExperimentDir, ExperimentRecord, RunDir
 from pens.topologies.topology import fewest_neighbours

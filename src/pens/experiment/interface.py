@@ -24,10 +24,8 @@ from pens.methods.names import (
     parse_methods,
     references_of,
 )
-from pens.settings.config import (
-    Settings,
-    parse_seeds,
-)
+from pens.settings.seeds import parse_seeds
+from pens.settings.tree import Settings
 from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord
 
 

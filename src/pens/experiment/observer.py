@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pens.measuring.results import RunResult
-from pens.settings.config import (
-    MethodName,
-)
+from pens.settings.tree import MethodName
 
 
 class Observer:

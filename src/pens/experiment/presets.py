@@ -10,7 +10,8 @@ from typing import Any
 
 from pens.errors import SettingsError
 from pens.methods.names import find_method
-from pens.settings.config import MethodName, Settings, flat_keys, parse_settings
+from pens.settings.reading import flat_keys, parse_settings
+from pens.settings.tree import MethodName, Settings
 
 
 @dataclass(frozen=True)

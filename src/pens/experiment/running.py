@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from pens.errors import RunDirError
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 from pens.simulation.simulator import Simulator
 from pens.storage.runlog import RunDir
 

@@ -25,11 +25,8 @@ from pens.nets import NetFactory, net_factory
 from pens.partitions.partition import partition_of
 from pens.protocol.messages import PeerId
 from pens.protocol.peer import Peer
-from pens.settings.config import (
-    RunSettings,
-    Settings,
-    SettingsTree,
-)
+from pens.settings.schema import SettingsTree
+from pens.settings.tree import RunSettings, Settings
 from pens.simulation.links import Links
 from pens.simulation.simulator import Schedule, Simulator, Trace
 from pens.topologies.complete import Everybody

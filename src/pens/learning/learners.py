@@ -42,7 +42,8 @@ from pens.merging.merger import RowMerge
 from pens.merging.rule import Merge, Merging, check_said, chosen
 from pens.protocol.messages import Ask, Compare, Counts, ModelRef, PeerId, Update
 from pens.protocol.policies import EarlyStopping, Tally, select_top_m
-from pens.settings.config import Settings, Step2Model, StoppingSettings, WireForm
+from pens.settings.schema import Step2Model, StoppingSettings, WireForm
+from pens.settings.tree import Settings
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from pens.engine.layout import Layout
 from pens.engine.rounding import round_rows
 from pens.engine.stack import ModelStack
 from pens.protocol.messages import ModelRef
-from pens.settings.config import WireForm
+from pens.settings.schema import WireForm
 
 
 class ReceivedModels:

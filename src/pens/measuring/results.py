@@ -14,7 +14,7 @@ from pens.data.samples import Array
 from pens.measuring.metrics import Agreement, Interval, clusters_are_known, forward_passes, interval, worst_tenth
 from pens.methods.names import method_of
 from pens.methods.spec import RunSpec
-from pens.settings.config import MethodName, RunSettings, Settings
+from pens.settings.tree import MethodName, RunSettings, Settings
 
 
 @dataclass(frozen=True)

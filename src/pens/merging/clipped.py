@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pens.merging.rule import Merge, MergeRule, Rows
-from pens.settings.config import Positive, Section
+from pens.settings.section import Positive, Section
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pens import parts
 from pens.errors import SettingsError
-from pens.settings.config import Section, Settings, SettingsTree
+from pens.settings.schema import SettingsTree
+from pens.settings.section import Section
+from pens.settings.tree import Settings
 
 if TYPE_CHECKING:
     from torch import Tensor

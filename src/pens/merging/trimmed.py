@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field
 
 from pens.merging.rule import MergeRule, Rows
-from pens.settings.config import Section
+from pens.settings.section import Section
 
 if TYPE_CHECKING:
     from torch import Tensor

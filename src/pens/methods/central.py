@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from pens.methods.method import Method
 from pens.protocol.messages import PeerId
-from pens.settings.config import CentralSettings, RunSettings, Settings
+from pens.settings.schema import CentralSettings
+from pens.settings.tree import RunSettings, Settings
 
 if TYPE_CHECKING:
     from pens.data.scenarios import Federation, PeerData

@@ -22,7 +22,8 @@ from pens.methods.method import Method, Participants
 from pens.protocol.gossiping import Gossiping
 from pens.protocol.messages import Action, Ask, Losses, ModelRef, Note, PeerId
 from pens.protocol.plan import Plan
-from pens.settings.config import NotNegative, RunSettings, Section, Settings
+from pens.settings.section import NotNegative, Section
+from pens.settings.tree import RunSettings, Settings
 
 _TOLD = 100  # similarities that a peer tells others: as many as fit a note
 

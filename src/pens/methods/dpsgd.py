@@ -18,7 +18,7 @@ from pens.methods.method import Method, Participants
 from pens.protocol.gossiping import Gossiping
 from pens.protocol.messages import Action, ModelRef, Note
 from pens.protocol.plan import Plan
-from pens.settings.config import RunSettings
+from pens.settings.tree import RunSettings
 
 
 def metropolis_weights(degree: int, others: Sequence[int]) -> tuple[float, ...]:

@@ -15,7 +15,7 @@ from pens.methods.method import Method, Participants
 from pens.protocol.gossiping import Gossiping
 from pens.protocol.messages import Action, Drop, ModelRef, Send, WakeAfter
 from pens.protocol.plan import Plan
-from pens.settings.config import RunSettings
+from pens.settings.tree import RunSettings
 
 _LATEST = 0.4  # a round takes 1, of which training takes half
 _PAUSE = 0.05  # after the models of a round have come

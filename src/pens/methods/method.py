@@ -29,7 +29,8 @@ from pens.errors import SettingsError
 from pens.protocol.messages import PeerId
 from pens.protocol.plan import Plan
 from pens.protocol.policies import SelectionRule
-from pens.settings.config import RunSettings, Section, Settings
+from pens.settings.section import Section
+from pens.settings.tree import RunSettings, Settings
 
 if TYPE_CHECKING:
     from pens.data.scenarios import Federation, PeerData

@@ -12,7 +12,8 @@ from pens.methods.spec import RunSpec
 from pens.partitions.partition import partition_of
 from pens.parts import METHODS as _ALL
 from pens.parts import Registry
-from pens.settings.config import Settings, flat_name
+from pens.settings.keys import flat_name
+from pens.settings.tree import Settings
 from pens.topologies.topology import fewest_neighbours
 
 METHODS: Registry[Method] = _ALL

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pens.errors import SettingsError
 from pens.methods.method import Method, Participants
 from pens.protocol.messages import PeerId
-from pens.settings.config import RunSettings, Settings
+from pens.settings.tree import RunSettings, Settings
 
 
 class Oracle(Method):

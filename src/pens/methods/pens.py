@@ -9,7 +9,8 @@ from pens.errors import SettingsError
 from pens.methods.method import Method, Participants
 from pens.protocol.plan import Plan, Search
 from pens.protocol.policies import SelectionRule
-from pens.settings.config import PensSettings, RunSettings, epochs_of_step1
+from pens.settings.schema import PensSettings, epochs_of_step1
+from pens.settings.tree import RunSettings
 
 
 class Pens(Method):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pens.methods.pens import Pens
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 
 
 class PensPlus(Pens):

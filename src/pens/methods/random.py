@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pens.methods.method import Method, Participants
-from pens.settings.config import RunSettings, Settings
+from pens.settings.tree import RunSettings, Settings
 
 
 class Random(Method):

@@ -10,7 +10,7 @@ from pens.errors import SettingsError
 from pens.methods.method import Method
 from pens.protocol.plan import Plan
 from pens.protocol.policies import SelectionRule
-from pens.settings.config import RunSettings, Settings
+from pens.settings.tree import RunSettings, Settings
 
 if TYPE_CHECKING:
     from pens.learning.learners import LearningRules

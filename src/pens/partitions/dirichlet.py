@@ -18,7 +18,8 @@ from pens.data.samples import Array, Dataset
 from pens.data.scenarios import Federation
 from pens.partitions.labels import apportion, count_labels, federation_of
 from pens.partitions.partition import Partition
-from pens.settings.config import Section, Settings
+from pens.settings.section import Section
+from pens.settings.tree import Settings
 
 _DRAWS = 20  # for a peer, of which one is taken
 _FINE = 1 << 40  # shares as whole numbers

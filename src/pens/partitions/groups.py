@@ -18,7 +18,8 @@ from pens.data.scenarios import Federation, PeerData
 from pens.errors import SettingsError
 from pens.partitions.partition import Partition
 from pens.partitions.rotation import check_square, check_tests, hand_out, rotate, rotated_tests, rotation_names
-from pens.settings.config import Count, Section, Settings
+from pens.settings.section import Count, Section
+from pens.settings.tree import Settings
 
 
 class GroupsSettings(Section):

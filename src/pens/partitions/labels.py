@@ -14,7 +14,7 @@ from pens import rng
 from pens.data.samples import Array, Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.errors import NotEnoughData
-from pens.settings.config import ScenarioSettings
+from pens.settings.schema import ScenarioSettings
 
 _TRIES = 10  # to round the sizes of test sets such that there are samples enough
 

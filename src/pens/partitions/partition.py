@@ -15,7 +15,9 @@ from pens.data.samples import Dataset
 from pens.data.scenarios import Federation
 from pens.errors import DataError, NotEnoughData
 from pens.parts import PARTITIONS
-from pens.settings.config import ScenarioSettings, Section, Settings
+from pens.settings.schema import ScenarioSettings
+from pens.settings.section import Section
+from pens.settings.tree import Settings
 
 
 class Partition(ABC):

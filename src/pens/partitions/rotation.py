@@ -17,7 +17,8 @@ from pens.data.samples import Array, Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.partitions.partition import Partition
-from pens.settings.config import ScenarioSettings, Settings
+from pens.settings.schema import ScenarioSettings
+from pens.settings.tree import Settings
 
 
 class Rotation(Partition):

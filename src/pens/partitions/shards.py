@@ -17,7 +17,8 @@ from pens.data.scenarios import Federation
 from pens.errors import SettingsError
 from pens.partitions.labels import count_labels, federation_of
 from pens.partitions.partition import Partition
-from pens.settings.config import Count, Section, Settings
+from pens.settings.section import Count, Section
+from pens.settings.tree import Settings
 
 
 class ShardsSettings(Section):

@@ -33,6 +33,7 @@ from typing import Any
 from pens.protocol.alone import Alone
 from pens.protocol.behaviour import Behaviour
 from pens.protocol.gossiping import Admitting, Finished, Gossiping
+from pens.protocol.guarded import guarded
 from pens.protocol.messages import (
     Action,
     Answered,
@@ -70,8 +71,7 @@ class Peer(Situation):
         usual = Admitting if self.plan.admit and phase == Gossiping.phase else BEHAVIOURS.get(phase)
         make = self.plan.behaviours.get(phase, usual)
         assert make, f"the plan has no behaviour in phase {phase!r}"
-        behaviour: Behaviour = make(self)
-        return behaviour
+        return guarded(make, self, phase)
 
     @property
     def phase(self) -> str:

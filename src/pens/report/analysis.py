@@ -13,9 +13,9 @@ from pens.data.samples import Array
 from pens.measuring.metrics import FEWEST_SEEDS, Interval, interval
 from pens.measuring.results import DataSizes, RunResult, Summary, summarise, work_of
 from pens.methods.names import in_order
-from pens.report.paper import PaperValue, paper_accuracy
+from pens.paper.cells import PaperValue, paper_accuracy
 from pens.report.study import Study
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 FEWEST_FOR_WILCOXON = 6
 """With n seeds the signed-rank test cannot give less than 2 / 2ⁿ: below six seeds never less than 0.05."""

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pens.methods.names import in_order, method_of
 from pens.methods.spec import RunSpec
 from pens.report.study import Study
-from pens.settings.config import MethodName, Settings, flat_values
+from pens.settings.keys import flat_values
+from pens.settings.tree import MethodName, Settings
 
 
 def glossary(studies: Sequence[Study]) -> tuple[tuple[str, str], ...]:

@@ -22,7 +22,8 @@ from pens.report.analysis import (
 )
 from pens.report.section import Table, count, listed, points, setting_text, thousands
 from pens.report.study import Study
-from pens.settings.config import MethodName, flat_values
+from pens.settings.keys import flat_values
+from pens.settings.tree import MethodName
 
 _FEW_NAMES = 6
 """That a sentence can hold."""

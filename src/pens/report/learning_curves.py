@@ -17,7 +17,7 @@ from pens.protocol.policies import SelectionRule, more_than_expected, upper_grou
 from pens.report.analysis import data_sizes
 from pens.report.discovered import Discovered
 from pens.report.study import Study
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 from pens.topologies.complete import Everybody
 from pens.topologies.topology import Graph, build_graph
 

@@ -11,7 +11,8 @@ from pens.errors import SettingsError
 from pens.experiment.presets import PRESETS
 from pens.methods.names import check_methods, participants
 from pens.partitions.partition import partition_of
-from pens.settings.config import Settings, flat_values
+from pens.settings.keys import flat_values
+from pens.settings.tree import Settings
 from pens.storage.runlog import ExperimentRecord
 
 

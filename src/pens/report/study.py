@@ -14,7 +14,7 @@ from pens.measuring.results import RunResult, spec_of
 from pens.methods.method import Absent
 from pens.methods.names import in_order, method_of, selecting
 from pens.methods.spec import RunSpec
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import ExperimentDir, ExperimentRecord
 
 

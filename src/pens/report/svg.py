@@ -17,7 +17,7 @@ from itertools import pairwise
 from xml.sax.saxutils import escape, quoteattr
 
 from pens.methods.names import method_of
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 WIDTH = 340
 LIGHT = {

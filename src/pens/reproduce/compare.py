@@ -13,11 +13,12 @@ from typing import Any
 from pens.experiment.presets import METHODS_OF, RULES_OF
 from pens.measuring.metrics import Interval, interval
 from pens.measuring.results import RunResult, Spending, mean_or_none, spec_of, spending
+from pens.paper.exhibits import Column, Exhibit, PlannedValue, Quantity
+from pens.paper.verdicts import PaperVerdict, compare_with_paper
 from pens.report.learning_curves import merged_within
-from pens.report.paper import PaperVerdict, compare_with_paper
-from pens.reproduce.plan import Column, Exhibit, PlannedValue, Quantity
 from pens.reproduce.store import RunStore
-from pens.settings.config import MethodName, Settings, flat_values
+from pens.settings.keys import flat_values
+from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import RULES
 
 AND = " and "

@@ -10,7 +10,7 @@ from statistics import fmean
 from pens.errors import SettingsError
 from pens.reproduce.compare import Comparison
 from pens.reproduce.store import RunStore, identity
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 
 
 class Estimates:

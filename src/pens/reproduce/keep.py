@@ -18,9 +18,11 @@ from pens.errors import ReportError
 from pens.measuring.metrics import Interval
 from pens.measuring.results import Spending
 from pens.methods.names import settings_without_effect
+from pens.paper.exhibits import EXHIBITS, Quantity
 from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding, is_wanted
-from pens.reproduce.plan import EXHIBITS, Quantity
-from pens.settings.config import EngineSettings, MethodName, Settings, flat_name, flat_values
+from pens.settings.keys import flat_name, flat_values
+from pens.settings.schema import EngineSettings
+from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import RULES
 
 FORMAT = 1

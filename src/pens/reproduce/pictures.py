@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from pens.measuring.metrics import Interval
+from pens.paper.exhibits import Exhibit, exhibits
 from pens.parts import METHODS
 from pens.report.charts.merges import merge_chart
 from pens.report.learning_curves import merge_map
@@ -26,9 +27,8 @@ from pens.report.panel import (
 from pens.report.svg import Canvas, Scale, scale_over, spread, standalone
 from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, complete_runs
 from pens.reproduce.keep import write_text
-from pens.reproduce.plan import Exhibit, exhibits
 from pens.reproduce.store import RunStore
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 
 def write_files(comparison: Comparison, store: RunStore, folder: Path, beside: Beside | None = None) -> list[Path]:

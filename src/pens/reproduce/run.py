@@ -18,13 +18,14 @@ from pens.experiment.execution import Experiment
 from pens.experiment.observer import Observer
 from pens.measuring.results import RunResult
 from pens.methods.names import check_methods, in_order, participants
+from pens.paper.exhibits import Column, Exhibit
 from pens.partitions.partition import partition_of
 from pens.reproduce.compare import Comparison, compare
 from pens.reproduce.estimates import Estimates
 from pens.reproduce.keep import kept_seeds
-from pens.reproduce.plan import Column, Exhibit
 from pens.reproduce.store import RunStore, identity
-from pens.settings.config import MethodName, Settings, flat_values
+from pens.settings.keys import flat_values
+from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import ExperimentRecord
 
 RunKey = tuple[str, MethodName, int]

@@ -12,14 +12,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from pens.measuring.metrics import Interval
-from pens.report.paper import PAPER_SEEDS, RULE, PaperVerdict
+from pens.paper.exhibits import PAPER_ORDER, PLUS, Column, Exhibit
+from pens.paper.verdicts import PAPER_SEEDS, RULE, PaperVerdict
 from pens.report.section import count, thousands
 from pens.report.tables import duration
 from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, agreement_counts, whose_rules
 from pens.reproduce.keep import outdated
-from pens.reproduce.plan import PAPER_ORDER, PLUS, Column, Exhibit
 from pens.reproduce.run import MissingRuns, Reproduction
-from pens.settings.config import EngineSettings, MethodName
+from pens.settings.schema import EngineSettings
+from pens.settings.tree import MethodName
 
 
 def plan_tables(plan: Reproduction) -> Iterator[tuple[str, Table]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pens.errors import RunDirError
 from pens.partitions.partition import partition_of
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 
 _MARK = "reproduce.json"

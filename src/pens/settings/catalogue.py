@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every setting in words: what it means, what it may be, its default. The source is `config.py` itself."""
+"""Every setting in words: what it means, what it may be, its default. The source is `schema.py` itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pens.errors import SettingsError, suggest
-from pens.settings.config import PARTS, Settings, section_types
+from pens.settings.keys import section_types
+from pens.settings.named_parts import PARTS
+from pens.settings.tree import Settings
 
 _COMMENT_WIDTH = 100
 

@@ -37,7 +37,8 @@ from pens.measuring.metrics import Agreement
 from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 from pens.methods.names import recall
 from pens.parts import is_name
-from pens.settings.config import MethodName, Settings, stored_settings
+from pens.settings.reading import stored_settings
+from pens.settings.tree import MethodName, Settings
 from pens.storage.files import read_json, replace_file, write_json
 from pens.version import VERSION
 

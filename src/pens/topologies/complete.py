@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import overload
 
 from pens.protocol.messages import PeerId
-from pens.settings.config import SettingsTree
+from pens.settings.schema import SettingsTree
 from pens.topologies.topology import Graph, Topology
 from pens.topologies.views import Others
 

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from pydantic import field_validator
 
 from pens.errors import SettingsError
-from pens.settings.config import Section, SettingsTree
+from pens.settings.schema import SettingsTree
+from pens.settings.section import Section
 from pens.topologies.topology import Graph, Topology, graph_of
 
 

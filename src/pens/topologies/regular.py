@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from pens import rng
 from pens.errors import SettingsError
-from pens.settings.config import Count, Section, SettingsTree
+from pens.settings.schema import SettingsTree
+from pens.settings.section import Count, Section
 from pens.topologies.topology import Graph, Topology, graph_of
 
 _TRIES = 100  # to find a connected graph: with three neighbours or more nearly all are

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from pens.errors import SettingsError
-from pens.settings.config import Count, Section, SettingsTree
+from pens.settings.schema import SettingsTree
+from pens.settings.section import Count, Section
 from pens.topologies.topology import Graph, Topology, graph_of
 
 

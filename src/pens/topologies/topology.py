@@ -15,7 +15,8 @@ from typing import ClassVar
 from pens.errors import SettingsError
 from pens.parts import TOPOLOGIES
 from pens.protocol.messages import PeerId
-from pens.settings.config import Section, SettingsTree
+from pens.settings.schema import SettingsTree
+from pens.settings.section import Section
 
 Graph = Sequence[Sequence[PeerId]]
 """The neighbours of each peer, in ascending order."""

@@ -24,7 +24,7 @@ from pens.network.federation.loopback import (
     usual_waits,
 )
 from pens.network.operating.peer_config import read_peer_config
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from tests.methods.specs import NETWORKED
 
 names, methods = st.sampled_from(sorted(PRESETS)), st.sampled_from(NETWORKED)

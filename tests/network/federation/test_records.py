@@ -23,7 +23,7 @@ from pens.measuring.results import RunResult, summarise
 from pens.network.federation import records
 from pens.network.federation.records import COUNTS, compose
 from pens.report.study import read_studies
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from pens.storage.files import replace_file
 from pens.storage.runlog import ExperimentDir
 from tests.conftest import TINY, TinyNet, tiny_dataset

@@ -24,7 +24,7 @@ from pens.network.transport.interface import Parcel, Reception
 from pens.network.transport.memory import MemoryNetwork
 from pens.network.transport.wire import decode_receipt, encode_receipt
 from pens.partitions.rotation import rotated_federation
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.network.nodes import Cluster
 from tests.network.virtual import run_virtually

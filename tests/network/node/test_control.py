@@ -18,7 +18,7 @@ from pens.network.node.progress import Progress
 from pens.network.node.state import PeerFolder
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
-from pens.settings.config import Settings
+from pens.settings.tree import Settings
 from pens.simulation.simulator import Simulator
 from tests.conftest import TINY, tiny_dataset
 from tests.network.nodes import Cluster

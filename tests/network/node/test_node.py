@@ -30,7 +30,7 @@ from pens.network.transport.interface import Parcel, Reception
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
 from pens.protocol.messages import Action, Ask, Chose, PeerId, Send
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.network.nodes import Cluster
 from tests.network.virtual import run_virtually

@@ -28,7 +28,7 @@ from pens.network.transport.codec import (
     largest_payload,
     model_shape,
 )
-from pens.settings.config import WireForm
+from pens.settings.schema import WireForm
 from tests.network.models import any_model, paper_model, small_model
 
 FORMS: tuple[WireForm, ...] = get_args(WireForm)

@@ -8,33 +8,32 @@ it beyond a bound that depends on the others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from pens.merging.rule import MergeRule, Rows
-from pens.settings.config import Count, Positive, Section
+import pens
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class GeometricMedianSettings(Section):
+class GeometricMedianSettings(pens.Section):
     """The merge rule geometric-median."""
 
-    title: ClassVar[str] = "geometric-median"
-    weiszfeld_steps: Count = 8
+    title = "geometric-median"
+    weiszfeld_steps: pens.Count = 8
     """How many steps of Weiszfeld's algorithm each merge takes."""
-    smallest_distance: Positive = 1e-6
+    smallest_distance: pens.Positive = 1e-6
     """Smaller distances count as this one, so that no weight is infinite."""
 
 
-class GeometricMedian(MergeRule):
+class GeometricMedian(pens.MergeRule):
     """A robust mean of whole models."""
 
     name = "geometric-median"
     about = "the geometric median of all models, by a few Weiszfeld steps"
     section = GeometricMedianSettings
 
-    def merge(self, rows: Rows, options: GeometricMedianSettings) -> Tensor:
+    def merge(self, rows: pens.Rows, options: GeometricMedianSettings) -> Tensor:
         models = rows.models  # [merge, model, number]
         merged = models.mean(1)
         for _ in range(options.weiszfeld_steps):

@@ -8,26 +8,20 @@ labels in common, so there are no clusters.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
-from pens import Dataset, Federation, Partition, Settings, rng
-from pens.data.samples import Array
-from pens.errors import NotEnoughData, SettingsError
-from pens.partitions.labels import apportion, count_labels, federation_of
-from pens.settings.config import Count, Section
+import pens
 
 
-class LabelRangesSettings(Section):
+class LabelRangesSettings(pens.Section):
     """The partition label-ranges."""
 
-    title: ClassVar[str] = "label-ranges"
-    labels_each: Count = 3
+    title = "label-ranges"
+    labels_each: pens.Count = 3
     """How many labels each peer holds."""
 
 
-class LabelRanges(Partition):
+class LabelRanges(pens.Partition):
     """Peers without clusters, each with a contiguous range of labels."""
 
     name = "label-ranges"
@@ -35,38 +29,38 @@ class LabelRanges(Partition):
     section = LabelRangesSettings
     keys = ("test",)
 
-    def check(self, settings: Settings, dataset: Dataset | None = None) -> None:
+    def check(self, settings: pens.Settings, dataset: pens.Dataset | None = None) -> None:
         """Refuse more labels than there are, and more samples of a label than there are."""
         super().check(settings, dataset)
         if dataset is None:
             return
         each = settings.section(LabelRangesSettings).labels_each
         if each > dataset.num_classes:
-            raise SettingsError(
+            raise pens.SettingsError(
                 f"labels_each = {each}, but {dataset.name} has {dataset.num_classes} labels: lower labels_each"
             )
-        scenario, there = settings.scenario, count_labels(dataset.train, dataset.num_classes)
+        scenario, there = settings.scenario, pens.count_labels(dataset.train, dataset.num_classes)
         size = scenario.train_per_peer + scenario.val_per_peer
         wanted = ranges(scenario.peers, dataset.num_classes, each).sum(0) * -(-size // each)
         if (wanted > there).any():
             label = int((wanted - there).argmax())
-            raise NotEnoughData(
+            raise pens.NotEnoughData(
                 f"the peers want up to {wanted[label]} samples of label {label}, but {dataset.name} has "
                 f"{there[label]}: lower train_per_peer or peers"
             )
 
-    def build(self, dataset: Dataset, settings: Settings, seed: int) -> Federation:
+    def build(self, dataset: pens.Dataset, settings: pens.Settings, seed: int) -> pens.Federation:
         scenario, each = settings.scenario, settings.section(LabelRangesSettings).labels_each
         held = ranges(scenario.peers, dataset.num_classes, each)
-        generator = np.random.default_rng(rng.key(seed, "label-ranges"))
-        counts = apportion(held, scenario.train_per_peer + scenario.val_per_peer, generator)
-        return federation_of(dataset, counts, scenario, seed)
+        generator = np.random.default_rng(pens.rng.key(seed, "label-ranges"))
+        counts = pens.apportion(held, scenario.train_per_peer + scenario.val_per_peer, generator)
+        return pens.federation_of(dataset, counts, scenario, seed)
 
-    def describe(self, settings: Settings) -> str:
+    def describe(self, settings: pens.Settings) -> str:
         return f"ranges of {settings.section(LabelRangesSettings).labels_each} labels"
 
 
-def ranges(peers: int, num_classes: int, each: int) -> Array:
+def ranges(peers: int, num_classes: int, each: int) -> pens.Array:
     """Which labels every peer holds, as ones and zeros.
 
     Two peers, four labels, three each: the first holds 0, 1, 2 and the second 2, 3, 0.
@@ -74,5 +68,5 @@ def ranges(peers: int, num_classes: int, each: int) -> Array:
     → [peer, label]
     """
     begins = np.arange(peers) * num_classes // peers
-    held: Array = ((np.arange(num_classes) - begins[:, None]) % num_classes < each).astype(np.int64)
+    held: pens.Array = ((np.arange(num_classes) - begins[:, None]) % num_classes < each).astype(np.int64)
     return held

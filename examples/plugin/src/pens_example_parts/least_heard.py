@@ -12,49 +12,43 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pens import Method
-from pens.errors import SettingsError
-from pens.methods.method import Participants
-from pens.protocol.gossiping import Gossiping
-from pens.protocol.messages import Action, ModelRef, PeerId
-from pens.protocol.plan import Plan
-from pens.settings.config import RunSettings
+import pens
 
 
-class Rotating(Gossiping):
+class Rotating(pens.Gossiping):
     """Gossip that remembers in which order it was in touch with others."""
 
     def __init__(self, peer: Any) -> None:
         super().__init__(peer)
-        self.contacts: list[PeerId] = []
+        self.contacts: list[pens.PeerId] = []
         """Those whom the peer heard or sent to, the latest contact last."""
 
-    def touch(self, other: PeerId) -> None:
+    def touch(self, other: pens.PeerId) -> None:
         """Note a contact with another peer."""
         self.contacts = [*(peer for peer in self.contacts if peer != other), other]
 
-    def by_last_contact(self) -> list[PeerId]:
+    def by_last_contact(self) -> list[pens.PeerId]:
         """The peers that can be reached, the least recently heard one first."""
         place, random = {peer: place for place, peer in enumerate(self.contacts)}, self.peer.random()
         return sorted(self.peer.reachable, key=lambda peer: (place.get(peer, -1), random.random()))
 
-    def drawn(self) -> Sequence[PeerId]:
+    def drawn(self) -> Sequence[pens.PeerId]:
         """Whom the peer asks for models in a round."""
         return sorted(self.by_last_contact()[: self.threshold()])
 
-    def someone(self) -> PeerId | None:
+    def someone(self) -> pens.PeerId | None:
         """To whom the peer sends its model; None where nobody can be reached."""
         other = next(iter(self.by_last_contact()), None)
         if other is not None:
             self.touch(other)
         return other
 
-    def on_pulled(self, models: tuple[ModelRef, ...]) -> list[Action]:
+    def on_pulled(self, models: tuple[pens.ModelRef, ...]) -> list[pens.Action]:
         for model in models:
             self.touch(model.owner)
         return super().on_pulled(models)
 
-    def on_received(self, model: ModelRef, answer: bool) -> list[Action]:
+    def on_received(self, model: pens.ModelRef, answer: bool) -> list[pens.Action]:
         self.touch(model.owner)
         return super().on_received(model, answer)
 
@@ -62,10 +56,10 @@ class Rotating(Gossiping):
         return {"contacts": list(self.contacts)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.contacts = [PeerId(peer) for peer in state["contacts"]]
+        self.contacts = [pens.PeerId(peer) for peer in state["contacts"]]
 
 
-class LeastHeard(Method):
+class LeastHeard(pens.Method):
     """Gossip that reaches every other peer before it repeats one."""
 
     name = "least-heard"
@@ -73,12 +67,8 @@ class LeastHeard(Method):
     colours = ("#00707a", "#4fc3cf")
     networked = True
 
-    def check(self, settings: RunSettings, who: Participants) -> None:
-        if settings.gossip.n_peers > who.num_others:
-            raise SettingsError(
-                f"n_peers = {settings.gossip.n_peers}, but each peer can hear at most {who.num_others} others: "
-                "lower it or add peers"
-            )
+    def check(self, settings: pens.RunSettings, who: pens.Participants) -> None:
+        who.check_enough("n_peers", settings.gossip.n_peers)
 
-    def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:
+    def plan(self, settings: pens.RunSettings, train: int, val: int, num_peers: int) -> pens.Plan:
         return replace(super().plan(settings, train, val, num_peers), behaviours={"gossiping": Rotating})

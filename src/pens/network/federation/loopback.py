@@ -36,7 +36,7 @@ from pens.network.operating.peer_config import read_peer_config
 from pens.partitions.partition import partition_of
 from pens.processors import usable_cores
 from pens.protocol.behaviour import waits_for
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 from pens.topologies import topology
 
 USUAL_MINUTES = 3.0

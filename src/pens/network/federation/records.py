@@ -42,7 +42,8 @@ from pens.methods.names import recall
 from pens.partitions.partition import partition_of
 from pens.parts import is_name
 from pens.protocol.messages import PeerId
-from pens.settings.config import MethodName, Settings, stored_settings
+from pens.settings.reading import stored_settings
+from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import ExperimentDir, ExperimentRecord
 
 T = TypeVar("T")
@@ -322,8 +323,8 @@ def _step1_epochs(peers: Sequence[PeerRecord]) -> tuple[int, ...] | None:
 def _cluster_names(names: Sequence[str], settings: Settings) -> tuple[str, ...]:
     """Clusters in the order of the partition, otherwise in the order of the peers.  names [peer]"""
     listed = list(partition_of(settings).cluster_sizes(settings) or ())
-    found = dict.fromkeys(names)
-    return tuple(sorted(found, key=lambda cluster: listed.index(cluster) if cluster in listed else len(listed)))
+    known = dict.fromkeys(names)
+    return tuple(sorted(known, key=lambda cluster: listed.index(cluster) if cluster in listed else len(listed)))
 
 
 def _communication(peers: Sequence[PeerRecord]) -> Communication:

@@ -27,7 +27,7 @@ from pens.learning.executor import Evaluate, Work, evaluate
 from pens.learning.learners import Learners
 from pens.network.transport.codec import decode, encode, largest_payload, model_shape
 from pens.protocol.messages import Ask, Compare, Counts, ModelRef, PeerId, Update
-from pens.settings.config import WireForm
+from pens.settings.schema import WireForm
 
 
 class Bench(Protocol):

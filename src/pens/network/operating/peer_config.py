@@ -38,7 +38,9 @@ from pens.merging.rule import check_real
 from pens.methods.method import ANY_NUMBER
 from pens.methods.names import check_methods, networked_method
 from pens.network.transport.interface import Address
-from pens.settings.config import Count, NotNegative, Positive, Section, Settings, flatten, problem
+from pens.settings.keys import flatten
+from pens.settings.section import Count, NotNegative, Positive, Section
+from pens.settings.tree import Settings, problem
 from pens.topologies import topology
 
 Port = Annotated[int, Field(ge=0, le=65535)]

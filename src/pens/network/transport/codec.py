@@ -39,7 +39,7 @@ from torch import Tensor
 from pens.engine.rounding import from_int8, is_rounded, to_int8
 from pens.errors import OtherNetwork, PayloadError
 from pens.protocol.messages import NOTE_BYTES, Note
-from pens.settings.config import WireForm
+from pens.settings.schema import WireForm
 
 _SCALE = ":scale"
 _ENTRY_BYTES = 256  # of JSON for one tensor, beyond its name: dtype, offsets, and a shape of up to some ten axes

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pens.measuring.results import Summary
+from pens.paper.cells import PaperValue
 from pens.report.panel import Chart, Row, draw_columns, draw_interval, interval_ends
-from pens.report.paper import PaperValue
 from pens.report.svg import WIDTH, Canvas, scale_over
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 
 def accuracy_chart(table: Sequence[Summary], paper: dict[MethodName, PaperValue], tested: bool = True) -> Chart:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pens.report.analysis import Cost
 from pens.report.panel import Chart, draw_columns
 from pens.report.svg import Canvas, scale_over
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 
 def bytes_chart(costs: Sequence[Cost]) -> Chart:

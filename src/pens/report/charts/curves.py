@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pens.report.learning_curves import Axis, Curve
 from pens.report.panel import Chart, Row, draw_axes, points_at
 from pens.report.svg import Canvas, Scale, scale_over, spread
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 AXIS_TITLES: dict[Axis, str] = {
     "rounds": "rounds (updates of a peer after its first training)",

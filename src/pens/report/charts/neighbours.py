@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from pens.data.samples import Array
+from pens.paper.cells import PaperValue
 from pens.report.learning_curves import SelectionCurve
 from pens.report.panel import Chart, Row, draw_axes, points_at
-from pens.report.paper import PaperValue
 from pens.report.svg import Canvas, Scale, scale_over, spread
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 
 def neighbours_chart(

@@ -11,7 +11,7 @@ from pens.data.samples import Array
 from pens.report.analysis import PeerOutcome
 from pens.report.panel import Chart, draw_columns
 from pens.report.svg import WIDTH, Canvas, scale_over
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 
 def peers_chart(outcomes: Sequence[PeerOutcome], tested: bool = True) -> Chart:

@@ -7,20 +7,14 @@ from collections.abc import Sequence
 
 from pens.measuring.metrics import FEWEST_SEEDS
 from pens.measuring.results import Summary
+from pens.paper.cells import PAPER_PARTITION, PaperValue
+from pens.paper.departures import departures
+from pens.paper.verdicts import PAPER_SEEDS, RULE, PaperVerdict, compare_with_paper
 from pens.report.analysis import paper_cells, summary_of
 from pens.report.charts.accuracy import accuracy_chart
-from pens.report.paper import (
-    PAPER_PARTITION,
-    PAPER_SEEDS,
-    RULE,
-    PaperValue,
-    PaperVerdict,
-    compare_with_paper,
-    departures,
-)
 from pens.report.section import ReportSection, Table, count, listed, thousands
 from pens.report.study import Study
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 
 def accuracy_section(study: Study) -> ReportSection:

@@ -12,7 +12,7 @@ from pens.report.charts.curves import curves_chart
 from pens.report.learning_curves import Axis, curves, value_at
 from pens.report.section import OLDER, ReportSection, Table, listed, size
 from pens.report.study import Study
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 
 
 def costs_section(study: Study) -> ReportSection:

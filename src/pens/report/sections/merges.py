@@ -11,7 +11,7 @@ from pens.report.discovered import MOST_PEERS, Discovered, discover
 from pens.report.learning_curves import MergeMap, merge_map
 from pens.report.section import ReportSection, Table, count, listed
 from pens.report.study import Study
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 
 _QUESTION = "Whose models does a peer merge?"
 _MOST_NAMES = 40

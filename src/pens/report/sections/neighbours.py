@@ -11,12 +11,13 @@ import numpy as np
 from pens.measuring.metrics import Interval
 from pens.measuring.results import summarise
 from pens.methods.spec import RunSpec
+from pens.paper.cells import PaperValue, paper_agreement
+from pens.paper.verdicts import compare_with_paper
 from pens.report.charts.neighbours import neighbours_chart
 from pens.report.learning_curves import SelectionCurve, selecting
-from pens.report.paper import PaperValue, compare_with_paper, paper_agreement
 from pens.report.section import OLDER, ReportSection, count, listed
 from pens.report.study import Study
-from pens.settings.config import MethodName
+from pens.settings.tree import MethodName
 from pens.topologies.topology import topology_of
 
 

@@ -8,7 +8,7 @@ from pens.report.rerun import can_be_simulated, command, nearest_preset
 from pens.report.section import ReportSection, count, listed, setting_text
 from pens.report.study import Study
 from pens.report.tables import duration
-from pens.settings.config import flat_name
+from pens.settings.keys import flat_name
 
 _SIMULATED = "The command below simulates them."
 _EACH_ITS_OWN = (

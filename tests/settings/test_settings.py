@@ -9,15 +9,10 @@ from hypothesis import strategies as st
 
 from pens.errors import SettingsError
 from pens.experiment.presets import PRESETS
-from pens.settings.config import (
-    Settings,
-    epochs_of_step1,
-    flat_keys,
-    parse_assignments,
-    parse_seeds,
-    parse_settings,
-    read_seeds,
-)
+from pens.settings.reading import flat_keys, parse_assignments, parse_settings
+from pens.settings.schema import epochs_of_step1
+from pens.settings.seeds import parse_seeds, read_seeds
+from pens.settings.tree import Settings
 
 
 def refusal(text: str, **values: object) -> None:

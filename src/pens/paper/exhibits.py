@@ -2,14 +2,17 @@
 """The paper's tables and figures as data: which settings each one needs, which methods, and what the paper found.
 
 This is the one place that says which experiment belongs to which number. All that the paper fixes for every experiment
-(section 5) is the presets' and the settings' defaults; a column names a preset and what it changes.
+(section 5) is in the presets and the settings' defaults; a column names a preset and what it changes.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Any, Literal
 
 from pens.errors import SettingsError
@@ -17,8 +20,7 @@ from pens.experiment.presets import PAPERS_METHOD, preset
 from pens.measuring.metrics import Interval
 from pens.methods.names import method_of
 from pens.parts import METHODS
-from pens.report.paper import tables
-from pens.settings.config import MethodName, Settings
+from pens.settings.tree import MethodName, Settings
 
 Quantity = Literal["accuracy", "precision", "recall", "own cluster"]
 """`own cluster`: the share of merged models that came from a peer of the receiver's cluster."""
@@ -82,6 +84,11 @@ class Exhibit:
     def methods(self) -> tuple[MethodName, ...]:
         return tuple(dict.fromkeys(m for column in self.columns for m in column.methods))
 
+    def where(self, column: Column) -> str:
+        """One of its columns, as a reader finds it in the paper: table 2, or table 3, 100 samples"""
+        name = self.title.partition(":")[0].lower()
+        return name if len(self.columns) == 1 else f"{name}, {column.label}"
+
     def seeds(self, asked: Sequence[int]) -> tuple[int, ...]:
         return tuple(asked[: self.most_seeds])
 
@@ -99,6 +106,14 @@ def exhibits(names: Iterable[str]) -> tuple[Exhibit, ...]:
 
 
 # --- the paper --------------------------------------------------------------------------------------------------------
+
+
+@cache
+def tables() -> Mapping[str, Any]:
+    """All numbers of the paper."""
+    text = resources.files("pens.paper").joinpath("tables.json").read_text(encoding="utf-8")
+    numbers: Mapping[str, Any] = json.loads(text)
+    return numbers
 
 
 def _accuracies(numbers: Mapping[str, Any]) -> tuple[PlannedValue, ...]:

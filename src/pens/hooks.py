@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of code that others write: an error in it becomes a sentence that says which function failed, and where.
+
+A part of pens itself that fails is a bug, and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from pens.errors import PensError, SettingsError
+
+_HERE = str(Path(__file__).parent)
+_LIBRARIES = ("site-packages", "dist-packages", str(Path(sys.base_prefix) / "lib"))
+
+
+def is_ours(code: object) -> bool:
+    """Whether a class or function is part of pens."""
+    return f"{getattr(code, '__module__', '')}.".startswith("pens.")
+
+
+@contextmanager
+def calling(whose: str, part: object, function: str) -> Iterator[None]:
+    """Around a call of a part's function. `whose`: what errors call the part, "method 'mine'"."""
+    try:
+        yield
+    except PensError:
+        raise
+    except Exception as error:
+        if is_ours(part if isinstance(part, type) else type(part)):
+            raise
+        raise SettingsError(f"{whose}: its {function} failed: {told(error)}") from error
+
+
+def refuse_result(whose: str, function: str, result: object, remedy: str) -> NoReturn:
+    """Refuse what a part's function returned. `remedy`: what it has to return, in words."""
+    text = repr(result)
+    shown = f"{text[:60]} …" if len(text) > 60 else text
+    raise SettingsError(f"{whose}: its {function} returned {shown}, a {type(result).__name__}: {remedy}")
+
+
+def told(error: BaseException) -> str:
+    """An error in words, with the place in the user's own code where that can be told."""
+    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
+    return f"{words} ({own[-1].filename}, line {own[-1].lineno})" if own else words
+
+
+def _is_own(file: str) -> bool:
+    return not file.startswith((_HERE, "<")) and not any(library in file for library in _LIBRARIES)

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Behaviours that others write are watched: what their functions return is checked, and errors name the function.
+
+A wrong action would otherwise fail far away from its cause, or let a run wait for ever. Behaviours of pens itself are
+not watched, so that this costs them nothing. A behaviour is watched by functions of its instance, which stand in front
+of those of its class that others wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn, get_args
+
+from pens.errors import SettingsError
+from pens.hooks import calling, is_ours, refuse_result
+from pens.protocol.behaviour import Behaviour
+from pens.protocol.messages import (
+    NOTE_BYTES,
+    Action,
+    Ask,
+    Compare,
+    Counts,
+    Drop,
+    Finish,
+    Losses,
+    ModelRef,
+    Request,
+    Send,
+    Update,
+)
+from pens.protocol.situation import Situation
+
+_ACTIONS = get_args(Action)
+_WHY_DROPPED = ("refused", "replaced", "unused", "judged")
+_EVENTS = ("begin", "on_wake", "on_received", "on_pulled", "on_updated", "on_answered", "leave")
+_DECISIONS = ("use", "begin_round", "hold_out", "use_if_enough")
+_NUMBERS = ("wanted", "threshold", "taken")
+
+
+def guarded(make: Callable[[Any], Any], peer: Situation, phase: str) -> Behaviour:
+    """A peer's behaviour for a phase, watched where others wrote it."""
+    with calling(f"behaviour {getattr(make, '__name__', make)}", make, "__init__"):
+        made = make(peer)
+    if is_ours(type(made)):
+        behaviour: Behaviour = made
+        return behaviour
+    if not isinstance(made, Behaviour):
+        raise SettingsError(
+            f"the plan's behaviour for the phase {phase!r} is a {type(made).__name__}: it has to be a class that is "
+            "derived from pens.Behaviour, for instance from pens.Gossiping"
+        )
+    if not hasattr(made, "peer"):
+        raise SettingsError(
+            f"behaviour {type(made).__name__} does not know its peer: call super().__init__(peer) in its __init__"
+        )
+    _Guard(made).stand()
+    return made
+
+
+class _Guard:
+    """What is known of one behaviour while it lives."""
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self._behaviour = behaviour
+        self._who = f"behaviour {type(behaviour).__name__}"
+        self._held: Counter[ModelRef] | None = Counter()
+        """Models that came and are not used up; None: not known, because the behaviour was restored."""
+        self._asked_to_use: set[str] = set()
+        """Questions by which `use` put off an update."""
+        self._depth = 0
+
+    def stand(self) -> None:
+        """In front of the functions that others wrote, and of those that tell what came."""
+        for name in (*_EVENTS, *_DECISIONS):
+            self._watch(name, self._actions, always=name in ("on_received", "on_pulled", "on_answered"))
+        for name in _NUMBERS:
+            self._watch(name, self._number)
+        checks = {"drawn": self._peers, "someone": self._peer, "note": self._note, "state": self._state}
+        for name, check in checks.items():
+            self._watch(name, check)
+        self._watch("restore", self._restored, always=True)
+
+    def _watch(self, name: str, check: Callable[[str, Any], None], always: bool = False) -> None:
+        function = getattr(self._behaviour, name, None)
+        if function is None or (is_ours(function) and not always):
+            return
+
+        def watched(*given: Any) -> Any:
+            if name in ("on_received", "on_pulled") and self._held is not None and given:
+                self._held.update([given[0]] if name == "on_received" else given[0])
+            self._depth += 1
+            try:
+                with calling(self._who, self._behaviour, name):
+                    result = function(*given)
+            finally:
+                self._depth -= 1
+            check(name, result)
+            if name == "on_answered":
+                self._check_goes_on(given[0], result)
+            return result
+
+        setattr(self._behaviour, name, watched)
+
+    def _refuse(self, function: str, result: Any, remedy: str) -> NoReturn:
+        refuse_result(self._who, function, result, remedy)
+
+    # --- actions ------------------------------------------------------------------------------------------------------
+
+    def _actions(self, function: str, result: Any) -> None:
+        if not isinstance(result, list | tuple) or not all(isinstance(action, _ACTIONS) for action in result):
+            self._refuse(function, result, "return a list of actions, such as [self.peer.update(models, …)]")
+        if function == "use":
+            self._check_use(result)
+        if self._depth == 0:
+            for action in result:
+                self._check(function, action, result)
+
+    def _check_use(self, result: Sequence[Action]) -> None:
+        if any(isinstance(action, Update) for action in result):
+            return
+        asked = {action.name for action in result if isinstance(action, Ask)}
+        self._asked_to_use |= asked
+        if not asked and not any(isinstance(action, Compare | Request | Finish) for action in result):
+            self._refuse(
+                "use", result, "return an update, or a question whose answer leads to one, else the peer waits for ever"
+            )
+
+    def _check_goes_on(self, name: str, result: Sequence[Action]) -> None:
+        """After an answer for which an update was put off, there has to be one."""
+        if name not in self._asked_to_use:
+            return
+        self._asked_to_use.discard(name)
+        asked = {action.name for action in result if isinstance(action, Ask)}
+        self._asked_to_use |= asked
+        peer = self._behaviour.peer
+        if not asked and not peer.busy and getattr(peer, "behaviour", self._behaviour) is self._behaviour:
+            self._refuse(
+                "on_answered",
+                result,
+                f"return an update, for which `use` has asked {name!r}, else the peer waits for ever",
+            )
+
+    def _check(self, function: str, action: Action, beside: Sequence[Action]) -> None:
+        match action:
+            case Send(to, answer):
+                if not answer:
+                    self._check_reachable(function, [to])
+            case Request(sources):
+                self._check_reachable(function, sources)
+            case Ask():
+                self._check_question(function, action, beside)
+            case Compare(models, _):
+                self._use_up(function, models)
+            case Update(models):
+                if sum(isinstance(other, Update) for other in beside) > 1:
+                    self._refuse(function, beside, "return one update, the next may follow when it is complete")
+                self._check_update(function, action)
+                self._use_up(function, models)
+            case Drop(model, why):
+                if why not in _WHY_DROPPED:
+                    self._refuse(function, action, f"the reason has to be one of {', '.join(_WHY_DROPPED)}")
+                self._use_up(function, (model,))
+            case _:
+                pass
+
+    def _check_update(self, function: str, update: Update) -> None:
+        if not self._behaviour.peer.busy:
+            self._refuse(function, update, "make updates by self.peer.update(…), so that the peer knows of them")
+        said, lists = update.segment_weights, (list, tuple)
+        if not isinstance(said, lists) or not all(isinstance(pair, lists) and len(pair) == 2 for pair in said):
+            self._refuse(function, said, "segment_weights are a tuple of pairs, (beginning of names, weights)")
+        for weights in (*([] if update.weights is None else [update.weights]), *(weights for _, weights in said)):
+            if not isinstance(weights, lists) or not all(type(weight) in (int, float) for weight in weights):
+                self._refuse(function, weights, "weights are a tuple of numbers, the own model's first")
+
+    def _check_question(self, function: str, ask: Ask, beside: Sequence[Action]) -> None:
+        if not isinstance(ask.name, str) or not isinstance(ask.query, Losses | Counts):
+            self._refuse(function, ask, 'it has a name and a query, such as pens.Ask("fit", pens.Losses(models))')
+        if ask.when not in ("now", "updated"):
+            self._refuse(function, ask, "`when` has to be 'now' or 'updated'")
+        if ask.when == "updated" and not any(isinstance(action, Update) for action in beside):
+            self._refuse(function, ask, "when = 'updated' needs an update in the same list: return one, or ask 'now'")
+        if isinstance(ask.query, Losses):
+            query = ask.query
+            if query.on not in ("train", "val"):
+                self._refuse(function, ask, "`on` has to be 'train' or 'val'")
+            if not query.models and not query.beside and not query.own:
+                self._refuse(function, ask, "it asks for the losses of no model: ask only where there are models")
+            self._check_models(function, (*self._models(function, query.models), *query.beside))
+
+    def _check_reachable(self, function: str, peers: Iterable[Any]) -> None:
+        peer = self._behaviour.peer
+        for other in peers:
+            if type(other) is not int or other == peer.me or not (other in peer.reachable or other in peer.neighbours):
+                self._refuse(function, other, "choose among the peers of self.peer.reachable")
+
+    def _models(self, function: str, models: Any) -> Sequence[ModelRef]:
+        if not isinstance(models, list | tuple) or not all(isinstance(model, ModelRef) for model in models):
+            self._refuse(function, models, "models are a tuple of the pens.ModelRef that the peer received")
+        return models
+
+    def _check_models(self, function: str, models: Any) -> None:
+        for model in self._models(function, models):
+            if self._held is not None and self._held[model] < 1:
+                self._refuse(function, model, "the peer does not hold it: it never came, or was used or dropped")
+
+    def _use_up(self, function: str, models: Any) -> None:
+        self._check_models(function, models)
+        if self._held is not None:
+            self._held.subtract(models)
+            self._held += Counter()  # forgets those that are used up
+
+    # --- what else they return ----------------------------------------------------------------------------------------
+
+    def _number(self, function: str, result: Any) -> None:
+        if not isinstance(result, int) or result < 0:
+            self._refuse(function, result, "return how many models, a whole number of at least 0")
+
+    def _peers(self, function: str, result: Any) -> None:
+        if not isinstance(result, Sequence) or isinstance(result, str):
+            self._refuse(function, result, "return a list of peers of self.peer.reachable")
+        self._check_reachable(function, result)
+
+    def _peer(self, function: str, result: Any) -> None:
+        if result is not None:
+            self._check_reachable(function, [result])
+
+    def _note(self, function: str, result: Any) -> None:
+        self._check_plain(function, result)
+        if (size := len(json.dumps(result).encode())) > NOTE_BYTES:
+            self._refuse(function, result, f"it takes {size:,} bytes as JSON, but a note has at most {NOTE_BYTES:,}")
+
+    def _state(self, function: str, result: Any) -> None:
+        if not isinstance(result, dict):
+            self._refuse(function, result, "return a dict of plain data")
+        self._check_plain(function, result)
+
+    def _check_plain(self, function: str, result: Any) -> None:
+        if (wrong := _not_plain(result)) is not _NOTHING:
+            shown = f"{wrong!r:.60}, a {type(wrong).__name__}"
+            raise SettingsError(
+                f"{self._who}: its {function} returned {shown}, within what it says: use plain data, numbers, texts, "
+                "lists, and dicts whose keys are texts; list(of.items()) stands for a dict with other keys"
+            )
+
+    def _restored(self, function: str, result: Any) -> None:
+        self._held = None
+
+
+_NOTHING = object()
+
+
+def _not_plain(data: Any) -> Any:
+    """Something that does not come back from JSON as it was, but for tuples, which become lists."""
+    if data is None or isinstance(data, bool | int | float | str):
+        return _NOTHING if type(data) in (type(None), bool, int, float, str) else data
+    if isinstance(data, dict):
+        wrong = [key for key in data if type(key) is not str]
+        return wrong[0] if wrong else _first_wrong(data.values())
+    return _first_wrong(data) if isinstance(data, list | tuple) else data
+
+
+def _first_wrong(items: Iterable[Any]) -> Any:
+    return next((wrong for item in items if (wrong := _not_plain(item)) is not _NOTHING), _NOTHING)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings that name a part: the parts are found before their sections can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pens import parts
+from pens.settings.schema import SettingsTree
+from pens.settings.section import Section
+
+PARTS: Mapping[str, parts.Registry[Any]] = {
+    "scenario.partition": parts.PARTITIONS,
+    "gossip.topology": parts.TOPOLOGIES,
+    "gossip.merge": parts.MERGE_RULES,
+}
+"""Settings that name a part. A part that is given by reference has to be found before its section can be read."""
+
+
+def with_parts(values: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
+    """Flat keys, with references to parts that mean the same in every working directory; these parts are found."""
+    found = dict(values)
+    for name, registry in PARTS.items():
+        for key in (name, name.rpartition(".")[2]):
+            if isinstance(found.get(key), str) and parts.is_reference(found[key]):
+                found[key] = parts.absolute(found[key], folder)
+                registry.find(found[key])
+    return found
+
+
+def titles_out_of_use(settings: SettingsTree) -> set[str]:
+    """Sections that are set of parts that these settings do not name."""
+    found: set[str] = set()
+    for name, registry in PARTS.items() if settings.__pydantic_extra__ else ():
+        section, _, key = name.partition(".")
+        used = registry.find(getattr(getattr(settings, section), key)).section
+        others = (registry.find(other).section for other in registry.names())
+        found |= {other.title for other in others if other is not None and other is not used}
+    return found & set(settings.__pydantic_extra__ or {})
+
+
+def sections_in_use(tree: Mapping[str, Any]) -> dict[str, Section]:
+    """The sections of the parts that are named, with their defaults."""
+    named = ((registry, tree[name.partition(".")[0]][name.partition(".")[2]]) for name, registry in PARTS.items())
+    sections = (registry.find(part).section for registry, part in named if isinstance(part, str))
+    return {section.title: section() for section in sections if section is not None}

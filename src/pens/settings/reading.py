@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings as users and records write them: nested or flat keys, TOML files, `--set key=value`, older versions."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_origin
+
+from pens.errors import SettingsError
+from pens.settings.keys import flatten, locate, section_types
+from pens.settings.named_parts import with_parts
+from pens.settings.tree import Settings, validated
+
+
+def parse_settings(tree: Mapping[str, Any]) -> Settings:
+    """Settings from nested or flat keys, as a TOML file holds them."""
+    return Settings().replace(dict(flatten(tree)))
+
+
+def stored_settings(tree: Mapping[str, Any]) -> Settings:
+    """Settings as a record of any version holds them: before there was `step2_model` there was `fresh`, and step 1's
+    epochs did not count validation samples (docs/decisions/0024). Sections of parts that are not installed are kept."""
+    types = section_types()
+    if unknown := {title: of for title, of in tree.items() if title not in types and isinstance(of, Mapping)}:
+        known = stored_settings({title: tree[title] for title in tree if title not in unknown})
+        return validated({**known.model_dump(), **unknown})
+    pens = dict(tree.get("pens", {}))
+    if not pens or "step2_model" in pens:
+        return parse_settings(tree)
+    pens["step2_model"] = "first" if pens.pop("fresh", False) else "last"
+    if pens["step1_epochs"] == "auto" and pens["step1_samplings"] > 1:
+        pens["step1_epochs"] = 1250 // tree["scenario"]["train_per_peer"] + 1
+    return parse_settings({**tree, "pens": pens})
+
+
+def flat_keys(path: Path) -> dict[str, Any]:
+    """The keys that a TOML file sets. Parts' files are looked for beside it."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: no such file. `pens presets` lists the built-in settings.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: not valid TOML: {error}") from None
+    return dict(flatten(tree, path.parent))
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """`["peers=8", "rotations=0,90", "init=common"]` → a dict of values, each read as TOML or else as a word."""
+    values: dict[str, Any] = {}
+    assignments = list(assignments)
+    with_parts({name.strip(): value.strip() for name, _, value in (text.partition("=") for text in assignments)})
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise SettingsError(f"--set {text}: expected key=value, for instance --set peers=8")
+        section, key = locate(name.strip())
+        values[name.strip()] = _list_value(value.strip()) if _is_list(section, key) else _toml_value(value.strip())
+    return values
+
+
+def _toml_value(text: str) -> Any:
+    if "#" in text or "\n" in text:
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return None if text == "none" else text
+
+
+def _is_list(section: str, key: str) -> bool:
+    fields = section_types()[section].model_fields
+    return get_origin(fields[key].annotation) is tuple
+
+
+def _list_value(text: str) -> Any:
+    """`0,90`, `0` and `[0, 90]` are lists."""
+    value = _toml_value(text if text.startswith("[") else f"[{text}]")
+    return value if isinstance(value, list) else text

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sections that pens itself has, with every setting: its type, its bounds, its default and its explanation.
+
+Settings are grouped in sections, as in the TOML file, and every key is unique over all sections, so that the command
+line can say `--set n_sampled=5` as well as `--set pens.n_sampled=5`.
+
+`paper`, where it stands beside a default, means the value comes from the paper's section 5; `docs/decisions/` tells
+why where we differ.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
+
+from pens import parts
+from pens.settings.section import Count, Fraction, NotNegative, Positive, Section
+
+S = TypeVar("S", bound="Section")
+Step2Model = Literal["last", "first", "best"]
+WireForm = Literal["fp32", "fp16", "int8"]
+
+
+class ScenarioSettings(Section):
+    """Which data, and how the peers share it (paper, section 3)."""
+
+    dataset: str = "digits"
+    """Which data set: digits, fashion-mnist or cifar-10 (`pens data` shows where they are)."""
+    partition: str = "rotation"
+    """Who holds which data (`pens settings dirichlet` explains the settings of one)."""
+    rotations: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 180)
+    """Partitions rotation and groups: by how many degrees images are turned, a multiple of 90 for each cluster; with
+    rotation clusters have equally many peers."""
+    peers: Annotated[int, Field(ge=2)] = 20
+    """How many peers there are; with rotation the same number for each of the rotations (paper: 100)."""
+    train_per_peer: Count = 40
+    """Training samples of each peer (paper: 400 on CIFAR-10, 500 on Fashion-MNIST)."""
+    val_per_peer: Count = 20
+    """Validation samples of each peer, on which early stopping and the best model are decided (paper: 100)."""
+    test: Literal["partitioned", "full"] = "partitioned"
+    """Test data. partitioned: each cluster, or each peer where there are no clusters, has its own part of the test set;
+    full: each draws from all of it, rotated where it has a rotation."""
+    test_samples: Count | None = None
+    """At most so many test samples per cluster, or per peer where there are no clusters; none: as many as there are."""
+    half_turn: Literal["rotation", "flip"] = "rotation"
+    """Partitions rotation and groups: what 180 degrees mean; the authors' code mirrors the image instead of turning
+    it."""
+
+    @field_validator("rotations")
+    @classmethod
+    def _quarter_turns(cls, rotations: tuple[int, ...]) -> tuple[int, ...]:
+        for angle in rotations:
+            if angle % 90:
+                raise ValueError(f"{angle} is not a multiple of 90: use 0, 90, 180 or 270")
+        if len({angle % 360 for angle in rotations}) < len(rotations):
+            raise ValueError("two of them are the same rotation: list each once")
+        return rotations
+
+
+class ModelSettings(Section):
+    """The network and how its weights start."""
+
+    net: str = "auto"
+    """The network: digits-cnn, paper-cnn, or auto, the one for the data set."""
+    init: Literal["independent", "common"] = "independent"
+    """Whether each peer begins with random weights of its own, or all with the same ones (paper: both)."""
+
+
+class TrainingSettings(Section):
+    """Local training (paper, section 4.1: E epochs on the peer's own data). An optimizer begins anew after a merge."""
+
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """The optimizer of local training (docs/decisions/0001)."""
+    lr: Positive = 1e-3
+    """Learning rate (paper: 0.001)."""
+    momentum: Fraction = 0.0
+    """Momentum of sgd; adam does not use it."""
+    weight_decay: NotNegative = 0.0
+    """How strongly weights are pulled towards zero; 0: not at all (docs/decisions/0022)."""
+    batch_size: Count = 8
+    """Samples per step of the optimizer (the authors' code: 8)."""
+    epochs: Count = 3
+    """E: passes over a peer's training data in each update (the authors' code: 3)."""
+    train_first: bool = True
+    """Whether a peer trains before its first exchange (paper). The authors' code merges untrained models."""
+
+
+class GossipSettings(Section):
+    """Algorithm 1, and step 2 of PENS."""
+
+    schedule: Literal["rounds", "async"] = "rounds"
+    """rounds: all peers update in step, each pulling models; async: each at its own time, models are pushed."""
+    rounds: Count = 333
+    """T: at most so many updates per peer (paper: 333)."""
+    pull_from: Literal["snapshot", "latest"] = "snapshot"
+    """rounds only. snapshot: all peers pull the models that there are when the round begins. latest: peers take turns,
+    so that later ones pull the new models of earlier ones, as in the authors' code; much slower on a GPU."""
+    topology: str = "complete"
+    """Which peers can talk to which (docs/decisions/0031); a method may allow less."""
+    n_peers: Count = 20
+    """Models that a peer waits for before it merges (paper: 20)."""
+    own_in_merge: bool = True
+    """Whether a peer's own model is part of the average."""
+    accept: Literal["neighbours", "anyone"] = "neighbours"
+    """async only: whose models a peer merges once it has neighbours."""
+    merge: str = "mean"
+    """How a peer's own model and those that it received become one: mean, the plain average (paper), weighted, median,
+    trimmed or clipped (docs/decisions/0028); or an own rule, as file.py:name or module:name."""
+    merge_only: tuple[str, ...] = ()
+    """Merge only parameters and buffers whose names begin with one of these; the others keep the peer's own values.
+    Empty: all are merged."""
+    wire: WireForm = "fp32"
+    """How models travel: fp16 takes half, int8 a quarter of the bytes; receivers get them rounded."""
+
+    @field_validator("merge", "topology")
+    @classmethod
+    def _from_anywhere(cls, part: str) -> str:
+        return parts.absolute(part) if parts.is_reference(part) else part
+
+    @field_validator("merge_only", mode="before")
+    @classmethod
+    def _words(cls, names: Any) -> Any:
+        """`conv,out` is a list."""
+        return tuple(filter(None, names.split(","))) if isinstance(names, str) else names
+
+
+class PensSettings(Section):
+    """Algorithm 2: step 1 of PENS."""
+
+    title = "pens"
+
+    n_sampled: Count = 10
+    """Models that a peer compares at once in step 1 (paper: 10)."""
+    m: Count = 2
+    """How many of the n_sampled models, those with the lowest loss, a peer selects and merges (paper: 2)."""
+    step1_rounds: Count = 20
+    """Rounds of step 1, in which peers look for neighbours."""
+    step1_samplings: Count = 10
+    """Samplings per round: each one's top m is counted, the last one's is merged. As written, the paper uses 200
+    rounds of 1 sampling."""
+    score_samples: Count | None = None
+    """Models are compared on so many random samples of the receiver, drawn anew each time; none: on all."""
+    score_on: Literal["train", "val"] = "train"
+    """On which of the receiver's samples models are compared: its training data (paper), or its validation data, to
+    which its own model was not fitted."""
+    score_by: Literal["loss", "accuracy"] = "loss"
+    """How models are compared: by the lowest loss (paper), or by the highest accuracy (the authors' code)."""
+    step1_epochs: Count | Literal["auto", "authors"] = "auto"
+    """authors: 1250 // n + 1 epochs, where n is a peer's number of training samples, as in the authors' code. auto: our
+    choice, which adds its validation samples to n (docs/decisions/0024). Peers with unequal numbers of samples train
+    unequal numbers of epochs. With one sampling per round: `epochs`."""
+    expected: Literal["auto", "uniform", "received"] = "auto"
+    """What "more than expected" compares with. auto: uniform in rounds, received in async."""
+    expected_offset: Annotated[float, Field(ge=-100, le=100)] = 0.0
+    """Added to the expected count before a peer's own is compared with it. The authors' code has -1: a peer that is
+    selected once less than our rule asks for becomes a neighbour, too."""
+    nobody_found: Literal["most-selected", "alone"] = "most-selected"
+    """What a peer does that finds no neighbour. most-selected: it takes the m selected most often; alone: it trains
+    without others, as in the authors' code."""
+    neighbours_by: Literal["expected", "groups"] = "expected"
+    """expected: the peers that were selected more often than expected are the neighbours (paper). groups: the counts
+    of selections are split into two groups, and the peers of the group with the higher counts are the neighbours."""
+    step2_model: Step2Model = "last"
+    """What a peer begins step 2 with. last: what step 1 made of its model (paper); first: its untrained model; best:
+    that of step 1's models with the lowest validation loss. `pens+`: first where init = common, else best."""
+    admit: bool = False
+    """async only, refused in rounds: whether peers that join late can become neighbours in step 2, if their models do
+    well."""
+    admission_trials: Annotated[int, Field(ge=1, le=32)] = 6
+    """With admit: how many models of a late joiner are compared before it can become a neighbour."""
+
+
+class StoppingSettings(Section):
+    """Early stopping on local validation data (paper, section 5.4), and which model is tested."""
+
+    stop_on: Literal["accuracy", "loss"] = "accuracy"
+    """What must improve on validation data for a peer to go on."""
+    window: Count = 5
+    """Improvement is judged on the mean of so many updates."""
+    patience: Count = 50
+    """A peer stops after so many updates without improvement."""
+    validated: Literal["trained", "merged"] = "trained"
+    """Which model a peer validates, and so tests at the end: trained, the locally fine-tuned model (paper), or merged,
+    the merged model before fine-tuning. A peer sends its fine-tuned model in both cases."""
+    tested: Literal["best", "last"] = "best"
+    """Which of its models a peer tests at the end: the best on its validation data, or the last."""
+
+
+class TimingSettings(Section):
+    """Virtual time of the async schedule. The unit is arbitrary; only ratios matter."""
+
+    interval: Positive = 1.0
+    """Δ of WAIT(Δ): the time between two models that a peer sends."""
+    jitter: Fraction = 0.1
+    """How much waits vary: each is Δ × (1 ± jitter)."""
+    latency: NotNegative = 0.1
+    """Time a message is on its way."""
+    training_time: Positive = 1.0
+    """Time an update of `epochs` epochs takes; other updates in proportion to their epochs."""
+    give_up: Positive = 3.0
+    """A peer that has waited so many times as long as usual merges the models that it has, so that it does not hold up
+    a run."""
+
+
+class CentralSettings(Section):
+    """The `central` baseline: one model on everybody's data. One round is `central_epochs` epochs."""
+
+    title = "central"
+
+    central_rounds: Count = 60
+    """What `rounds` is for the other methods: at most so many rounds."""
+    central_epochs: Count = 1
+    """What `epochs` is for the other methods: epochs per round."""
+    central_batch_size: Count = 32
+    """What `batch_size` is for the other methods: samples per step."""
+    central_window: Count = 1
+    """What `window` is for the other methods. Validation data are everybody's, so that one result can be trusted."""
+    central_patience: Count = 15
+    """What `patience` is for the other methods."""
+    central_val_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The share of all data that is used for validation; the rest is trained on. none: the peers' validation data."""
+
+
+class EngineSettings(Section):
+    """How numbers are computed. Nothing here changes what is computed, beyond rounding."""
+
+    backend: Literal["stack", "loop"] = "stack"
+    """stack: trains all ready peers at once; loop: one after the other, slower, to check against."""
+    precision: Literal["fp32", "tf32", "bf16"] = "tf32"
+    """Precision of matrix products on a GPU; weights are always fp32, and a CPU always computes in fp32."""
+    max_batch: Annotated[int, Field(ge=0)] = 0
+    """At most so many updates at once; 0: all that are ready."""
+    compile: Literal["auto", "always", "never"] = "auto"
+    """Whether the C compiler makes kernels for this CPU. auto: where a run is long enough to repay a few seconds."""
+    memory_mb: Annotated[int, Field(ge=0)] = 0
+    """Bound on the memory for activations of a chunk of models, in MB; 0: chosen for the device."""
+    seeds_at_once: Annotated[int, Field(ge=0)] = 0
+    """So many seeds of a method are computed as one stack; 0: on a GPU all, up to some 2,000 peers; on a CPU one."""
+    checkpoint_every_s: NotNegative = 30.0
+    """Seconds between two checkpoints of a run, from which it resumes; 0: after every step."""
+
+
+class SettingsTree(BaseModel):
+    """All sections. Beside those below there are the sections of parts: `section` has them."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    __pydantic_extra__: dict[str, SerializeAsAny[Section]] = Field(init=False)
+
+    scenario: ScenarioSettings = ScenarioSettings()
+    model: ModelSettings = ModelSettings()
+    training: TrainingSettings = TrainingSettings()
+    gossip: GossipSettings = GossipSettings()
+    pens: PensSettings = PensSettings()
+    stopping: StoppingSettings = StoppingSettings()
+    timing: TimingSettings = TimingSettings()
+    central: CentralSettings = CentralSettings()
+    engine: EngineSettings = EngineSettings()
+
+    def section(self, of: type[S]) -> S:
+        """A part's section: what is set, or its defaults."""
+        found = getattr(self, of.title, None) if of.title else None
+        return found if isinstance(found, of) else of()
+
+    @property
+    def step1_epochs(self) -> int:
+        """E during step 1 for peers that hold what the scenario hands out."""
+        return epochs_of_step1(self, self.scenario.train_per_peer, self.scenario.val_per_peer)
+
+    @property
+    def expected(self) -> Literal["uniform", "received"]:
+        if self.pens.expected != "auto":
+            return self.pens.expected
+        return "uniform" if self.gossip.schedule == "rounds" else "received"
+
+
+def epochs_of_step1(settings: SettingsTree, train: int, val: int) -> int:
+    """E during step 1 for a peer that holds so many training and validation samples (docs/decisions/0024)."""
+    rule = settings.pens.step1_epochs
+    if rule not in ("auto", "authors"):
+        return int(rule)
+    if settings.pens.step1_samplings == 1:
+        return settings.training.epochs
+    return 1250 // (train + (val if rule == "auto" else 0)) + 1

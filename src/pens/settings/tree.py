@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All settings of an experiment, and of one run: checked when they are made, and never changed afterwards.
+
+An algorithm that needs another value asks for it here (`Settings.replace`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from pens.errors import SettingsError
+from pens.settings.keys import SECTIONS, locate, sections_of_parts
+from pens.settings.named_parts import sections_in_use, titles_out_of_use, with_parts
+from pens.settings.schema import SettingsTree
+from pens.settings.section import Section, UnknownSection
+
+MethodName = str
+"""By which `pens.parts.METHODS` finds a method."""
+
+
+class Settings(SettingsTree):
+    """Everything that decides an experiment, but for its methods and seeds."""
+
+    def replace(self, values: Mapping[str, Any]) -> Settings:
+        """These settings with some keys changed: `{"peers": 8, "pens.m": 1}`."""
+        tree: dict[str, dict[str, Any]] = self.model_dump()
+        named: dict[str, str] = {}
+        for name, value in with_parts(values).items():
+            section, key = locate(name)
+            if named.setdefault(f"{section}.{key}", name) != name:
+                raise SettingsError(f"{named[f'{section}.{key}']} and {name} are the same setting: give it once")
+            tree.setdefault(section, {})[key] = value
+        return validated(tree)
+
+    @property
+    def explicit(self) -> Settings:
+        """With what `auto` means in step 1, so that they say the same in a later version.
+
+        Settings do not know the sizes of own data: there, `RunResult.step1_epochs` says it.
+        """
+        found = self.replace({"step1_epochs": self.step1_epochs, "expected": self.expected})
+        return found.without(titles_out_of_use(found))
+
+    def without(self, titles: Collection[str]) -> Settings:
+        """These settings without some parts' sections."""
+        left = {title: of for title, of in (self.__pydantic_extra__ or {}).items() if title not in titles}
+        return Settings.model_validate({**{name: getattr(self, name) for name in SECTIONS}, **left})
+
+
+class RunSettings(SettingsTree):
+    """The settings of one run: what its method made of the experiment's. `pens.methods.spec` makes them, and no method
+    is applied to them again: they are no `Settings`."""
+
+
+def validated(tree: Mapping[str, Any]) -> Settings:
+    """Parts that are named have their section, so that it is on record; those that are not, where it says something."""
+    try:
+        in_use = sections_in_use(tree)
+        others = {title: _part_section(title, tree[title]) for title in tree if title not in SECTIONS}
+        said = {title: of for title, of in others.items() if title in in_use or of != type(of)()}
+        ours = {title: values for title, values in tree.items() if title in SECTIONS}
+        return Settings.model_validate({**ours, **in_use, **said})
+    except ValidationError as error:
+        problems = [problem(dict(e)) for e in error.errors()]
+        raise SettingsError("\n".join(dict.fromkeys(problems))) from None
+
+
+def _part_section(title: str, values: Any) -> Section:
+    try:
+        section: Section = sections_of_parts().get(title, UnknownSection).model_validate(values)
+    except ValidationError as error:
+        problems = [problem({**e, "loc": (title, *e["loc"])}) for e in error.errors()]
+        raise SettingsError("\n".join(dict.fromkeys(problems))) from None
+    return section
+
+
+def problem(error: Mapping[str, Any]) -> str:
+    """One pydantic complaint as `key = value: what is allowed`."""
+    location = [str(part) for part in error["loc"]]
+    name = location[1] if len(location) > 1 else location[0]
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"{name} = {error['input']!r}: {message[:1].lower()}{message[1:]}"
