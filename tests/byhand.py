@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -24,16 +24,16 @@ from torch import Tensor, nn
 import pens
 from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
-from pens.engine.batches import SampleStack, Subset
+from pens.engine.batches import Subset
 from pens.engine.layout import Layout
 from pens.engine.optimizers import Moments, Recipe
-from pens.engine.stack import ModelStack
 from pens.engine.training import Evaluation, Trained
 from pens.measuring.results import RunResult
 from tests.conftest import TINY
+from tests.engines import EngineOfCalls, Evaluating, Training
 
 
-class Training(NamedTuple):
+class OneTraining(NamedTuple):
     """One model of a call of `CountingEngine.train`."""
 
     slot: int
@@ -45,11 +45,11 @@ class Training(NamedTuple):
     """Steps that its optimizer remembers; None: it begins anew."""
 
 
-class CountingEngine:
+class CountingEngine(EngineOfCalls):
     """Trains by counting epochs. Keeps a record of all that it was asked for."""
 
     def __init__(self, num_classes: int) -> None:
-        self.network: Any = SimpleNamespace(
+        self.network = SimpleNamespace(
             size=num_classes,
             stored=Layout.stored({"epochs": torch.Size([num_classes])}, {}),
             new_row=self._new_row,
@@ -57,7 +57,7 @@ class CountingEngine:
         )
         self.keys: list[int] = []
         """Of untrained models."""
-        self.trainings: list[Training] = []
+        self.trainings: list[OneTraining] = []
         self.evaluations: list[list[tuple[int, list[float]]]] = []
         """The slot and the model of each pair, call by call."""
         self.subsets: list[Subset | None] = []
@@ -69,35 +69,21 @@ class CountingEngine:
         self.keys.append(key)
         return torch.zeros(self.network.size)
 
-    def train(
-        self,
-        rows: Tensor,
-        data: SampleStack,
-        slots: Sequence[int],
-        keys: Sequence[int],
-        epochs: int,
-        recipe: Recipe,
-        moments: Moments | None = None,
-    ) -> Trained:
+    def trained(self, call: Training) -> Trained:
+        rows, data, slots, keys, epochs, recipe, moments = call
         new, losses = rows.clone(), np.ones(len(rows))
         for i, (slot, key) in enumerate(zip(slots, keys, strict=True)):
             if (slot, sum(one.slot == slot for one in self.trainings)) in self.fails:
                 losses[i] = np.nan
             steps = moments.steps[i] if moments else None
-            self.trainings.append(Training(slot, rows[i].tolist(), key, epochs, recipe, steps))
+            self.trainings.append(OneTraining(slot, rows[i].tolist(), key, epochs, recipe, steps))
             for label in data.y[slot, : data.counts[slot]].tolist():
                 new[i, label] += epochs
         later = Moments(moments.values + 1, [steps + epochs for steps in moments.steps]) if moments else None
         return Trained(new, losses, later)
 
-    def evaluate(
-        self,
-        models: ModelStack,
-        rows: Sequence[int],
-        data: SampleStack,
-        slots: Sequence[int],
-        subset: Subset | None = None,
-    ) -> Evaluation:
+    def evaluated(self, call: Evaluating) -> Evaluation:
+        models, rows, data, slots, subset = call
         loss, accuracy = [], []
         values = models.read(rows).double()
         self.subsets.append(subset)

@@ -5,34 +5,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
-from pens.engine.batches import SampleStack, Subset
 from pens.engine.layout import Layout
-from pens.engine.optimizers import Moments, Recipe
-from pens.engine.stack import ModelStack
 from pens.engine.training import Evaluation, Trained
 from pens.experiment.wiring import build_simulator, first_models, new_executor
 from pens.settings.tree import MethodName, Settings
 from pens.simulation.simulator import Simulator
+from tests.engines import EngineOfCalls, Evaluating, Training
 from tests.methods.specs import spec_of
 
 CPU = torch.device("cpu")
 
 
-class FakeEngine:
+class FakeEngine(EngineOfCalls):
     """Models are two numbers: the cluster of the peer that trained it, and noise. A model of the same cluster scores
     better, and validation never gets better or worse than noise."""
 
     def __init__(self, clusters: Sequence[int]) -> None:
         self._clusters = torch.tensor(clusters, dtype=torch.float32)
-        self.network: Any = SimpleNamespace(
+        self.network = SimpleNamespace(
             size=2,
             stored=Layout.stored({"numbers": torch.Size([2])}, {}),
             new_row=lambda seed: torch.tensor([0.5, seed % 1000 / 1000]),
@@ -42,30 +38,16 @@ class FakeEngine:
         self.evaluations: list[int] = []
         """Pairs of each call of `evaluate`."""
 
-    def train(
-        self,
-        rows: Tensor,
-        data: SampleStack,
-        slots: Sequence[int],
-        keys: Sequence[int],
-        epochs: int,
-        recipe: Recipe,
-        moments: Moments | None = None,
-    ) -> Trained:
+    def trained(self, call: Training) -> Trained:
+        slots, keys, epochs, moments = call.slots, call.keys, call.epochs, call.moments
         self.batches.append((len(slots), epochs))
         noise = torch.tensor([key % 1_000_003 for key in keys]) / 1_000_003
         return Trained(torch.stack([self._clusters[list(slots)], noise], 1), np.ones(len(slots)), moments)
 
-    def evaluate(
-        self,
-        models: ModelStack,
-        rows: Sequence[int],
-        data: SampleStack,
-        slots: Sequence[int],
-        subset: Subset | None = None,
-    ) -> Evaluation:
-        self.evaluations.append(len(rows))
-        cluster, noise = models.read(rows).double().t()
+    def evaluated(self, call: Evaluating) -> Evaluation:
+        slots = call.slots
+        self.evaluations.append(len(call.rows))
+        cluster, noise = call.models.read(call.rows).double().t()
         noise = (noise * 7919 + torch.tensor(slots) * 0.613) % 1
         return Evaluation(
             ((cluster - self._clusters[list(slots)]).abs() + noise / 2).numpy(), (0.3 + noise / 3).numpy()

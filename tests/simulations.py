@@ -91,15 +91,17 @@ def final_models(simulator: Simulator) -> torch.Tensor:
 def decisions(simulator: Simulator) -> dict[str, object]:
     """All that a run decided and counted, but for floating-point numbers."""
     learners = simulator.learners
+    by_peer = learners.by_peer
+    tallies = [learner.tally for learner in by_peer.values()]
     return {
         "selections": simulator.selections,
         "fallbacks": simulator.fallbacks,
         "traffic": (simulator.traffic.sent, simulator.traffic.received, simulator.traffic.refused),
-        "merges": learners.merges,
-        "tallies": [(t.selected, t.sampled, t.samplings) for t in learners.tallies.values()],
+        "merges": {peer: learner.merges for peer, learner in by_peer.items()},
+        "tallies": [(t.selected, t.sampled, t.samplings) for t in tallies],
         "neighbours": simulator.neighbours(),
         "judged": simulator.asked(),
-        "stops": learners.stop_times,
+        "stops": {peer: learner.stop_time for peer, learner in by_peer.items()},
         "now": simulator.now,
         "updates": [(r.time, r.peer, r.version, r.merged) for r in learners.history.sorted()],
     }

@@ -155,7 +155,7 @@ def test_real_peers_follow_it() -> None:
     run_virtually(run_until(nodes, simulator.now + 1e-6))
     for p in range(6):
         assert own(simulated, p, simulator.now) == own(real, p, simulator.now)
-        assert simulator.learners.merges[PeerId(p)]
+        assert simulator.learners.by_peer[PeerId(p)].merges
 
 
 # --- label-ranges -----------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_a_small_share_is_told_once_with_what_to_do() -> None:
     assert told
     assert told.startswith("in the last 15 s this run had 0.25 of a core")
     assert "4.0 times as long" in told
-    assert "stop the others, or start fewer runs at once" in told
+    assert "stop the other processes, or start fewer runs at once" in told
     clocks.compute(share, 100, 1)
     assert share.complaint() is None
 

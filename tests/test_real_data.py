@@ -29,7 +29,7 @@ def test_the_published_set_is_read_whole(name: str) -> None:
     assert np.bincount(dataset.test.y).tolist() == [1000] * 10
 
 
-def test_pens_finds_the_kinds_in_fashion_mnist_and_gains_by_it() -> None:
+def test_pens_finds_the_clusters_in_fashion_mnist_and_gains_by_it() -> None:
     needed("fashion-mnist")
     result = pens.run("fashion-mnist-small", methods="local,random,pens,oracle", overrides={"rounds": 25})
     accuracy = {row.method: row.accuracy.mean for row in result.table}
@@ -41,7 +41,7 @@ def test_pens_finds_the_kinds_in_fashion_mnist_and_gains_by_it() -> None:
     assert accuracy["pens"] > accuracy["oracle"] - 0.04
 
 
-def test_pens_finds_the_kinds_in_digits_without_rounds() -> None:
+def test_pens_finds_the_clusters_in_digits_without_rounds() -> None:
     result = pens.run("digits", methods="local,pens", overrides={"schedule": "async", "rounds": 30})
     found = result.summary("pens")
     assert found.precision is not None

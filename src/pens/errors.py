@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything pens raises on purpose, and what its words have in common.
+"""The exceptions that pens raises on purpose, as one tree, and what their messages have in common.
 
     PensError
-    ├── SettingsError      a setting, or two together, that cannot work
-    ├── DataError
+    ├── SettingsError      a setting, or a combination of settings, that cannot work
+    ├── DataError          data that cannot be used
     │   ├── DataNotFound   no folder holds the data set, and it could not be downloaded
     │   ├── DataCorrupt    a file is truncated, damaged or of another format
-    │   └── NotEnoughData  the scenario asks for more samples than there are
-    ├── ModelError       an nn.Module that a stack of models cannot run
-    ├── DeviceError        a device that this machine does not have
-    ├── PayloadError       bytes from another peer that are not the model they should be
-    │   └── OtherNetwork   a model, but of another network
+    │   └── NotEnoughData  a partition asks for more samples than the data set has
+    ├── ModelError         an nn.Module that a stack of models cannot run
+    ├── DeviceError        a device or compiler that this machine does not have
+    ├── PayloadError       bytes from another peer that are not a valid model
+    │   └── OtherNetwork   a valid model, but of another network
     ├── RunDirError        a run directory that is taken, missing, damaged or of other settings
     ├── ReportError        a report that cannot be written
     ├── CertificateError   a certificate, key or revocation list that is missing, damaged, taken or not to be trusted
     ├── TransportError     another member that cannot be reached, or is not who it should be
     └── Interrupted        the user asked for a stop; the run can be resumed
 
-Each message gives the value, the bound and the remedy, and is written for the person who reads it alone at night.
-The command line prints the message and nothing else; any other exception is a bug and keeps its traceback.
+Each message gives the value, the bound and the remedy, so that its reader can act on it without further help. The
+command line prints the message and nothing else. Any other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SettingsError(PensError):
 
 
 class DataError(PensError):
-    """Something about the data."""
+    """Data that cannot be used."""
 
 
 class DataNotFound(DataError):
@@ -48,7 +48,7 @@ class DataCorrupt(DataError):
 
 
 class NotEnoughData(DataError):
-    """A scenario that asks for more samples than the data set has."""
+    """A partition that asks for more samples than the data set has."""
 
 
 class ModelError(PensError):
@@ -56,7 +56,7 @@ class ModelError(PensError):
 
 
 class DeviceError(PensError):
-    """A device that is not there."""
+    """A device that this machine does not have, or a compiler that does not work on it."""
 
 
 class PayloadError(PensError):
@@ -88,6 +88,6 @@ class Interrupted(PensError):
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """What somebody may have meant, as the end of a message."""
+    """The end of an error message that suggests the known name most like `name`; empty where none is similar."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f", did you mean {close[0]!r}?" if close else ""

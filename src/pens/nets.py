@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's networks (section 5.2), plain nn.Module."""
+"""The built-in networks, each a plain nn.Module: those of the paper (section 5.2), and a small one for digits."""
 
 from __future__ import annotations
 
@@ -58,16 +58,18 @@ class DigitsCNN(nn.Module):
 
 
 def net_factory(name: str, dataset: str, sample_shape: tuple[int, ...], num_classes: int) -> NetFactory:
-    """A maker of fresh networks for images of a shape. `auto` is the paper's, or the small one for digits."""
+    """A function that makes new networks for images of a shape. `auto`: the paper's, or for digits a small one."""
     if name == "auto":
         name = "digits-cnn" if dataset == "digits" else "paper-cnn"
     if name not in _NETS:
-        raise SettingsError(f"unknown net {name!r}: choose from auto, {', '.join(_NETS)}, or pass an own nn.Module")
+        raise SettingsError(
+            f"unknown net {name!r}: choose from auto, {', '.join(_NETS)}, or pass your own nn.Module as `model`"
+        )
     smallest, make = _NETS[name]
     if len(sample_shape) != 3 or sample_shape[1] != sample_shape[2] or sample_shape[1] < smallest:
         raise SettingsError(
             f"net {name} needs square images [channel, side, side] of at least {smallest} pixels a side, "
-            f"but samples have shape {sample_shape}: choose another net or pass an own nn.Module"
+            f"but samples have shape {sample_shape}: choose another net, or pass your own nn.Module as `model`"
         )
     channels, side = sample_shape[0], sample_shape[1]
     return lambda: make(channels, side, num_classes)

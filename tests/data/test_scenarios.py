@@ -42,7 +42,7 @@ def angle_of(image: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> int:
 
 
 @given(st.sampled_from(ANGLES), st.integers(1, 4), st.integers(1, 6), st.integers(1, 3), st.integers(0, 5))
-def test_every_sample_goes_to_one_place_rotated_as_its_peers_kind(
+def test_every_sample_goes_to_one_place_rotated_as_its_peers_cluster(
     angles: tuple[int, ...], per_cluster: int, train: int, val: int, seed: int
 ) -> None:
     peers = per_cluster * len(angles)

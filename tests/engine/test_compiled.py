@@ -257,7 +257,7 @@ def test_one_peers_bad_numbers_stay_its_own() -> None:
 
 
 @compiles
-def test_a_models_result_does_not_depend_on_its_company() -> None:
+def test_a_models_result_does_not_depend_on_other_models() -> None:
     data = holders((10, 3, 7))
     stack = StackEngine(compiled_network(DigitsCNN, data.x[0, :3]), 1 << 30)
     rows = first_rows(stack.network, 3)

@@ -102,7 +102,7 @@ def test_groups_are_averaged_together_as_one_by_one(seed: int, sizes: list[int])
 
 
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 8), min_size=1, max_size=5))
-def test_mixing_is_the_mean_and_does_not_depend_on_company(seed: int, sizes: list[int]) -> None:
+def test_mixing_is_the_mean_and_does_not_depend_on_other_groups(seed: int, sizes: list[int]) -> None:
     models = torch.from_numpy(np.random.default_rng(seed).normal(size=(8, 5)).astype(np.float32))
     stack = ModelStack(5, CPU)
     rows = stack.add(models)

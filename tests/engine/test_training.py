@@ -218,7 +218,7 @@ def test_no_bit_depends_on_how_work_is_cut(name: str, counts: tuple[int, ...]) -
         np.testing.assert_array_equal(small.evaluate(models, rows, data, slots).loss, scores.loss)
 
 
-def test_a_models_result_does_not_depend_on_its_company() -> None:
+def test_a_models_result_does_not_depend_on_other_models() -> None:
     data = holders((10, 3, 7))
     stack = engines(IMAGE_NETWORKS["dropout"], data)[0]
     rows = first_rows(stack.network, 3)

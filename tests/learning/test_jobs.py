@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pens.learning.jobs import JobGraph, Question, Scoring, Updating
-from pens.protocol.messages import ModelRef, PeerId
+from pens.protocol.messages import ModelRef, PeerId, Update
 
 # Each entry is one update: its peer, whether it compares first, and the peers whose current models it reads.
 histories = st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.sets(st.integers(0, 4))), max_size=40)
@@ -26,7 +26,7 @@ class Recorder:
         for peer, compares, sources in history:
             me, models = PeerId(peer), tuple(latest[s] for s in sorted(sources - {peer}))
             own, out = latest[peer], ModelRef(me, latest[peer].version + 1)
-            job = Updating(me, 1.0, models, 3, False, own, out)
+            job = Updating(me, 1.0, Update(models, None, 3, may_stop=False), models, own, out)
             self.graph.add_update(job, self.known, compares)
             if compares:
                 self.graph.add_scoring(Scoring(me, out.version, out.version - 1, models, 1, job), self.known)
@@ -77,8 +77,7 @@ def test_a_restored_graph_goes_on_where_it_was(history: list[tuple[int, bool, se
 
 def test_a_comparison_does_not_wait_for_the_peers_own_training() -> None:
     graph, known = JobGraph(), {ModelRef(PeerId(p), 0) for p in range(2)}
-    first = Updating(PeerId(0), 1.0, (), 3, False, ModelRef(PeerId(0), 0), ModelRef(PeerId(0), 1))
-    second = Updating(PeerId(0), 2.0, (ModelRef(PeerId(1), 0),), 3, False, first.out, ModelRef(PeerId(0), 2))
+    first, second = update(0, 1), update(0, 2, ModelRef(PeerId(1), 0))
     graph.add_update(first, known, compares=False)
     graph.add_update(second, known, compares=True)
     graph.add_scoring(Scoring(PeerId(0), 1, 1, second.models, 1, second), known)
@@ -95,7 +94,8 @@ def model(owner: int, version: int) -> ModelRef:
 
 def update(peer: int, version: int, *models: ModelRef) -> Updating:
     """A peer's update of that number, from 1, which merges these models."""
-    return Updating(PeerId(peer), float(version), models, 3, False, model(peer, version - 1), model(peer, version))
+    action = Update(models, None, 3, may_stop=False)
+    return Updating(PeerId(peer), float(version), action, models, model(peer, version - 1), model(peer, version))
 
 
 def test_work_is_taken_in_the_order_of_recording_and_so_much_at_a_time() -> None:
@@ -157,11 +157,13 @@ def test_each_peer_has_comparisons_of_its_own_to_wait_for() -> None:
 
 
 def test_what_a_graph_is_on_disk_and_what_it_is_again() -> None:
-    """An update that begins step 2 anew, a comparison by itself, one that an update waits for, and a question."""
+    """An update that begins with a kept model, a comparison by itself, one that an update waits for, and a question."""
     graph, known = JobGraph(), {model(peer, 0) for peer in range(3)}
-    anew = Updating(PeerId(0), 1.5, (), 3, True, model(0, 0), model(0, 1), anew=True)
-    merging = Updating(PeerId(2), 2.5, (model(0, 1), model(1, 0)), 5, False, model(2, 0), model(2, 1))
-    graph.add_update(anew, known, compares=False)
+    going_back = Update((), None, 3, may_stop=True, from_kept=True)
+    choosing = Update((model(0, 1), model(1, 0)), 1, 5, may_stop=False, keep="best")
+    back = Updating(PeerId(0), 1.5, going_back, (), model(0, 0), model(0, 1))
+    merging = Updating(PeerId(2), 2.5, choosing, choosing.models, model(2, 0), model(2, 1))
+    graph.add_update(back, known, compares=False)
     graph.add_scoring(Scoring(PeerId(1), 4, 2, (model(0, 0), model(2, 0)), 1, None), known)
     graph.add_update(merging, known, compares=True)
     graph.add_scoring(Scoring(PeerId(2), 6, 3, merging.models, 1, merging), known)
@@ -169,9 +171,9 @@ def test_what_a_graph_is_on_disk_and_what_it_is_again() -> None:
     graph.add_scoring(Scoring(PeerId(0), 7, 8, (model(2, 0), model(1, 0)), 0, None, question), known)
     state = json.loads(json.dumps(graph.state()))
     assert state == [
-        ["update", 0, 1.5, [], 3, True, 0, 1, True],
+        ["update", 0, 1.5, 0, 1, [[], None, 3, True, "last", True, None, []]],
         ["scoring", 1, 4, 2, [[0, 0], [2, 0]], 1, None, None],
-        ["update", 2, 2.5, [[0, 1], [1, 0]], 5, False, 0, 1, False],
+        ["update", 2, 2.5, 0, 1, [[[0, 1], [1, 0]], 1, 5, False, "best", False, None, []]],
         ["scoring", 2, 6, 3, [[0, 1], [1, 0]], 1, 1, None],
         ["scoring", 0, 7, 8, [[2, 0], [1, 0]], 0, None, ["who", "val", 3.5, 1]],
     ]
@@ -184,11 +186,13 @@ def test_what_a_graph_is_on_disk_and_what_it_is_again() -> None:
     assert asked.question == question
     assert isinstance(asked.question, Question)
     (first,) = again.take_updates(0)
-    assert first.anew
+    assert first.action == going_back
     again.updated(first)
     again.know(model(0, 1))
     assert again.take_updates(0) == []  # the comparison comes first
     (compared,) = again.take_scorings(0)
     again.scored(compared, (model(1, 0),))
+    (written,) = (job for job in again.state() if job[0] == "update")
+    assert written[-1][0] == [[1, 0]]  # what is chosen is written in place of what was received
     (last,) = again.take_updates(0)
     assert (last.peer, last.models) == (2, (model(1, 0),))

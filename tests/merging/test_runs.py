@@ -18,7 +18,7 @@ import pens
 from pens.data.scenarios import Federation
 from pens.errors import Interrupted, SettingsError
 from pens.experiment.presets import resolve_settings
-from pens.learning.jobs import decode_weights, encode_weights
+from pens.learning.jobs import decode_update, encode_update
 from pens.network.node.node import Node
 from pens.network.node.parts import NodeRules
 from pens.network.node.state import decode_job, encode_job
@@ -65,7 +65,12 @@ def weighted(me: PeerId, action: Action) -> Action:
     body = tuple(n / sum(numbers) for n in numbers)
     head = (0.5, *(0.5 / len(action.models) for _ in action.models)) if action.models else (1.0,)
     return Update(
-        action.models, None, action.epochs, action.may_stop, action.anew, body, (("out", head), ("conv.bias", body))
+        action.models,
+        None,
+        action.epochs,
+        action.may_stop,
+        weights=body,
+        segment_weights=(("out", head), ("conv.bias", body)),
     )
 
 
@@ -135,10 +140,11 @@ def test_several_seeds_are_merged_as_one_batch() -> None:
 def test_weights_cross_files() -> None:
     refs = (ModelRef(PeerId(1), 2),)
     for weights, segments in ((None, ()), ((0.25, 0.75), ()), (None, (("out", (0.5, 0.5)),))):
-        update = Update(refs, None, 3, True, False, weights, segments)
+        update = Update(refs, None, 3, True, "best", True, weights, segments)
         assert decode_job(json.loads(json.dumps(encode_job(update)))) == update
-        assert decode_weights(json.loads(json.dumps(encode_weights(weights, segments)))) == (weights, segments)
-    assert decode_job(["update", [[1, 2]], None, 3, True, False]) == Update(refs, None, 3, True)  # as once written
+        assert decode_update(json.loads(json.dumps(encode_update(update)))) == update
+    with pytest.raises(ValueError, match="shorter"):
+        decode_job(["update", [[1, 2]], None, 3, True, False])  # as once written
 
 
 # --- real peers -------------------------------------------------------------------------------------------------------
@@ -157,7 +163,7 @@ def test_real_peers_merge_as_simulated_ones_do(rule: str) -> None:
     run_virtually(run_until(nodes, simulator.now + 1e-6))
     for node in nodes:
         me = node.peer.me
-        assert node.learners.merges[me] == simulator.learners.merges[me]
+        assert node.learners.by_peer[me].merges == simulator.learners.by_peer[me].merges
         simulated = [r.val_loss for r in simulator.learners.history.sorted() if r.peer == me]
         real = list(node.learners.history.column("val_loss"))
         np.testing.assert_allclose(real[: len(simulated)], simulated, rtol=1e-5)

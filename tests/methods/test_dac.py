@@ -170,7 +170,7 @@ def test_two_clusters_come_to_ask_each_other(schedule: str) -> None:
     values = {"peers": 10, "rounds": 40, "n_peers": 2, "patience": 99, "schedule": schedule}
     simulator, _ = fake_simulation(Settings().replace({**TINY, **values}), "dac")
     run(simulator)
-    merges = simulator.learners.merges
+    merges = {peer: learner.merges for peer, learner in simulator.learners.by_peer.items()}
     own = sum(count for me, of in merges.items() for peer, count in of.items() if (me < 5) == (peer < 5))
     assert own > 0.8 * sum(of.total() for of in merges.values())
     if schedule == "rounds":

@@ -49,7 +49,7 @@ def test_nodes_talk_to_whom_the_simulated_peers_do(file: Path) -> None:
     for p in range(6):
         assert own(simulated, p, simulator.now) == own(real, p, simulator.now)
         assert list(nodes[p].peer.neighbours) == [(p + 1) % 6]
-        assert set(simulator.learners.merges[PeerId(p)]) == {(p - 1) % 6}  # models are pushed
+        assert set(simulator.learners.by_peer[PeerId(p)].merges) == {(p - 1) % 6}  # models are pushed
 
 
 def test_a_view_is_narrowed_whoever_comes_and_goes() -> None:

@@ -20,6 +20,14 @@ def _tests(*names: str) -> tuple[str, ...]:
 
 
 _EXPERIMENT = _tests("experiment/test_experiment", "test_by_hand", "simulation/test_simulator", "test_recorded_runs")
+_LEARNING = _tests(
+    "learning/test_scoring",
+    "learning/test_updating",
+    "test_by_hand",
+    "simulation/test_simulator",
+    "test_recorded_runs",
+    "merging/test_runs",
+)
 TARGETS: dict[str, Target] = {
     **{
         module: Target(_tests("protocol/test_peer", "test_by_hand", "test_recorded_runs"))
@@ -39,18 +47,22 @@ TARGETS: dict[str, Target] = {
     "simulation.links": Target(_tests("test_by_hand")),
     "simulation.scheduler": Target(_tests("simulation/test_scheduler", "test_by_hand")),
     "learning.jobs": Target(
-        _tests("learning/test_jobs", "test_by_hand", "learning/test_learners", "test_recorded_runs")
+        _tests("learning/test_jobs", "test_by_hand", "learning/test_updating", "test_recorded_runs")
     ),
-    "learning.received": Target(_tests("learning/test_learners", "simulation/test_simulator")),
-    "learning.learners": Target(
-        _tests(
-            "learning/test_learners",
-            "test_by_hand",
-            "simulation/test_simulator",
-            "test_recorded_runs",
-            "merging/test_runs",
+    "learning.received": Target(_tests("learning/test_named_models", "simulation/test_simulator")),
+    **{
+        f"learning.{module}": Target((*tests, *_LEARNING))
+        for module, tests in (
+            ("rules", ()),
+            ("learner", _tests("learning/test_learner")),
+            ("named_models", _tests("learning/test_named_models")),
+            ("context", ()),
+            ("scoring", _tests("learning/test_scoring")),
+            ("inputs", _tests("learning/test_inputs")),
+            ("updating", _tests("learning/test_updating")),
+            ("learners", _tests("learning/test_learners")),
         )
-    ),
+    },
     "simulation.simulator": Target(
         _tests("test_by_hand", "simulation/test_simulator", "experiment/test_experiment", "test_recorded_runs")
     ),
@@ -85,14 +97,22 @@ TARGETS: dict[str, Target] = {
         for name in ("method", "random", "pens", "pens_plus", "local", "oracle", "central", "spec")
     },
     "learning.executor": Target(
-        _tests("test_by_hand", "learning/test_learners", "simulation/test_simulator", "test_recorded_runs")
+        _tests(
+            "learning/test_executor",
+            "test_by_hand",
+            "learning/test_updating",
+            "simulation/test_simulator",
+            "test_recorded_runs",
+        )
     ),
     "engine.stack": Target(_tests("engine/test_stack")),
     **{
         f"merging.{rule}": Target(_tests("merging/test_rules")) for rule in ("weighted", "median", "trimmed", "clipped")
     },
     "merging.ordered": Target(_tests("merging/test_rules")),
-    "merging.rule": Target(_tests("merging/test_merger", "merging/test_rules", "learning/test_learners")),
+    "merging.rule": Target(
+        _tests("merging/test_merger", "merging/test_rules", "learning/test_inputs", "learning/test_learners")
+    ),
     "merging.merger": Target(_tests("merging/test_merger", "merging/test_rules")),
     "merging.trial": Target(_tests("merging/test_merger")),
     "report.analysis": Target(

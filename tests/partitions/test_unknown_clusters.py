@@ -21,7 +21,8 @@ from pens.network.operating.assembly import load_holding
 from pens.network.operating.peer_config import read_peer_config
 from pens.partitions.partition import build_federation
 from pens.parts import PARTITIONS
-from pens.report.learning_curves import merge_map, merged_within, selecting
+from pens.report.merge_maps import merge_map, merged_within
+from pens.report.selection_curves import selecting
 from pens.report.study import read_studies
 from pens.settings.tree import Settings
 from pens.storage.runlog import ExperimentDir

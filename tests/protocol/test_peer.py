@@ -25,6 +25,7 @@ from pens.protocol.messages import (
     Drop,
     Event,
     Finish,
+    Keep,
     Losses,
     ModelRef,
     PeerId,
@@ -79,10 +80,12 @@ def started(a_plan: Plan) -> Peer:
     return it
 
 
-def search(n_sampled: int, m: int, rounds: int, samplings_per_round: int, epochs: int, anew: bool = False) -> Search:
+def search(
+    n_sampled: int, m: int, rounds: int, samplings_per_round: int, epochs: int, step2_model: Keep = "last"
+) -> Search:
     """Step 1 at whose end those are found that were selected in more than m of n_sampled comparisons."""
     rule = SelectionRule(m, n_sampled, num_others=7, expected="received")
-    return Search(n_sampled, m, rounds, samplings_per_round, epochs, rule, anew)
+    return Search(n_sampled, m, rounds, samplings_per_round, epochs, rule, step2_model)
 
 
 def found(*peers: int) -> Answered:
@@ -707,24 +710,47 @@ def test_without_neighbours_a_peer_trains_alone() -> None:
 
 def test_step_two_may_begin_with_another_model() -> None:
     """Not in the paper: an update that merges nothing, with the model that is kept for it; models that come meanwhile
-    are saved for the next. Who found nobody does not begin anew."""
-    step1 = search(2, 1, rounds=1, samplings_per_round=1, epochs=5, anew=True)
+    are saved for the next. What is kept is said by each update before, the first training included. Who found nobody
+    goes on with its newest model."""
+    step1 = search(2, 1, rounds=1, samplings_per_round=1, epochs=5, step2_model="first")
     for neighbours in ((2, 6), ()):
-        it = started(plan(search=step1, rounds=2))
-        it.handle(received(1))
-        it.handle(received(2))
+        it = peer(plan(search=step1, rounds=2))
+        assert it.handle(Start()) == [Update((), None, 3, may_stop=False, keep="first")]
         it.handle(Updated())
-        anew = bool(neighbours)
-        update = Update((), None, 3, may_stop=True, anew=anew)
+        it.handle(received(1))
+        merged = (model(1), model(2))
+        assert it.handle(received(2)) == [Update(merged, 1, 5, may_stop=False, keep="first")]
+        it.handle(Updated())
+        update = Update((), None, 3, may_stop=True, from_kept=bool(neighbours))
         assert it.handle(found(*neighbours)) == [chose(*neighbours), update]
-    it = started(plan(search=step1, rounds=2))
-    it.handle(received(1))
-    it.handle(received(2))
-    it.handle(Updated())
+    it = peer(plan(search=step1, rounds=2))
+    for event in (Start(), Updated(), received(1), received(2), Updated()):
+        it.handle(event)
     it.handle(found(2, 6))
     assert it.handle(received(2)) == []
     assert it.handle(received(6)) == []
     assert it.handle(Updated()) == [Update((model(2), model(6)), None, 3, may_stop=True)]
+
+
+def test_a_state_with_another_model_kept_is_refused_until_step_two_begins() -> None:
+    """In each of the phases until then: starting, searching, selecting."""
+    best, last = (
+        plan(search=search(2, 1, rounds=1, samplings_per_round=1, epochs=5, step2_model=begin))
+        for begin in ("best", "last")
+    )
+    for one, other in ((best, last), (last, best)):
+        it, phases = peer(one), []
+        for event in (Start(), Updated(), received(1), received(2), Updated()):
+            it.handle(event)
+            phases.append(it.phase)
+            peer(one).restore(it.state())
+            with pytest.raises(ValueError, match=f"step2_model = {one.step2_model}, not {other.step2_model}"):
+                peer(other).restore(it.state())
+        assert set(phases) == {"starting", "searching", "selecting"}
+        it.handle(found(2, 6))
+        again = peer(other)
+        again.restore(it.state())
+        assert again.phase == "gossiping"
 
 
 def test_waits_in_vain_are_counted_from_the_last_update() -> None:

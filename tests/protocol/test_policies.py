@@ -394,7 +394,7 @@ def test_samplings_of_one_size_need_no_sizes(samplings: list[list[int]]) -> None
     plain = Tally(counted.selected, counted.sampled, counted.samplings)
     assert choose_neighbours(counted, rule) == choose_neighbours(plain, rule)
     assert choose_neighbours(Tally.restored(counted.state()), rule) == choose_neighbours(counted, rule)
-    assert all(counted.expected(p, 1) == pytest.approx(counted.sampled[p] / 3) for p in counted.sampled)
+    assert all(counted.expected(p, rule) == pytest.approx(counted.sampled[p] / 3) for p in counted.sampled)
 
 
 def test_a_small_sampling_proves_little() -> None:
@@ -424,11 +424,11 @@ def test_what_is_expected_of_samplings_of_different_sizes_by_hand() -> None:
     assert counted.apart == {5: Counter(peers(1, 3, 4, 5, 6)), 2: Counter(peers(1, 2))}
     assert counted.sampled == {1: 4, 2: 3, 3: 3, 4: 1, 5: 1, 6: 1}
     assert counted.selected == {1: 4, 2: 2, 3: 1, 4: 1}
-    assert Tally().expected(PeerId(1), 2) == 0
-    for peer, expected in ((1, 2 / 3 + 2 / 3 + 2 / 5 + 1), (2, 2 / 3 + 2 / 3 + 1), (4, 2 / 5), (9, 0.0)):
-        assert counted.expected(PeerId(peer), 2) == pytest.approx(expected)
-    # 4 > 2.73 and 1 > 0.4; but 2 < 2.33 and 1 < 2/3 + 2/3 + 2/5
     rule = SelectionRule(m=2, n_sampled=3, num_others=6, expected="received")
+    assert Tally().expected(PeerId(1), rule) == 0
+    for peer, expected in ((1, 2 / 3 + 2 / 3 + 2 / 5 + 1), (2, 2 / 3 + 2 / 3 + 1), (4, 2 / 5), (9, 0.0)):
+        assert counted.expected(PeerId(peer), rule) == pytest.approx(expected)
+    # 4 > 2.73 and 1 > 0.4; but 2 < 2.33 and 1 < 2/3 + 2/3 + 2/5
     assert choose_neighbours(counted, rule).neighbours == (1, 4)
 
 
@@ -443,7 +443,7 @@ def test_each_sampling_counts_by_its_own_size() -> None:
         counted.add(peers(1, 5, 6, 7, 8, 9), peers(1, 5))
     for _ in range(3):
         counted.add(peers(2), peers(2))
-    assert counted.expected(PeerId(2), 2) == 3
+    assert counted.expected(PeerId(2), rule) == 3
     assert choose_neighbours(counted, rule).neighbours == (1, 3, 4, 5)
 
 

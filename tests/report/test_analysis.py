@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -18,7 +18,9 @@ from pens.measuring.results import Comparisons, Pairs, RunResult, spending, work
 from pens.protocol.messages import PeerId
 from pens.protocol.policies import SelectionRule, Tally, choose_neighbours
 from pens.report.analysis import costs, difference, differences, gains, holm, outcomes, paired, ranking, summary_of
-from pens.report.learning_curves import agreement_by_round, curves, merge_map, positions, selecting, value_at
+from pens.report.learning_curves import curves, positions, value_at
+from pens.report.merge_maps import merge_map
+from pens.report.selection_curves import agreement_by_round, selecting
 from pens.report.study import read_studies
 from pens.settings.tree import Settings
 from tests.conftest import TINY
@@ -280,31 +282,70 @@ def test_neighbours_at_the_last_round_are_those_that_were_selected(
 
 @given(st.data())
 def test_neighbours_by_round_repeat_the_rule_of_step_1(data: st.DataObject) -> None:
+    """Whatever the rule, and however many models each round's samplings have."""
     num, rounds = data.draw(st.integers(3, 6)), data.draw(st.integers(1, 3))
-    n_sampled = data.draw(st.integers(2, num - 1))
+    n_sampled, each = data.draw(st.integers(2, num - 1)), data.draw(st.integers(1, 3))
     m = data.draw(st.integers(1, n_sampled - 1))
-    expected: Literal["uniform", "received"] = data.draw(st.sampled_from(("uniform", "received")))
     clusters = data.draw(st.lists(st.integers(0, 1), min_size=num, max_size=num))
-    by: Literal["expected", "groups"] = data.draw(st.sampled_from(("expected", "groups")))
-    rule = SelectionRule(m, n_sampled, num - 1, expected, by)
+    rule = data.draw(
+        st.builds(
+            SelectionRule, st.just(m), st.just(n_sampled), st.just(num - 1), st.sampled_from(("uniform", "received")),
+            st.sampled_from(("expected", "groups")), st.sampled_from((-1.0, 0.0, 1.0)),
+            st.sampled_from(("most-selected", "alone")),
+        )
+    )  # fmt: skip
     tallies = {peer: Tally() for peer in range(num)}
     rows, by_rule = [], []
     for round_ in range(1, rounds + 1):
         for peer, tally in tallies.items():
             others = [PeerId(p) for p in range(num) if p != peer]
-            senders = data.draw(st.permutations(others))[:n_sampled]
-            chosen = data.draw(st.permutations(senders))[:m]
-            tally.add(senders, chosen)
-            rows += [(peer, round_, p, 1, int(p in chosen)) for p in senders]
+            size = data.draw(st.integers(1, n_sampled))
+            sampled, selected = Counter[PeerId](), Counter[PeerId]()
+            for _ in range(each):
+                senders = data.draw(st.permutations(others))[:size]
+                chosen = data.draw(st.permutations(senders))[:m]
+                tally.add(senders, chosen)
+                sampled.update(senders)
+                selected.update(chosen)
+            rows += [(peer, round_, p, sampled[p], selected[p]) for p in sorted(sampled)]
         selections = {PeerId(p): choose_neighbours(tally, rule).neighbours for p, tally in tallies.items()}
         by_rule.append(neighbour_agreement(selections, clusters))
-    found = agreement_by_round(Comparisons(*np.array(rows).T), rule, clusters)
+    found = agreement_by_round(Comparisons(*np.array(rows).T), rule, clusters, samplings=each)
     for ours, theirs in zip(found, by_rule, strict=True):
-        if theirs:
-            assert (ours.precision, ours.recall) == pytest.approx((theirs.precision, theirs.recall))
+        assert (ours.precision, ours.recall) == pytest.approx(
+            (theirs.precision, theirs.recall) if theirs else (np.nan, np.nan), nan_ok=True
+        )
 
 
-def test_a_merge_map_sorts_peers_by_kind_and_takes_them_together() -> None:
+def test_a_small_sampling_counts_by_its_own_size_in_a_report_too() -> None:
+    """m = 1, n_sampled = 3, received. Peer 0 compares 1 and 2 in two samplings of two, and selects each once: chance
+    gives 2 · 1/2 = 1 for each, so nobody is found, and the most selected is peer 1, of its cluster. Were each counted
+    with n_sampled, 2/3 would be expected and both be neighbours: precision 1/2. In the second round three of three are
+    compared, 1 twice selected of twice: 3 > 1 + 2/3, 1 < 1 + 2/3."""
+    rule = SelectionRule(m=1, n_sampled=3, num_others=3, expected="received")
+    columns = [(0, 1, 1, 2, 1), (0, 1, 2, 2, 1), (0, 2, 1, 2, 2), (0, 2, 2, 2, 0), (0, 2, 3, 2, 0)]
+    counts = Comparisons(*(np.array(column) for column in zip(*columns, strict=True)))
+    first, second = agreement_by_round(counts, rule, (0, 0, 1, 1), samplings=2)
+    assert (first.precision, second.precision) == (1.0, 1.0)
+    counted = Tally()
+    for chosen in (1, 2):
+        counted.add([PeerId(1), PeerId(2)], [PeerId(chosen)])
+    assert choose_neighbours(counted, rule).neighbours == (1,)
+
+
+def test_a_round_that_was_never_ended_has_the_samplings_that_its_comparisons_need() -> None:
+    """uniform, m = 1, three others. Peer 0 ended round 1, whose 4 samplings select 1 and 2 twice each: 4/3 expected, so
+    both are neighbours. Round 2 it gave up after one sampling, which selects 1: 5/3 expected. Four samplings there
+    would make 8/3, and only 1 a neighbour."""
+    rule = SelectionRule(m=1, n_sampled=2, num_others=3, expected="uniform")
+    columns = [(0, 1, 1, 4, 2), (0, 1, 2, 4, 2), (0, 2, 1, 1, 1), (0, 2, 2, 1, 0)]
+    counts = Comparisons(*(np.array(column) for column in zip(*columns, strict=True)))
+    for ended, precision in ((1, 0.5), (2, 1.0)):
+        found = agreement_by_round(counts, rule, (0, 0, 1, 1), samplings=4, ended=np.array([ended, 0, 0, 0]))
+        assert [each.precision for each in found] == [0.5, precision]
+
+
+def test_a_merge_map_sorts_peers_by_cluster_and_takes_them_together() -> None:
     run = made_run(SETTINGS, "random", 0, 0.5, clusters=(1, 0, 1, 0, 1, 1))
     pairs = Pairs(*(np.array(c) for c in ([0, 0, 1, 3], [2, 1, 3, 1], [6, 2, 4, 8], [0] * 4, [0] * 4)))
     run = replace(run, pairs=pairs)

@@ -24,9 +24,11 @@ from pens.engine.rounding import round_rows
 from pens.engine.stack import ModelStack
 from pens.engine.training import Evaluation, Trained
 from pens.experiment.wiring import first_models
-from pens.learning.executor import Answer, Call, NewModels, Train, train
+from pens.learning.executor import Answer, Call, MomentRows, NewModels, Train, train
 from pens.learning.jobs import Updating
+from pens.learning.learner import Learner
 from pens.learning.learners import Learners
+from pens.learning.updating import Updater
 from pens.partitions.rotation import rotated_federation
 from pens.protocol.behaviour import waits_for
 from pens.protocol.gossiping import Gossiping
@@ -132,7 +134,7 @@ def test_step_one_takes_the_lowest_losses_or_the_highest_accuracies(score_by: st
     settings_ = tiny(peers=8, n_sampled=4, m=1, step1_rounds=3, step1_samplings=2, rounds=1, score_by=score_by)
     (simulator,), _ = fake_simulations(settings_, "pens", [0], Told)
     run(simulator)
-    chosen = {sender for tally in simulator.learners.tallies.values() for sender in tally.selected}
+    chosen = {sender for learner in simulator.learners.by_peer.values() for sender in learner.tally.selected}
     assert {int(sender) // 4 for sender in chosen} == {best}
 
 
@@ -331,7 +333,7 @@ def test_events_run_ahead_while_a_device_trains() -> None:
 
     def watched(*arguments: object) -> object:
         recorded.append(simulator.learners.jobs.num_updates)
-        return train(*arguments)  # type: ignore[arg-type]
+        return train(*arguments)
 
     engine.train = watched  # type: ignore[assignment, method-assign]
     for _ in range(5):
@@ -363,7 +365,7 @@ def test_stopped_anywhere_and_resumed_equals_never_stopped(
     assert decisions(broken) == decisions(unbroken)
     assert torch.equal(final_models(broken), final_models(unbroken))
     assert list(broken.learners.history) == list(unbroken.learners.history)
-    assert sorted(broken.learners._rows) == sorted(unbroken.learners._rows)
+    assert sorted(broken.learners.names.rows) == sorted(unbroken.learners.names.rows)
     if settings_.gossip.wire == "fp32":  # else twins that nobody will read again are not made again
         assert broken.learners.models.num_alive == unbroken.learners.models.num_alive
 
@@ -418,9 +420,19 @@ def test_interrupted_after_every_batch_equals_never_interrupted(name: str) -> No
     assert torch.equal(final_models(broken), final_models(unbroken))
     assert unbroken.learners.setbacks
     assert bool(unbroken.fallbacks) == (name == "find nobody")
-    assert min(unbroken.learners.stop_times.values()) < max(unbroken.learners.stop_times.values())
+    stops = stop_times(unbroken.learners)
+    assert min(stops) < max(stops)
     broken.learners.let_go()
     assert broken.learners.models.num_alive == 0
+
+
+def stop_times(learners: Learners) -> list[float]:
+    return [learner.stop_time for learner in learners.by_peer.values()]
+
+
+def moments_of(learners: Learners) -> list[MomentRows]:
+    """What the optimizers remember that go on."""
+    return [learner.moments for learner in learners.by_peer.values() if learner.moments]
 
 
 def written(simulator: Simulator) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -519,16 +531,17 @@ def test_in_rounds_every_peer_asks_for_n_peers_models_each_round() -> None:
     assert asked == Counter(dict.fromkeys(range(6), 5))
     assert simulator.traffic.received == [15] * 6
     assert sum(simulator.traffic.sent) == 90
-    assert [m.total() for m in simulator.learners.merges.values()] == [15] * 6
+    assert [learner.merges.total() for learner in simulator.learners.by_peer.values()] == [15] * 6
 
 
 def test_step_one_counts_every_sampling_and_merges_the_last() -> None:
     simulator = run(simulation(tiny(patience=50, step1_rounds=3, step1_samplings=4, n_sampled=3, m=2), "pens"))
-    for tally in simulator.learners.tallies.values():
+    for learner in simulator.learners.by_peer.values():
+        tally = learner.tally
         assert tally.samplings == 12
         assert tally.sampled.total() == 36
         assert tally.selected.total() == 24
-    assert list(simulator.learners.scored.values()) == [36] * 6
+        assert learner.scored == 36
     searching = [r for r in simulator.learners.history if r.searching and r.version > 1]
     assert {r.merged for r in searching} == {2}
     assert len(searching) == 18
@@ -705,7 +718,7 @@ def test_progress_is_the_share_of_updates_that_are_done(
     assert simulator.progress() == 0
     while not simulator.is_over():
         advance_together([simulator])
-        stopped = sum(time < np.inf for time in learners.stop_times.values())
+        stopped = sum(time < np.inf for time in stop_times(learners))
         expected.append((stopped + (6 - stopped) * len(expected) / updates) / 6)
         assert simulator.progress() == pytest.approx(expected[-1])
     assert expected[-1] == 1
@@ -746,22 +759,24 @@ def test_a_merge_reads_what_the_wire_left_of_received_models() -> None:
     layout = learners.executor.engine.network.stored
     own = PeerId(0)
     mine, theirs = simulator.current[own], [ref for ref in simulator.current if ref.owner != own][:2]
-    assert all(ref in learners._rows for ref in (mine, *theirs))
-    job = Updating(own, 0.0, tuple(theirs), 1, False, mine, ModelRef(own, 99))
-    read = learners.models.read(learners._merge_group(job))
-    assert torch.equal(read[0], learners.models.read([learners._rows[mine]])[0])
-    assert torch.equal(read[1:], round_rows(learners.models.read([learners._rows[r] for r in theirs]), layout, "int8"))
+    rows = learners.names.rows
+    assert all(ref in rows for ref in (mine, *theirs))
+    action = Update(tuple(theirs), None, 1, may_stop=False)
+    job = Updating(own, 0.0, action, action.models, mine, ModelRef(own, 99))
+    read = learners.models.read(learners._updater.inputs.group(job))
+    assert torch.equal(read[0], learners.models.read([rows[mine]])[0])
+    assert torch.equal(read[1:], round_rows(learners.models.read([rows[r] for r in theirs]), layout, "int8"))
 
 
 def test_a_peer_that_stopped_early_works_no_more_and_serves_its_best_model() -> None:
     simulator = run(simulation(tiny(rounds=40, patience=2, window=1), "random"))
     learners = simulator.learners
-    assert all(map(np.isfinite, learners.stop_times.values()))
+    assert all(map(np.isfinite, stop_times(learners)))
     assert learners.num_updates < 6 * 41
     last = {r.peer: r for r in learners.history.sorted()}
     for peer, record in last.items():
-        assert record.time == learners.stop_times[peer]
-        assert learners._rows[simulator.current[PeerId(peer)]] == learners._best[PeerId(peer)]
+        assert record.time == learners.by_peer[peer].stop_time
+        assert learners.names.rows[simulator.current[PeerId(peer)]] == learners.by_peer[PeerId(peer)].best
     assert best_rounds(learners, window=1) != {peer: record.version for peer, record in last.items()}
 
 
@@ -835,8 +850,8 @@ def test_an_optimizer_remembers_where_nothing_is_merged_until_its_peer_stops() -
     short, long = (run(simulation(tiny(patience=50, tested="last", rounds=rounds), "local")) for rounds in (2, 3))
     learners = short.learners
     peers = list(range(6))
-    assert [moments.steps for moments in learners._moments.values()] == [3 * 2 * 3] * 6
-    remembered = learners.executor._recalled([learners._moments[PeerId(p)] for p in peers])
+    assert [moments.steps for moments in moments_of(learners)] == [3 * 2 * 3] * 6
+    remembered = learners.executor._recalled(moments_of(learners))
     keys = [rng.key(learners.rules.seed, "update", peer, 4) for peer in peers]
     data, engine = learners.executor._samples["train"], learners.executor.engine
     rows = learners.models.read(learners.tested_rows())
@@ -844,23 +859,23 @@ def test_an_optimizer_remembers_where_nothing_is_merged_until_its_peer_stops() -
         trained = engine.train(rows.clone(), data, peers, keys, 2, learners.rules.recipe, moments)
         assert torch.equal(trained.rows, final_models(long)) == is_same
     stopped = run(simulation(tiny(rounds=40, patience=2, window=1), "local")).learners
-    assert not stopped._moments
+    assert not moments_of(stopped)
     assert stopped.models.num_alive <= 2 * 6
 
 
 def test_an_update_that_is_undone_leaves_no_trace_in_its_optimizer() -> None:
     learners = run(simulation(tiny(lr=1e30, optimizer="sgd", momentum=0.9, patience=50), "local")).learners
     assert set(learners.setbacks) == set(range(6))
-    assert [moments.steps for moments in learners._moments.values()] == [0] * 6
-    assert not any(learners.models.read(moments.rows).any() for moments in learners._moments.values())
+    assert [moments.steps for moments in moments_of(learners)] == [0] * 6
+    assert not any(learners.models.read(moments.rows).any() for moments in moments_of(learners))
 
 
 def test_who_stopped_early_serves_its_best_average_where_that_is_validated() -> None:
     simulator = run(simulation(tiny(rounds=40, patience=2, window=1, validated="merged"), "random"))
     learners = simulator.learners
-    assert all(map(np.isfinite, learners.stop_times.values()))
-    served = [learners._rows[ref] for ref in simulator.current]
-    assert served == learners.tested_rows() == list(learners._best.values())
+    assert all(map(np.isfinite, stop_times(learners)))
+    served = [learners.names.rows[ref] for ref in simulator.current]
+    assert served == learners.tested_rows() == [learner.best for learner in learners.by_peer.values()]
 
 
 @pytest.mark.parametrize("validated", ["trained", "merged"])
@@ -871,21 +886,21 @@ def test_step_two_begins_with_the_untrained_model_or_with_step_ones_best(
     """One update after step 1, which trains that model and nothing else: what `local` makes of it with that key."""
     log = Log()
     found: dict[int, list[tuple[float, torch.Tensor]]] = {}
-    observe = Learners._observe
+    observe = Updater._observe
 
-    def note(self: Learners, job: Updating, row: int, val_loss: float, val_accuracy: float) -> None:
-        if not job.may_stop:
-            found.setdefault(job.peer, []).append((val_loss, self.models.read([row])[0].clone()))
-        observe(self, job, row, val_loss, val_accuracy)
+    def note(self: Updater, learner: Learner, job: Updating, row: int, val_loss: float, val_accuracy: float) -> None:
+        if not job.action.may_stop:
+            found.setdefault(job.peer, []).append((val_loss, self._stack.read([row])[0].clone()))
+        observe(self, learner, job, row, val_loss, val_accuracy)
 
-    monkeypatch.setattr(Learners, "_observe", note)
+    monkeypatch.setattr(Updater, "_observe", note)
     settings_ = tiny(patience=50, step2_model=step2_model, validated=validated, rounds=1, step1_rounds=4, lr=0.02)
     simulator = run(simulation(settings_, "pens", log=log))
-    anew = [a for _, _, _, actions in log.entries for a in actions if isinstance(a, Update) and a.anew]
-    assert len(anew) == len(simulator.peers)
-    assert all(not action.models and action.may_stop for action in anew)
+    back = [a for _, _, _, actions in log.entries for a in actions if isinstance(a, Update) and a.from_kept]
+    assert len(back) == len(simulator.peers)
+    assert all(not action.models and action.may_stop for action in back)
     for peer in simulator.peers:
-        assert simulator.learners.num_computed(peer.me) == 1 + 4 + 1
+        assert simulator.learners.by_peer[peer.me].num_computed == 1 + 4 + 1
     engine, rules = simulator.learners.executor.engine, simulator.learners.rules
     first = first_models(engine, settings_, rules.seed, len(simulator.peers))
     if step2_model == "best":
@@ -912,16 +927,16 @@ def test_where_the_first_training_of_step_two_fails_it_begins_with_its_model_unt
             answer.loss[:] = np.nan
         return answer
 
-    monkeypatch.setattr("pens.learning.learners.train", failing)
+    monkeypatch.setattr("pens.learning.updating.train", failing)
     run(simulator)
     assert set(simulator.learners.setbacks) == set(range(6))
     first = first_models(simulator.learners.executor.engine, settings_, simulator.learners.rules.seed, 6)
     assert torch.equal(final_models(simulator), first)
 
 
-@pytest.mark.parametrize(("written", "read"), [("last", "best"), ("first", "last")])
-def test_a_state_of_another_beginning_of_step_two_is_refused(written: str, read: str) -> None:
-    simulator = run(simulation(tiny(step2_model=written), "pens"), batches=2)
+@pytest.mark.parametrize(("written_with", "read"), [("last", "best"), ("first", "last")])
+def test_a_state_of_another_beginning_of_step_two_is_refused(written_with: str, read: str) -> None:
+    simulator = run(simulation(tiny(step2_model=written_with), "pens"), batches=2)
     other = simulation(tiny(step2_model=read), "pens")
-    with pytest.raises(ValueError, match="another step2_model"):
-        other.learners.restore(*simulator.learners.state())
+    with pytest.raises(ValueError, match=f"written with step2_model = {written_with}, not {read}"):
+        other.restore(*simulator.state())

@@ -19,8 +19,8 @@ from pens.methods.names import check_methods, find_method, participants
 from pens.network.federation.loopback import fit_settings
 from pens.protocol.messages import PeerId, Request, Send
 from pens.protocol.policies import SelectionRule, Tally, choose_neighbours
-from pens.report.learning_curves import agreement_by_round, selecting
 from pens.report.page import write_report
+from pens.report.selection_curves import agreement_by_round, selecting
 from pens.report.study import read_studies
 from pens.settings.tree import Settings
 from pens.topologies.topology import build_graph, graph_of

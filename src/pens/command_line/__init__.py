@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `pens`: parsing and printing."""
+"""The command `pens`: reads arguments, calls the package, and prints results."""

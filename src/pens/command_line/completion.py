@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a shell offers when a user presses Tab. Called by the shell at every Tab: nothing here imports PyTorch."""
+"""Completions that a shell offers at Tab. The shell calls this module at every Tab, so it never imports PyTorch."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 EXHIBITS = ("figure1a", "figure1b", "figure2", "table1", "table2", "table3", "table4", "table5")
-"""The paper's tables and figures, as `pens.paper.exhibits` has them."""
+"""The paper's tables and figures, by their names in `pens.paper.exhibits`."""
 
 
 def presets(incomplete: str) -> list[tuple[str, str]]:
-    """Presets, and .toml files here."""
+    """Presets, and .toml files of the current folder."""
     from pens.experiment.presets import PRESETS
 
     files = sorted(str(path) for path in Path().glob("*.toml"))
-    known = [(preset.name, preset.about) for preset in PRESETS.values()] + [(file, "a file") for file in files]
+    known = [(preset.name, preset.about) for preset in PRESETS.values()] + [
+        (file, "settings in this folder") for file in files
+    ]
     return [(name, about) for name, about in known if name.startswith(incomplete)]
 
 
 def methods(incomplete: str) -> list[str]:
-    """Methods with commas between them, each once."""
+    """Methods, separated by commas. Methods that were already named are left out."""
     from pens.parts import METHODS
 
     before, comma, last = incomplete.rpartition(",")
@@ -29,7 +31,7 @@ def methods(incomplete: str) -> list[str]:
 
 
 def assignments(incomplete: str) -> list[tuple[str, str]]:
-    """KEY= for each setting, then its values where these are few."""
+    """`KEY=` for each setting; after the `=`, its values where they are few."""
     from pens.settings.catalogue import entries
 
     key, equals, value = incomplete.partition("=")
@@ -39,7 +41,7 @@ def assignments(incomplete: str) -> list[tuple[str, str]]:
 
 
 def settings(incomplete: str) -> list[tuple[str, str]]:
-    """Keys and sections."""
+    """Sections and keys of settings."""
     from pens.settings.catalogue import entries, section_about
 
     sections = dict.fromkeys(entry.section for entry in entries())
@@ -48,5 +50,5 @@ def settings(incomplete: str) -> list[tuple[str, str]]:
 
 
 def exhibits(incomplete: str) -> list[str]:
-    """Names for `pens reproduce`."""
+    """The names of tables and figures for `pens reproduce`."""
     return [name for name in (*EXHIBITS, "all") if name.startswith(incomplete)]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: parsing and printing only.
+"""The commands of `pens`, apart from those for real peers: parsing and printing only.
 
-Commands check their arguments first, and import what computes or draws only then: `pens --help` and a mistyped setting
-are answered without PyTorch.
+A command checks its arguments first, and imports the modules that compute or draw only then. So `pens --help` and a
+mistyped setting are answered without loading PyTorch.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import typer
 
 from pens.command_line import completion
 from pens.command_line.network import certs, collect_command, peer_command, up_command
+from pens.command_line.options import Assignments, DataDir, Device, methods_option, settings_help
+from pens.command_line.printing import new_console, print_place, print_run
 from pens.errors import Interrupted, PensError, SettingsError
-from pens.parts import METHODS
 from pens.version import VERSION
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ app = typer.Typer(
 )
 
 _SIMULATE, _RESULTS, _REAL, _LOOK_UP = "Simulate", "Results", "Real peers", "Look up"
-
-DataDir = Annotated[Path | None, typer.Option(help="Folder to look for data sets in, before all others.")]
-Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -67,20 +65,12 @@ def run_command(
         str | None,
         typer.Argument(
             metavar="PRESET|FILE.toml",
-            help="What to run: a preset (`pens presets` lists them) or a .toml file of settings.",
+            help=settings_help("What to run"),
             show_default="digits",
             autocompletion=completion.presets,
         ),
     ] = None,
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            help="Which methods to compare, with commas (`pens methods` explains them); own ones as file.py:Name or "
-            f"module:Name: {', '.join(METHODS.built_in)}.",
-            show_default="local,random,pens,oracle",
-            autocompletion=completion.methods,
-        ),
-    ] = None,
+    methods: Annotated[str | None, methods_option("local,random,pens,oracle")] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
@@ -88,15 +78,7 @@ def run_command(
             show_default="1",
         ),
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change settings, e.g. --set peers=8 m=1 rotations=0,90 (`pens settings` explains them all).",
-            autocompletion=completion.assignments,
-        ),
-    ] = None,
+    assignments: Assignments = None,
     device: Device = "auto",
     out: Annotated[
         Path | None, typer.Option(help="New or empty folder for the results.", show_default="runs/NAME-TIME")
@@ -121,7 +103,8 @@ def run_command(
         folder = resume
     else:
         source = "digits" if settings is None else settings
-        chosen = DEFAULT_METHODS if methods is None else parse_methods(methods)  # they may have settings of their own
+        # before the settings, because methods may have sections of their own
+        chosen = DEFAULT_METHODS if methods is None else parse_methods(methods)
         wanted = resolve_settings(source).replace(parse_assignments(assignments or []))
         partition_of(wanted).check(wanted)
         who = participants(wanted)
@@ -136,7 +119,7 @@ def run_command(
     from pens.experiment.interface import run as run_experiment
     from pens.report.tables import print_results
 
-    console = _console()
+    console = new_console()
     if not resume and left_out and methods is None:
         scene = f"partition {wanted.scenario.partition} has no clusters"
         console.print(f"without {left_out}: {scene}", style="dim", markup=False)
@@ -157,9 +140,7 @@ def run_command(
         except Interrupted:
             raise Interrupted(f"stopped. Continue with: pens run --resume {shlex.quote(str(folder))}") from None
     print_results(console, result, data_words(result.settings))
-    place = shlex.quote(str(folder))
-    ways = f"pictures: pens show {place}; one page: pens report {place}"
-    console.print(f"run directory: {place}; {ways}", style="dim", markup=False, soft_wrap=True)
+    print_place(console, folder)
 
 
 @app.command("show", rich_help_panel=_RESULTS)
@@ -167,25 +148,12 @@ def show_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, as `pens run` names it at its end.")],
 ) -> None:
     """Print a run's table again, and draw its learning curves and merge counts as PNG files in its folder."""
-    from pens.measuring.results import ExperimentResult
-    from pens.partitions.partition import data_words
     from pens.report.figures import write_curves, write_heatmaps
-    from pens.report.tables import print_results
-    from pens.storage.runlog import ExperimentDir
 
-    console = _console()
-    directory = ExperimentDir(folder)
-    record, runs = directory.read(), directory.results()
-    missing = len(record.methods) * len(record.seeds) - len(runs)
-    if missing:
-        command = f"pens run --resume {shlex.quote(str(folder))}"
-        console.print(
-            f"{missing} of {missing + len(runs)} runs are not complete: {command}", markup=False, soft_wrap=True
-        )
-    if not runs:
+    console = new_console()
+    record, result = print_run(console, folder)
+    if not result.runs:
         return
-    result = ExperimentResult(record.settings, tuple(runs), folder)
-    print_results(console, result, "own data" if "data" in record.own_parts else data_words(record.settings))
     pictures = [folder / "curves.png"]
     write_curves(result, folder / "curves.png", "seconds" if record.real_peers else "virtual time")
     if write_heatmaps(result, folder / "heatmap.png"):
@@ -205,7 +173,7 @@ def report_command(
 
     page, *files = write_report(folders, out)
     place = f"{page}; {len(files)} pictures and tables in {files[0].parent}"
-    _console().print(f"report: {place}", style="dim", markup=False, soft_wrap=True)
+    new_console().print(f"report: {place}", style="dim", markup=False, soft_wrap=True)
 
 
 @app.command("reproduce", rich_help_panel=_SIMULATE)
@@ -221,34 +189,22 @@ def reproduce_command(
     seeds: Annotated[
         str, typer.Option(help="How many seeds, or which: 1,2,3 or 0-3. The paper has 4.", show_default=True)
     ] = "4",
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            help="Which methods, with commas.",
-            show_default="all that the paper reports",
-            autocompletion=completion.methods,
-        ),
-    ] = None,
+    methods: Annotated[str | None, methods_option("all that the paper reports")] = None,
     as_: Annotated[
         str,
-        typer.Option("--as", help="ours: calibrated to the paper's numbers; authors: their published code's rules."),
-    ] = "ours",
-    assignments: Annotated[
-        list[str] | None,
         typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change settings, for trials, e.g. --set dataset=digits.",
-            autocompletion=completion.assignments,
+            "--as", help="ours: calibrated to the paper's numbers; authors: the rules of their published code."
         ),
-    ] = None,
+    ] = "ours",
+    assignments: Assignments = None,
     device: Device = "auto",
     budget: Annotated[
-        float | None, typer.Option(metavar="MINUTES", help="Begin nothing that takes longer than is left of this.")
+        float | None,
+        typer.Option(metavar="MINUTES", help="Begin no run that would take longer than is left of these minutes."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the runs; what is complete there is kept.")] = Path(
-        "runs/reproduce"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the runs. Runs that are complete there are not run again.")
+    ] = Path("runs/reproduce"),
     data_dir: DataDir = None,
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write small JSON files and pictures, to be committed.")
@@ -287,7 +243,7 @@ def reproduce_command(
     from pens.reproduce.show import outdated_lines, plan_tables, plan_words
     from pens.reproduce.store import RunStore
 
-    console = _console()
+    console = new_console()
     chosen = exhibits(names)
     if kept:
         if dry_run or fill or methods or assignments or budget is not None or as_ != "ours":
@@ -295,14 +251,14 @@ def reproduce_command(
                 "--from shows what was kept: leave out --dry-run, --fill, --methods, --as, --set and --budget"
             )
         for exhibit in chosen:
-            found = load(kept, exhibit.name)
+            comparison = load(kept, exhibit.name)
             other = _beside(beside, exhibit.name)
-            _print_comparison(console, found, other, markdown)
-            for line in outdated_lines(found, kept):
+            _print_comparison(console, comparison, other, markdown)
+            for line in outdated_lines(comparison, kept):
                 console.print(line, style="yellow", markup=False, soft_wrap=True)
             if keep:
-                check_place(keep, [exhibit.name], found.changed)
-                _write_again(found, keep, RunStore(out), other)
+                check_place(keep, [exhibit.name], comparison.changed)
+                _write_again(comparison, keep, RunStore(out), other)
         return
     if budget is not None and not budget > 0:
         raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")
@@ -341,15 +297,16 @@ def reproduce_command(
 
 
 def _beside(folder: Path | None, name: str) -> Beside | None:
+    """The kept results to show beside a table or figure; None where there are none."""
     from pens.reproduce.compare import Beside, beside_label
     from pens.reproduce.keep import load_beside
 
-    found = load_beside(folder, name) if folder else None
-    return Beside(beside_label(folder, found), found) if folder and found else None
+    kept = load_beside(folder, name) if folder else None
+    return Beside(beside_label(folder, kept), kept) if folder and kept else None
 
 
 def _write_again(comparison: Comparison, folder: Path, store: RunStore, beside: Beside | None) -> None:
-    """What was kept, with the verdicts and pictures of today. Maps of merges need the runs themselves."""
+    """Write a kept comparison again, with this version's verdicts and pictures. Heatmaps need the runs themselves."""
     from pens.reproduce.keep import Kept, write
     from pens.reproduce.pictures import write_pictures
 
@@ -360,21 +317,21 @@ def _write_again(comparison: Comparison, folder: Path, store: RunStore, beside: 
 
 
 def _keep(plan: Reproduction, comparisons: Sequence[Comparison], folder: Path, beside: Path | None) -> list[Kept]:
-    """What is known of each table and figure, with its pictures, written if that is anything."""
+    """Write the results of each table and figure to a folder, with pictures. Those without results are left out."""
     from pens.reproduce.keep import together, write
     from pens.reproduce.pictures import write_pictures
 
-    found = [together(folder, comparison) for comparison in comparisons]
-    for kept in (each for each in found if not each.comparison.is_empty):
+    all_kept = [together(folder, comparison) for comparison in comparisons]
+    for kept in (each for each in all_kept if not each.comparison.is_empty):
         write(kept)
         write_pictures(kept.comparison, plan.store, folder, _beside(beside, kept.comparison.name))
-    return found
+    return all_kept
 
 
 def _print_comparisons(
     console: Console, plan: Reproduction, keep: Path | None, beside: Path | None, markdown: bool
 ) -> None:
-    """What was run; with --fill, what is kept besides."""
+    """Print what was run; with --fill, together with what was kept before."""
     from pens.reproduce.pictures import write_files
     from pens.reproduce.show import not_run_lines
 
@@ -396,6 +353,7 @@ def _print_comparisons(
 
 
 def _print_comparison(console: Console, comparison: Comparison, beside: Beside | None, markdown: bool) -> None:
+    """Print one table or figure beside the paper's numbers."""
     from pens.reproduce.show import comparison_markdown, comparison_notes, comparison_table
 
     notes = comparison_notes(comparison, beside)
@@ -424,16 +382,16 @@ def bench_command(
     ] = None,
     tokens: Annotated[
         int | None,
-        typer.Option(metavar="COUNT", help="Inputs of your own network are tokens: numbers below this."),
+        typer.Option(metavar="COUNT", help="Inputs of your own network are tokens: whole numbers below this."),
     ] = None,
     peers: Annotated[int, typer.Option(help="Models that are trained at once.")] = 20,
     samples: Annotated[int, typer.Option(help="Samples per peer.")] = 80,
     batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 8,
     device: Device = "auto",
-    precision: Annotated[str, typer.Option(help="Of matrix products on a GPU: fp32, tf32 or bf16.")] = "tf32",
+    precision: Annotated[str, typer.Option(help="Precision of matrix products on a GPU: fp32, tf32 or bf16.")] = "tf32",
     compile_: Annotated[
         str,
-        typer.Option("--compile", help="Compile C kernels for a CPU: auto (as in a long run), always, never."),
+        typer.Option("--compile", help="Compile C kernels for a CPU: auto (as in a long run), always or never."),
     ] = "auto",
     seconds: Annotated[float, typer.Option(help="How long each measurement takes.")] = 3.0,
 ) -> None:
@@ -450,12 +408,13 @@ def bench_command(
 
     from pens.engine.bench import SHAPES, BenchSettings, builtin_factory, run_bench
     from pens.parts import load_function
-    from pens.report.tables import bench_table, layers_table, size
+    from pens.report.tables import bench_table, layers_table
+    from pens.report.words import size
 
     factory = load_function(model, "--model") if model else builtin_factory(network)
     sizes = own_sizes or SHAPES.get(network, ())
     result = run_bench(BenchSettings(factory, sizes, peers, samples, batch_size, device, how, seconds, tokens))
-    console = _console()
+    console = new_console()
     console.print(layers_table(result))
     console.print(bench_table(result, peers, batch_size))
     console.print(
@@ -466,12 +425,15 @@ def bench_command(
 
 
 def _parse_shape(text: str) -> tuple[int, ...]:
+    """The sizes in "3,32,32"."""
     try:
         sizes = tuple(int(part) for part in text.split(","))
     except ValueError:
         sizes = ()
     if not sizes or min(sizes) < 1:
-        raise SettingsError(f"--shape {text}: expected sizes of at least 1 with commas, for instance --shape 3,32,32")
+        raise SettingsError(
+            f"--shape {text}: expected sizes of at least 1, separated by commas, for instance --shape 3,32,32"
+        )
     return sizes
 
 
@@ -498,7 +460,7 @@ def presets_command(
     table = Table("preset", "what it is for")
     for each in PRESETS.values():
         table.add_row(each.name, each.about)
-    console = _console()
+    console = new_console()
     console.print(table)
     console.print("[dim]All settings of one, as a .toml file to change: pens presets digits > my.toml[/dim]")
 
@@ -517,9 +479,10 @@ def settings_command(
 ) -> None:
     """Explain settings: what each means, what it may be, its default. Change them with --set or in a .toml file."""
     from pens.settings import catalogue
+    from pens.settings.toml import toml_value
 
     chosen = catalogue.entries() if name is None else catalogue.find(name)
-    console = _console()
+    console = new_console()
     if len(chosen) == 1:
         _print_setting(console, chosen[0])
         return
@@ -530,15 +493,15 @@ def settings_command(
         console.print(catalogue.section_about(section), markup=False)
         table = Table("setting", "default", "allowed", "what it means", width=console.width)
         for entry in (each for each in chosen if each.section == section):
-            table.add_row(entry.key, catalogue.toml_value(entry.default), entry.allowed, entry.about)
+            table.add_row(entry.key, toml_value(entry.default), entry.allowed, entry.about)
         console.print(table, markup=False)
     console.print("Change them with `pens run digits --set KEY=VALUE`, or in a .toml file.", style="dim", markup=False)
 
 
 def _print_setting(console: Console, entry: Entry) -> None:
-    """One setting in full, with the presets that change it."""
+    """Print all that is known of one setting, with the presets that change it."""
     from pens.experiment.presets import PRESETS
-    from pens.settings.catalogue import toml_value
+    from pens.settings.toml import toml_value
 
     console.print(f"{entry.section}.{entry.key}", style="bold", markup=False)
     console.print(entry.about, markup=False)
@@ -562,7 +525,7 @@ def methods_command() -> None:
     for method in all_methods():
         section = f"[{method.section.title}]" if method.section else ""
         table.add_row(method.name, escape(method.about), "yes" if method.networked else "no", escape(section))
-    console = _console()
+    console = new_console()
     console.print(table)
     console.print("An own one: pens run digits --methods my_file.py:MyMethod", style="dim", markup=False)
 
@@ -575,10 +538,10 @@ def data_command(data_dir: DataDir = None) -> None:
     from pens.data.sources import survey
 
     table = Table("data set", "where", "what")
-    for found in survey(data_dir):
-        where = "–" if found.folder is None else "in the package" if found.name == "digits" else str(found.folder)
-        table.add_row(found.name, where, found.detail)
-    _console().print(table)
+    for dataset in survey(data_dir):
+        where = "–" if dataset.folder is None else "in the package" if dataset.name == "digits" else str(dataset.folder)
+        table.add_row(dataset.name, where, dataset.detail)
+    new_console().print(table)
 
 
 app.command("up", rich_help_panel=_REAL)(up_command)
@@ -587,14 +550,8 @@ app.command("collect", rich_help_panel=_REAL)(collect_command)
 app.add_typer(certs, rich_help_panel=_REAL)
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)
-
-
 def _spread_assignments(arguments: Sequence[str]) -> list[str]:
-    """`--set a=1 b=2` → `--set a=1 --set b=2`"""
+    """Repeat `--set` before each assignment: `--set a=1 b=2` → `--set a=1 --set b=2`"""
     spread: list[str] = []
     setting = False
     for argument in arguments:
@@ -607,10 +564,10 @@ def _spread_assignments(arguments: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> Any:
-    """The command `pens`."""
+    """Run the command `pens` and exit: 2 after an error, 130 after a stop."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without ± still gets its table
+            stream.reconfigure(errors="replace")  # so that a terminal that has no ± still shows the table
     # Whatever must be set before PyTorch is imported belongs here: commands import it when they run.
     try:
         app(args=_spread_assignments(sys.argv[1:] if arguments is None else arguments), prog_name="pens")
@@ -621,7 +578,7 @@ def main(arguments: Sequence[str] | None = None) -> Any:
         _print_error(str(error), "error ")
         sys.exit(2)
     except KeyboardInterrupt:
-        _print_error("stopped at once; a run in progress resumes from its last checkpoint")
+        _print_error("stopped at once. A run in progress continues from its last checkpoint: pens run --resume DIR")
         sys.exit(130)
 
 

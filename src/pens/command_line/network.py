@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pens certs …`, `pens peer`, `pens up` and `pens collect`: real peers on the command line. Parsing and printing only.
+"""The commands for real peers: `pens certs …`, `pens peer`, `pens up` and `pens collect`. Parsing and printing only.
 
-The libraries that this needs are an extra, so they are imported when a command runs, and who has not installed them
-gets one line that says what to do.
+The libraries that real peers need are an optional extra. They are imported when a command runs, and where they are not
+installed, one line says what to install.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,11 +18,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pens.command_line import completion
+from pens.command_line.options import Assignments, settings_help
+from pens.command_line.printing import new_console, print_place, print_run
 from pens.errors import Interrupted, SettingsError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from pens.network.federation.loopback import LocalFederation
 
 certs = typer.Typer(
@@ -38,7 +37,7 @@ _EXTRA = ("grpc", "google", "cryptography", "prometheus_client")
 
 @contextmanager
 def needs_network_extra() -> Iterator[None]:
-    """Around imports of the extra's libraries."""
+    """Within this context a missing library of the extra becomes an error that says what to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -60,7 +59,7 @@ def init_command(
     authority = Authority(folder)
     authority.create(federation, days, force)
     typer.echo(f"authority {federation!r} until {authority.not_after:%Y-%m-%d}: {folder}")
-    typer.echo("Whoever has authority.key can admit anybody: keep that folder on one machine, and back it up.")
+    typer.echo("Whoever has authority.key can admit members: keep that folder on one machine, and back it up.")
 
 
 @certs.command("issue")
@@ -113,7 +112,7 @@ def show_command(folder: Folder = CERTS) -> None:
     for entry in authority.issued():
         state = "revoked" if entry.revoked else "ended" if entry.identity.not_after <= now else "good"
         table.add_row(entry.identity.name, f"{entry.identity.not_after:%Y-%m-%d}", state, f"{entry.identity.serial:x}")
-    console = _console()
+    console = new_console()
     console.print(table)
     console.print(f"authority {authority.federation!r} until {authority.not_after:%Y-%m-%d}", style="dim", markup=False)
 
@@ -133,7 +132,7 @@ def peer_command(
         Path | None, typer.Option(help="Folder for the peer's state and records, instead of that in the file.")
     ] = None,
 ) -> None:
-    """Run one real peer until it is stopped. It saves its state: started again, it continues where it was."""
+    """Run one real peer until it is stopped. It saves its state, and continues from there when it is started again."""
     from pens.network.transport.grpc_core import native_log_settings
 
     os.environ.update(native_log_settings())  # before gRPC is imported
@@ -149,7 +148,7 @@ def up_command(
         typer.Option(
             "--preset",
             metavar="PRESET|FILE.toml",
-            help="A preset (`pens presets` lists them) or a .toml file of settings.",
+            help=settings_help("What to run"),
             show_default="digits",
             autocompletion=completion.presets,
         ),
@@ -162,20 +161,13 @@ def up_command(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Decides who holds which data, and first models.", show_default="0")
+        int | None,
+        typer.Option(min=0, help="Decides which peer holds which data, and the first models.", show_default="0"),
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change settings, e.g. --set rounds=30 m=1 (`pens settings` explains them all).",
-            autocompletion=completion.assignments,
-        ),
-    ] = None,
+    assignments: Assignments = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="About how long it shall take; the interval follows from it.", show_default="3"),
+        typer.Option(help="About how long the run should take; the interval follows from it.", show_default="3"),
     ] = None,
     interval: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Time between two models that a peer sends.")
@@ -191,19 +183,20 @@ def up_command(
     from pens.methods.names import networked_method
     from pens.settings.reading import parse_assignments
 
-    chosen = networked_method(PAPERS_METHOD if method is None else method).name  # it may have settings of its own
+    # before the settings, because the method may have a section of its own
+    chosen = networked_method(PAPERS_METHOD if method is None else method).name
     source, changes = "digits" if settings is None else settings, parse_assignments(assignments or [])
     resolve_settings(source).replace(changes)
     with needs_network_extra():
         from pens.network.federation.loopback import FederationRequest, make_federation, read_federation
         from pens.network.federation.up import estimate_words, run_federation
-    console = _console()
+    console = new_console()
     if resume:
         if any(option is not None for option in (peers, settings, method, seed, assignments, minutes, interval, out)):
-            raise SettingsError("--resume takes everything from the folder: leave out all other options")
+            raise SettingsError("--resume takes all settings from the folder: leave out all other options")
         federation, lowered = read_federation(resume), ""
     else:
-        wish = FederationRequest(
+        request = FederationRequest(
             settings=source,
             changes=changes,
             peers=8 if peers is None else peers,
@@ -212,8 +205,8 @@ def up_command(
             minutes=minutes,
             interval=interval,
         )
-        name = f"up-{Path(wish.settings).stem}-{datetime.now():%Y%m%d-%H%M%S}"
-        federation, lowered = make_federation(out or Path("runs") / name, wish)
+        name = f"up-{Path(request.settings).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+        federation, lowered = make_federation(out or Path("runs") / name, request)
     if lowered:
         console.print(f"to fit {len(federation.members)} peers: {lowered}", markup=False)
     console.print(estimate_words(federation), markup=False)
@@ -224,11 +217,16 @@ def up_command(
         _put_together(federation)
         raise Interrupted(f"stopped. Continue with: pens up --resume {place}") from None
     if _put_together(federation):
-        _show(console, federation.run_folder)
+        print_run(console, federation.run_folder)
+        print_place(console, federation.run_folder)
     for seen in dead:
         console.print(f"{seen.name} exited uncleanly: {seen.end}; {seen.exit_message}", style="red", markup=False)
     if dead:
-        console.print(f"Logs: {place}/peer-*/log.jsonl. Again: pens up --resume {place}", markup=False, soft_wrap=True)
+        console.print(
+            f"Logs: {place}/peer-*/log.jsonl. Start the peers again: pens up --resume {place}",
+            markup=False,
+            soft_wrap=True,
+        )
         raise typer.Exit(1)
 
 
@@ -242,11 +240,13 @@ def collect_command(
     from pens.network.federation.records import compose
 
     compose(folders, out)
-    _show(_console(), out)
+    console = new_console()
+    print_run(console, out)
+    print_place(console, out)
 
 
 def _put_together(federation: LocalFederation) -> bool:
-    """What all peers left, in one run directory; False where there is nothing yet."""
+    """Compose one run directory of all peers' records. False where there are no records yet."""
     from pens.network.federation.records import compose
 
     folders = [member.folder for member in federation.members]
@@ -254,25 +254,3 @@ def _put_together(federation: LocalFederation) -> bool:
         return False
     compose(folders, federation.run_folder)
     return True
-
-
-def _show(console: Console, folder: Path) -> None:
-    """The table of a run directory, and how to see more of it."""
-    from pens.measuring.results import ExperimentResult
-    from pens.partitions.partition import data_words
-    from pens.report.tables import print_results
-    from pens.storage.runlog import ExperimentDir
-
-    directory = ExperimentDir(folder)
-    record = directory.read()
-    result = ExperimentResult(record.settings, tuple(directory.results()), folder)
-    print_results(console, result, "own data" if "data" in record.own_parts else data_words(record.settings))
-    place = shlex.quote(str(folder))
-    ways = f"run directory: {place}; pictures: pens show {place}; one page: pens report {place}"
-    console.print(ways, style="dim", markup=False, soft_wrap=True)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)

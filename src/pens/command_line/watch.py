@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Live progress on a terminal, lines elsewhere; and Ctrl-C as a stop at the end of the round."""
+"""Shows progress, live on a terminal and as lines elsewhere, and turns Ctrl-C into a stop at the end of the round."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from rich.progress import (
 from pens.errors import Interrupted
 from pens.experiment.observer import Observer
 from pens.measuring.results import RunResult
-from pens.report.tables import duration
+from pens.report.words import duration
 from pens.reproduce.run import MissingRuns, PlanObserver
 from pens.settings.tree import MethodName
 
 
 class Watcher(Observer):
-    """Shows a live bar per run."""
+    """Shows a live bar for each run."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -65,7 +65,7 @@ class Watcher(Observer):
 
 
 class PlanWatcher(Watcher, PlanObserver):
-    """Shows a bar for the whole plan, and below it one for each run in progress."""
+    """Shows a bar for the whole plan of `pens reproduce`, and below it a bar for each run in progress."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -122,13 +122,13 @@ AnyWatcher = TypeVar("AnyWatcher", bound=Watcher)
 
 @contextmanager
 def watching(watcher: AnyWatcher) -> Iterator[AnyWatcher]:
-    """Bars are shown and signals are asked for a stop, until this is left."""
+    """Within this context bars are shown, and Ctrl-C or SIGTERM stops the run at the end of the round."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         if watcher.stop_asked:
             raise KeyboardInterrupt
         watcher.stop_asked = True
-        watcher.console.print("stopping at the end of this round; once more to stop at once")
+        watcher.console.print("stopping at the end of this round; press Ctrl-C once more to stop at once")
 
     with watcher.progress:
         before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
@@ -140,4 +140,5 @@ def watching(watcher: AnyWatcher) -> Iterator[AnyWatcher]:
 
 
 def _line(result: RunResult) -> str:
+    """A complete run in one line."""
     return f"{result.method} seed {result.seed}: {100 * result.mean_accuracy:.1f} % in {duration(result.seconds)}"

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets, and how peers share them."""
+"""Data sets, and the data that each peer holds."""

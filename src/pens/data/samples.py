@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples: inputs and labels, the one form in which data travels through pens."""
+"""Samples: inputs and labels, the form in which all data pass through pens."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pens.errors import DataError
 Array = NDArray[Any]
 
 _LARGEST = np.finfo(np.float32).max
-_CHECKED_AT_ONCE = 1 << 20  # numbers: a few MB, whatever the size of the array
+_CHECKED_AT_ONCE = 1 << 20  # numbers checked together: a few MB, whatever the size of the array
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs `x` [sample, ...] and class labels `y` [sample]: arrays, or whatever NumPy makes arrays of."""
+    """Inputs `x` [sample, ...] and class labels `y` [sample]: arrays, or anything that NumPy can convert to arrays."""
 
     x: Array
     y: Array
@@ -29,7 +29,10 @@ class Samples:
         for name in ("x", "y"):
             object.__setattr__(self, name, np.asarray(getattr(self, name)))
         if self.x.ndim < 1 or self.x.dtype.kind not in "fiub":
-            raise DataError(f"inputs have shape {self.x.shape} and type {self.x.dtype}: expected real or whole numbers")
+            raise DataError(
+                f"inputs have shape {self.x.shape} and type {self.x.dtype}: expected real or whole numbers in an array "
+                "[sample, ...]"
+            )
         if self.y.ndim != 1 or (len(self.y) and self.y.dtype.kind not in "iu"):
             raise DataError(
                 f"labels have shape {self.y.shape} and type {self.y.dtype}: expected one integer class per sample"
@@ -37,7 +40,7 @@ class Samples:
         if len(self.x) != len(self.y):
             raise DataError(f"{len(self.x)} inputs but {len(self.y)} labels: each sample needs one label")
         if len(self.y) and self.y.min() < 0:
-            raise DataError(f"label {self.y.min()} is negative: classes are numbered from 0")
+            raise DataError(f"label {self.y.min()} is negative: number the classes from 0")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -48,7 +51,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A labelled train and test set. Images are [sample, channel, height, width]."""
+    """A labelled training set and test set. Images are [sample, channel, height, width]."""
 
     name: str
     train: Samples
@@ -67,16 +70,19 @@ class Dataset:
 
 
 def check_alike(parts: list[Samples]) -> None:
-    """Refuse samples of different shapes, or of real and whole numbers mixed."""
-    kinds = {(part.x.shape[1:], "real" if part.x.dtype.kind == "f" else "whole") for part in parts}
-    if len(kinds) > 1:
-        found = ", ".join(sorted(f"{shape} of {kind} numbers" for shape, kind in kinds))
-        raise DataError(f"samples of different shapes or types: {found}; all must be alike")
+    """Refuse samples of different shapes, or a mixture of real and whole numbers."""
+    forms = {(part.x.shape[1:], "real" if part.x.dtype.kind == "f" else "whole") for part in parts}
+    if len(forms) > 1:
+        listed = ", ".join(sorted(f"{shape} of {numbers} numbers" for shape, numbers in forms))
+        raise DataError(
+            f"samples of different shapes or types: {listed}. The training, validation and test inputs of all peers "
+            "must have the same shape, and be either real or whole numbers"
+        )
 
 
 def check_finite(named_parts: Iterable[tuple[str, Samples]]) -> None:
-    """Refuse inputs that are not finite numbers of float32, in which networks compute. Each part comes with the name by
-    which an error calls it. An array that several parts share is read once."""
+    """Refuse inputs that are not finite numbers of float32, the type in which networks compute. Each part comes with
+    the name that an error message uses for it. An array that several parts share is read once."""
     checked: set[object] = set()
     for name, samples in named_parts:
         about = samples.x.__array_interface__
@@ -87,7 +93,7 @@ def check_finite(named_parts: Iterable[tuple[str, Samples]]) -> None:
 
 
 def _check_finite(name: str, x: Array) -> None:
-    """x [sample, ...]"""
+    """Refuse one array of inputs that are not all finite.  x [sample, ...]"""
     step = max(1, _CHECKED_AT_ONCE // max(1, x[:1].size))
     starts = range(0, len(x), step)
     wrong = [start + i for start in starts for i in _not_finite(x[start : start + step])]
@@ -103,11 +109,12 @@ def _check_finite(name: str, x: Array) -> None:
 
 
 def _not_finite(x: Array) -> list[int]:
-    """Positions along the first axis."""
-    wrong = ~(np.abs(x) <= _LARGEST)  # NaN compares as false
-    found: list[int] = np.flatnonzero(wrong.reshape(len(x), -1).any(1)).tolist() if wrong.any() else []
-    return found
+    """Positions along the first axis at which some number is not finite in float32."""
+    wrong = ~(np.abs(x) <= _LARGEST)  # a comparison with NaN is false
+    positions: list[int] = np.flatnonzero(wrong.reshape(len(x), -1).any(1)).tolist() if wrong.any() else []
+    return positions
 
 
 def concatenate(parts: list[Samples]) -> Samples:
+    """All samples of several parts, in the order of the parts."""
     return Samples(np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts]))

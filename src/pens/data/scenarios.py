@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each peer holds, and what it is tested on. Partitions (`pens.partitions`) make it of a data set.
+"""Federations: which samples each peer holds, and on which it is tested. Partitions make them from a data set.
 
-`PeerData` is all that a peer's training ever sees. Which distribution a peer belongs to, and the test sets, stay in
-`Federation`, for the experiment's set-up (`oracle`) and its measurements alone.
+`PeerData` is all that a peer's training ever sees. The peers' clusters and the test sets stay in `Federation`: only the
+wiring of an experiment (for the method `oracle`) and its measurements read them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pens.errors import DataError
 
 @dataclass(frozen=True)
 class PeerData:
-    """One peer's own samples."""
+    """One peer's own training and validation samples."""
 
     train: Samples
     val: Samples
@@ -23,26 +23,26 @@ class PeerData:
     def __post_init__(self) -> None:
         if not len(self.train) or not len(self.val):
             raise DataError(
-                f"a peer with {len(self.train)} training and {len(self.val)} validation samples: "
+                f"a peer has {len(self.train)} training and {len(self.val)} validation samples: "
                 "each peer needs at least one of both"
             )
 
 
 @dataclass(frozen=True)
 class Federation:
-    """All peers' data, and what only the experiment knows: the test data, and each peer's cluster where that is known.
+    """The data of all peers, and what only the experiment knows: test sets, and each peer's cluster where it is known.
 
     Peers of one cluster share its test set. Where clusters are not known (None), each peer has a test set of its own.
     """
 
     peers: tuple[PeerData, ...]
     clusters: tuple[int, ...] | None
-    """Each peer's distribution, an index into `cluster_names`; None: not known."""
+    """Each peer's cluster, as an index into `cluster_names`; None: not known."""
     tests: tuple[Samples, ...]
-    """Of each cluster, or of each peer where clusters are not known, unless `tested_on` says otherwise."""
+    """The test set of each cluster, or of each peer where clusters are not known, unless `tested_on` says otherwise."""
     cluster_names: tuple[str, ...] = ()
     tested_on: tuple[int, ...] = ()
-    """Each peer's test set, an index into `tests`."""
+    """Each peer's test set, as an index into `tests`. Empty: as `tests` says."""
 
     def __post_init__(self) -> None:
         self._check_clusters()
@@ -54,8 +54,12 @@ class Federation:
 
     def _check_clusters(self) -> None:
         clusters = self.clusters
-        if not self.peers or any(not isinstance(cluster, int) for cluster in clusters or ()):
-            raise DataError("a federation needs at least one peer, and each peer's cluster as a whole number")
+        if not self.peers:
+            raise DataError("a federation has 0 peers: it needs at least one peer")
+        if odd := [cluster for cluster in clusters or () if not isinstance(cluster, int)]:
+            raise DataError(
+                f"cluster {odd[0]!r}: give each peer's cluster as a whole number, an index of cluster_names"
+            )
         if clusters is None:
             if self.cluster_names:
                 raise DataError(f"clusters = None, but they have names {self.cluster_names}: give both or neither")
@@ -65,8 +69,8 @@ class Federation:
         by_cluster = self.tested_on or len(self.tests) == len(self.cluster_names)
         if not by_cluster or any(not 0 <= k < len(self.cluster_names) for k in clusters):
             raise DataError(
-                f"clusters {sorted(set(clusters))}, but {len(self.tests)} test sets and {len(self.cluster_names)} "
-                "names: each cluster needs a test set and a name"
+                f"peers are in the clusters {sorted(set(clusters))}, but there are {len(self.tests)} test sets and "
+                f"{len(self.cluster_names)} names: each cluster needs a test set and a name"
             )
 
     def _check_tests(self) -> None:
@@ -83,21 +87,21 @@ class Federation:
                 raise DataError(f"the test set of {whose} {name} is empty: each {whose} needs test samples")
 
     def test_name(self, test: int) -> str:
-        """Whose test set it is, as errors call it."""
+        """The peer or cluster to which a test set belongs, as error messages name it."""
         if self.tested_on != self.clusters:
             return f"peer {self.tested_on.index(test)}" if test in self.tested_on else f"number {test}"
         return self.cluster_names[test]
 
     def members(self) -> dict[int, tuple[int, ...]]:
-        """The peers of each cluster, in order; none where clusters are not known."""
-        found: dict[int, list[int]] = {}
+        """The peers of each cluster, in order; empty where clusters are not known."""
+        members: dict[int, list[int]] = {}
         for peer, cluster in enumerate(self.clusters or ()):
-            found.setdefault(cluster, []).append(peer)
-        return {cluster: tuple(peers) for cluster, peers in found.items()}
+            members.setdefault(cluster, []).append(peer)
+        return {cluster: tuple(peers) for cluster, peers in members.items()}
 
     @property
     def smallest_cluster(self) -> int | None:
-        """How many peers it has; None where clusters are not known."""
+        """The number of peers of the smallest cluster; None where clusters are not known."""
         return min(map(len, self.members().values()), default=None)
 
     @property
@@ -111,7 +115,7 @@ class Federation:
 
 
 def check_own_data(data: Dataset | Federation) -> None:
-    """Refuse inputs of an own data set or federation that are not finite numbers, and say whose they are."""
+    """Refuse a user's own data set or federation if some inputs are not finite numbers, and name the part."""
     if isinstance(data, Dataset):
         parts = [("training", data.train), ("test", data.test)]
         check_finite((f"the {part} inputs of {data.name}", samples) for part, samples in parts)
@@ -121,14 +125,14 @@ def check_own_data(data: Dataset | Federation) -> None:
 
 
 def own_parts(peer_name: str, data: PeerData, test: Samples | None = None) -> list[tuple[str, Samples]]:
-    """A peer's samples with the names by which errors call them."""
+    """The parts of a peer's samples, with the names that error messages use for them."""
     parts = [("training", data.train), ("validation", data.val), *([("test", test)] if test else [])]
     return [(f"the {part} inputs of {peer_name}", samples) for part, samples in parts]
 
 
 def pooled(federation: Federation, val_share: float | None = None) -> PeerData:
-    """All peers' data in one place, as the `central` baseline has it (section 5.3): to train on, and to validate on the
-    peers' validation data, or on a share of everything."""
+    """The data of all peers in one place, for the baseline `central` (section 5.3). It validates on the peers'
+    validation data, or on a share of all data."""
     train, val = [], []
     for peer in federation.peers:
         data, cut = concatenate([peer.train, peer.val]), _trained_on(peer, val_share)
@@ -138,12 +142,13 @@ def pooled(federation: Federation, val_share: float | None = None) -> PeerData:
 
 
 def pooled_sizes(federation: Federation, val_share: float | None = None) -> tuple[int, int]:
-    """Samples that the `central` baseline trains on and validates on."""
+    """How many samples the baseline `central` trains on, and how many it validates on."""
     train = sum(_trained_on(peer, val_share) for peer in federation.peers)
     return train, sum(len(peer.train) + len(peer.val) for peer in federation.peers) - train
 
 
 def _trained_on(peer: PeerData, val_share: float | None) -> int:
-    """How many of a peer's samples `central` trains on, its training data first; either side gets one at least."""
+    """How many of a peer's samples `central` trains on. Training data come first; training and validation get at least
+    one sample each."""
     total = len(peer.train) + len(peer.val)
     return len(peer.train) if val_share is None else min(total - 1, max(1, total - round(val_share * total)))

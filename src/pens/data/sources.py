@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets → arrays: found in a folder, or downloaded once and checked.
+"""Loads data sets: from a folder that holds them, or by downloading them once and checking them.
 
-Folders are searched in this order: the one given (`--data-dir`), `PENS_DATA`, the user's cache, the system's data set
+Folders are searched in this order: the given one (`--data-dir`), `PENS_DATA`, the user's cache, the system's data set
 folder (Debian's dataset-fashion-mnist package). A folder may hold the files themselves or the data set's own
-subfolder. What is in none of them is downloaded into the user's cache.
+subfolder. A data set that no folder holds is downloaded into the user's cache.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SYSTEM_FOLDER = Path("/usr/share/datasets")
 
 @dataclass(frozen=True)
 class Published:
-    """What is known of one file of a data set: its unpacked length and SHA-256."""
+    """The published length and SHA-256 of one file of a data set, unpacked."""
 
     size: int
     sha256: str
@@ -41,7 +41,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Download:
-    """Where to fetch one archive or packed file."""
+    """An archive or packed file on the web."""
 
     url: str
     known_hash: str
@@ -49,7 +49,7 @@ class Download:
 
 @dataclass(frozen=True)
 class FileSet:
-    """A data set that lies in files."""
+    """A data set that is kept in files: their names, where to download them, how to parse them."""
 
     subfolder: str
     files: Mapping[str, Published]
@@ -60,8 +60,8 @@ class FileSet:
 
 
 @dataclass(frozen=True)
-class Found:
-    """Where a data set is, for `pens data`. `folder` is None where it is not."""
+class Whereabouts:
+    """Where a data set is, for `pens data`. `folder` is None where no folder holds it."""
 
     name: str
     folder: Path | None
@@ -69,7 +69,7 @@ class Found:
 
 
 def load_dataset(name: str, data_dir: Path | None = None) -> Dataset:
-    """A data set by name, from the first folder that holds it, else downloaded."""
+    """Load a data set by name, from the first folder that holds it; download it if none does."""
     _check_data_dir(data_dir)
     if name == "digits":
         return _load_digits()
@@ -81,7 +81,7 @@ def load_dataset(name: str, data_dir: Path | None = None) -> Dataset:
 
 
 def find_folder(name: str, data_dir: Path | None = None) -> Path | None:
-    """The first searched folder that holds all files of a data set."""
+    """The first searched folder that holds all files of a data set, or None."""
     files = _file_set(name)
     for folder in searched_folders(name, data_dir):
         if all(_exists(folder, stem) for stem in files.files):
@@ -90,7 +90,7 @@ def find_folder(name: str, data_dir: Path | None = None) -> Path | None:
 
 
 def searched_folders(name: str, data_dir: Path | None = None) -> list[Path]:
-    """All folders in which a data set is looked for, in order."""
+    """All folders in which a data set is searched, in order."""
     subfolder = _file_set(name).subfolder
     roots = [data_dir] if data_dir else []
     if os.environ.get("PENS_DATA"):
@@ -100,25 +100,25 @@ def searched_folders(name: str, data_dir: Path | None = None) -> list[Path]:
 
 
 def cache_folder() -> Path:
-    """Where downloads go."""
+    """The folder into which data sets are downloaded."""
     return Path(pooch.os_cache("pens"))
 
 
-def survey(data_dir: Path | None = None) -> list[Found]:
-    """Where each known data set is."""
+def survey(data_dir: Path | None = None) -> list[Whereabouts]:
+    """Where each built-in data set is, for `pens data`."""
     _check_data_dir(data_dir)
-    found = [Found("digits", Path(), "embedded (scikit-learn): 1,797 images of 8 × 8")]
+    places = [Whereabouts("digits", Path(), "embedded (scikit-learn): 1,797 images of 8 × 8")]
     for name, files in _FILE_SETS.items():
         folder = find_folder(name, data_dir)
         detail = f"{len(files.files)} files" if folder else _incomplete(name, files, data_dir)
-        found.append(Found(name, folder, detail))
-    return found
+        places.append(Whereabouts(name, folder, detail))
+    return places
 
 
 def _check_data_dir(data_dir: Path | None) -> None:
-    """A folder that was named must be there: a slip of the pen must not lead to another folder's data."""
+    """Refuse a data folder that does not exist: a typing error must not lead to data from another folder."""
     if data_dir and not data_dir.is_dir():
-        raise SettingsError(f"--data-dir {data_dir}: no such folder")
+        raise SettingsError(f"--data-dir {data_dir}: no such folder. Name an existing one, or leave the option out")
 
 
 def _incomplete(name: str, files: FileSet, data_dir: Path | None) -> str:
@@ -126,7 +126,7 @@ def _incomplete(name: str, files: FileSet, data_dir: Path | None) -> str:
         missing = [stem for stem in files.files if not _exists(folder, stem)]
         if len(missing) < len(files.files):
             return f"incomplete in {folder}: {', '.join(missing)} missing"
-    return "not here; downloaded when first used"
+    return "not on this machine; downloaded when it is first used"
 
 
 def _file_set(name: str) -> FileSet:
@@ -150,7 +150,7 @@ def _read_checked(path: Path, published: Published) -> tuple[Path, bytes]:
 
 
 def _download(name: str, files: FileSet, data_dir: Path | None) -> Path:
-    """Fetch a data set into the user's cache; each file is checked by its hash before it takes its name."""
+    """Download a data set into the user's cache. Each file is checked by its hash before it gets its name."""
     folder = cache_folder() / files.subfolder
     try:
         for download in files.downloads:
@@ -164,7 +164,7 @@ def _download(name: str, files: FileSet, data_dir: Path | None) -> Path:
                 downloader=pooch.HTTPDownloader(timeout=20),
             )
     except ValueError as error:  # pooch: the hash differs
-        raise DataCorrupt(f"{download.url}: the download is damaged: {error}") from None
+        raise DataCorrupt(f"{download.url}: the download is damaged: {error}. Run the command again") from None
     except OSError as error:  # no network, no such host, no space; requests' errors are OSErrors
         raise DataNotFound(_not_found(name, files, data_dir, error)) from None
     return folder
@@ -187,12 +187,12 @@ def _first_line(error: OSError) -> str:
 
 
 def _scaled(samples: Samples) -> Samples:
-    """Bytes → float32 in [−1, 1], as the authors' code scales: (x / 255 − 0.5) / 0.5."""
+    """Scale bytes to float32 in [−1, 1], as the authors' code does: (x / 255 − 0.5) / 0.5."""
     return Samples((samples.x.astype(np.float32) / 255 - 0.5) / 0.5, samples.y)
 
 
 def _load_digits() -> Dataset:
-    """scikit-learn's embedded digits, 8 × 8, values 0 to 16; every fifth sample of each class is for testing."""
+    """Load scikit-learn's embedded digits: 8 × 8, values 0 to 16. Every fifth sample of each class is for testing."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -211,7 +211,8 @@ def _parse_fashion_mnist(contents: Mapping[str, tuple[Path, bytes]]) -> tuple[Sa
         labels = checked_labels(path, parse_idx(path, content, dimensions=1))
         if len(images) != len(labels):
             raise DataCorrupt(
-                f"{path}: {len(labels)} labels for {len(images)} images: the two files do not belong together"
+                f"{path}: {len(labels)} labels for {len(images)} images: the two files do not belong together: "
+                "fetch both again"
             )
         return Samples(images[:, None], labels)
 

@@ -223,12 +223,13 @@ def _made(factory: NetFactory) -> nn.Module:
         module = factory()
     except Exception as error:  # the user's own code
         raise ModelError(
-            f"the network cannot be made, because `model` raised {type(error).__name__}: {_brief(error)}: call it "
-            "without arguments in Python to see where"
+            f"the network cannot be made: {type(error).__name__}: {_brief(error)}. pens calls `model` without "
+            "arguments: pass a class or function that needs none"
         ) from error
     if not isinstance(module, nn.Module):
         raise ModelError(
-            f"model makes a {type(module).__name__}: pass an nn.Module class, or a function that returns an nn.Module"
+            f"model makes a value of type {type(module).__name__}: pass an nn.Module class, or a function that returns "
+            "an nn.Module"
         )
     if any(isinstance(p, nn.UninitializedParameter) for p in module.parameters()):
         raise ModelError(

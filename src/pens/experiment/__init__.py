@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods × seeds of one setting: the interface, the wiring, the measuring."""
+"""Experiments: run several methods with several seeds on one setting, from the user's request to results."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods × seeds of one setting: what is missing is run, several seeds as one stack where they fit."""
+"""Runs each method with each seed: what is missing of an experiment, with several seeds as one stack where they fit."""
 
 from __future__ import annotations
 
@@ -30,11 +30,7 @@ from pens.measuring.results import ExperimentResult, RunResult
 from pens.merging.rule import chosen
 from pens.merging.trial import try_out
 from pens.methods.method import Participants
-from pens.methods.names import (
-    check_methods,
-    find_method,
-    participants,
-)
+from pens.methods.names import check_methods, find_method, participants
 from pens.methods.spec import RunSpec
 from pens.partitions.partition import build_federation, partition_of
 from pens.processors import CpuShare
@@ -43,12 +39,12 @@ from pens.simulation.simulator import advance_together
 from pens.storage.runlog import ExperimentDir, ExperimentRecord, RunDir
 from pens.topologies.topology import fewest_neighbours
 
-_PEERS_AT_ONCE = 2048  # fill a GPU: seeds beyond that would cost memory and save no time
+_PEERS_AT_ONCE = 2048  # peers that fill a GPU: more seeds at once would cost memory and save no time
 
 
 @dataclass
 class Experiment:
-    """Methods × seeds of one setting."""
+    """An experiment: a record that says what to run, the user's own parts, and the engine that computes it."""
 
     record: ExperimentRecord
     device: str = "auto"
@@ -59,19 +55,19 @@ class Experiment:
     _dataset: Dataset = field(init=False)
     _engine: Engine = field(init=False)
     _federations: dict[int, Federation] = field(init=False, default_factory=dict)
-    """Who holds what, for the seeds that are computed together."""
+    """The federations of the seeds that are computed together."""
     _executor: Executor | None = field(init=False, default=None)
-    """For their peers, whatever the method."""
+    """The executor for their peers, shared by all methods that do not pool data."""
     _untrained: dict[int, Tensor] = field(init=False, default_factory=dict)
     _cpu_share: CpuShare = field(init=False, default_factory=lambda: CpuShare())
 
     def prepare(self) -> None:
-        """Refuse what cannot work, before anything is written or computed."""
+        """Check everything, and refuse what cannot work before anything is written or computed."""
         settings, methods = self.record.settings, self.record.methods
         self._torch_device = resolve_device(self.device)
         if self.model is not None and (isinstance(self.model, nn.Module) or not callable(self.model)):
             raise SettingsError(
-                f"model is {type(self.model).__name__}, one network, but each peer needs a fresh one: "
+                f"model is a {type(self.model).__name__}, one network, but each peer needs a new one: "
                 "pass its class, or a function that makes it"
             )
         if self.data is not None and not isinstance(self.data, Dataset | Federation):
@@ -92,7 +88,7 @@ class Experiment:
         try_out(chosen(settings), self._engine.network.stored, settings.gossip.own_in_merge)
 
     def federation(self, seed: int) -> Federation:
-        """Who holds what, for one seed."""
+        """The federation of one seed."""
         if isinstance(self.data, Federation):
             return self.data
         if seed not in self._federations:
@@ -107,7 +103,7 @@ class Experiment:
         return build_engine(self.record.settings, classes, shown, samples, self._torch_device, self.model)
 
     def run(self, folder: ExperimentDir | None, observer: Observer) -> ExperimentResult:
-        """Run what is missing; keep what is complete."""
+        """Run what is missing, and read what is complete."""
         results: list[RunResult] = []
         for seeds in self._seeds_at_once():
             self._forget_others(seeds)
@@ -136,13 +132,13 @@ class Experiment:
     def _run_together(
         self, method: MethodName, seeds: Sequence[int], missing: Mapping[int, RunDir | None], observer: Observer
     ) -> list[RunResult]:
-        """One method with several of the seeds, as one stack."""
+        """Run one method with several seeds, as one stack."""
         forget_peak_memory(self._torch_device)
         last = time.perf_counter()
         runs = self._begin(method, seeds, missing, observer)
         results: list[RunResult] = []
         try:
-            while runs := self._those_not_over(runs, results, observer):
+            while runs := self._unfinished(runs, results, observer):
                 with _collector_paused(), self._cpu_share.measured():
                     advance_together([run.simulator for run in runs])
                 last, spent = time.perf_counter(), time.perf_counter() - last
@@ -175,8 +171,8 @@ class Experiment:
         return runs
 
     def _place(self, method: MethodName, seeds: Sequence[int]) -> tuple[Executor, dict[int, int]]:
-        """Where several seeds are computed, and the slot of each one's first peer. Samples are brought to the device
-        once, for all methods; those of an own federation, which is the same for all seeds, only once at all."""
+        """The executor that computes several seeds, and the slot of each seed's first peer. Samples are copied to the
+        device once for all methods, and those of a user's own federation once for all seeds, too."""
         spec = self._spec(method, seeds[0])
         held = {id(f): spec.method.holders(f, spec.settings) for f in map(self.federation, seeds)}
         starts = dict(zip(held, np.cumsum([0, *map(len, held.values())]).tolist(), strict=False))
@@ -192,7 +188,7 @@ class Experiment:
         return RunSpec.of(find_method(method), self.record.settings, seed)
 
     def _first_models(self, spec: RunSpec, peers: int) -> Tensor:
-        """Made once for all methods."""
+        """The untrained models of a run's peers; made once for all methods."""
         seed, count = spec.seed, spec.method.num_learners(peers)
         if len(self.record.methods) == 1:
             return first_models(self._engine, self.record.settings, seed, count)
@@ -200,8 +196,8 @@ class Experiment:
             self._untrained[seed] = first_models(self._engine, self.record.settings, seed, count)
         return self._untrained[seed][:count]
 
-    def _those_not_over(self, runs: list[Running], results: list[RunResult], observer: Observer) -> list[Running]:
-        """What goes on; the others become results."""
+    def _unfinished(self, runs: list[Running], results: list[RunResult], observer: Observer) -> list[Running]:
+        """The runs that are not over. The others become results."""
         for run in runs:
             if run.simulator.is_over():
                 results.append(self._complete(run))
@@ -220,7 +216,8 @@ class Experiment:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Events, names and jobs come and go by the million and hold no cycles: looking for some can double the cost."""
+    """Pause Python's garbage collector. Runs make millions of events and jobs without reference cycles, and searching
+    them for cycles can double the cost."""
     was_on = gc.isenabled()
     gc.disable()
     try:

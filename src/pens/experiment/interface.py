@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pens.run` and `pens.resume`: what a user asks for, checked and recorded, then carried out."""
+"""The functions `pens.run` and `pens.resume`: they check and record what a user asks for, and carry it out."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ from pens.experiment.presets import default_methods, resolve_settings
 from pens.experiment.wiring import smallest_cluster
 from pens.measuring.results import ExperimentResult
 from pens.methods.method import Method
-from pens.methods.names import (
-    MethodLike,
-    lost,
-    parse_methods,
-    references_of,
-)
+from pens.methods.names import MethodLike, lost, parse_methods, references_of
 from pens.settings.seeds import parse_seeds
 from pens.settings.tree import Settings
 from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord
@@ -42,15 +37,19 @@ def run(
     out: Path | str | None = None,
     observer: Observer | None = None,
 ) -> ExperimentResult:
-    """Run methods × seeds of one setting and return what was found.
+    """Run each method once with each seed, and return the results.
 
     settings:   a preset's name, a .toml file, a mapping of settings, or Settings
-    methods:    names, or own ones: file.py:Name, module:Name, a class or an instance of pens.Method. None: local,
-                random, pens, and, where the data have clusters, oracle
+    methods:    names of methods, or your own: file.py:Name, module:Name, a class or an instance of pens.Method. None:
+                local, random, pens, and, where the data have clusters, oracle
+    seeds:      how many seeds (4: those from 0 to 3), or which ones
     overrides:  settings to change, {"peers": 8, "n_sampled": 3}
     model:      makes the network, in place of the setting `net`: an nn.Module class, or a function without arguments
-    data:       a Dataset to share out as the scenario says, or a whole Federation
+    data:       a Dataset that the partition shares out among the peers, or a whole Federation
+    data_dir:   a folder in which data sets are searched first
+    device:     auto (a GPU if there is one), cpu, cuda or cuda:N
     out:        a new or empty folder for the run directory; None keeps results in memory
+    observer:   gets progress callbacks
     """
     names = () if methods is None else parse_methods(methods)  # before the settings, which may have their sections
     resolved = resolve_settings(settings).replace(overrides or {})
@@ -80,33 +79,34 @@ def resume(
     device: str = "auto",
     observer: Observer | None = None,
 ) -> ExperimentResult:
-    """Continue an experiment that was stopped, to the same result as if it had not been.
+    """Continue an experiment that was stopped. The result is the same as without the stop.
 
-    methods:  own ones that only Python has, and a record cannot say where they are
+    methods:  your own methods that exist in Python only, so that the record does not say where they are
     """
     given = parse_methods(own) if (own := list(methods)) else ()
     directory = ExperimentDir(Path(folder))
     record = directory.read()
     if record.real_peers:
         raise RunDirError(
-            f"{folder} was composed from real peers' records: there is nothing to resume, restart the peers"
+            f"{folder} was composed from real peers' records, so there is nothing to resume: restart the peers with "
+            "pens peer, or with pens up --resume"
         )
     if record.rules != RULES:
         raise RunDirError(
-            f"{folder} was begun by a version of pens with other rules: pens show and pens report still read it, "
-            "but it has to be run anew, in another folder"
+            f"{folder} was begun by a version of pens with other rules ({record.rules}, now {RULES}): pens show and "
+            "pens report still read it, but to complete it, run the experiment anew in another folder"
         )
     for name, part in (("model", model), ("data", data)):
         if name not in record.own_parts and part is not None:
-            raise RunDirError(f"{folder} was not run with an own {name}: leave it out to resume")
+            raise RunDirError(f"{folder} was not run with a {name} of your own: leave out {name}= to resume")
         if name in record.own_parts and part is None:
             raise RunDirError(
-                f"{folder} was run with an own {name}: resume it from Python, pens.resume({str(folder)!r}, {name}=…)"
+                f"{folder} was run with your own {name}: resume it from Python, pens.resume({str(folder)!r}, {name}=…)"
             )
     for name, why in lost((name for name in record.methods if name not in given), record.references).items():
         raise RunDirError(
             f"{folder} was run with the method {name!r}, which is not there any more: {why}. "
-            f"From Python, it can be given: pens.resume({str(folder)!r}, methods=[…])"
+            f"Bring it back, or pass it from Python: pens.resume({str(folder)!r}, methods=[…])"
         )
     experiment = Experiment(
         record, device=device, model=model, data=data, data_dir=Path(data_dir) if data_dir else None

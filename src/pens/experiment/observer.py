@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress callbacks of an experiment."""
+"""Progress callbacks of an experiment, for programs that show how far it is."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from pens.settings.tree import MethodName
 
 
 class Observer:
-    """Who watches an experiment. This one does not care: override what is of interest."""
+    """Progress callbacks; all no-ops. Override those that are of interest."""
 
     def wants(self, method: MethodName, seeds: Sequence[int]) -> bool:
-        """Whether these runs, which are computed together, shall begin or go on; else they are left out."""
+        """Whether to compute these runs, which are computed together. If not, they are left out."""
         return True
 
     def started(self, method: MethodName, seed: int) -> None:
-        """A run begins, or goes on."""
+        """Called when a run begins or continues."""
 
     def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
-        """A window of virtual time is over. May raise `Interrupted`: the run is saved, and stops."""
+        """Called again and again while a run is computed, with the finished part of it, from 0 to 1. May raise
+        `Interrupted`: then the run is saved, and stops."""
 
     def warned(self, method: MethodName, seed: int, message: str) -> None:
-        """Something happened that the user should know."""
+        """Called when something happened that the user should know."""
 
     def finished(self, result: RunResult) -> None:
-        """A run is complete."""
+        """Called when a run is complete."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulation that is over becomes a result: models are tested, and what was counted is gathered.
+"""Turns a finished simulation into a result: tests the models, and gathers what was counted.
 
-Test data and the true clusters are read here, and nowhere below.
+This module reads test data and the true clusters. Nothing that trains or simulates does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pens.topologies.topology import Graph, topology_of
 
 
 def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine, device: torch.device) -> RunResult:
-    """Test each peer's model on its cluster's test data, and gather what was counted on the way."""
+    """Test each peer's model on its test set, and gather what the simulation counted."""
     simulator = run.simulator
     learners, traffic, neighbours = simulator.learners, simulator.traffic, simulator.neighbours()
     tests = SampleStack(federation.tests, device)
@@ -55,8 +55,8 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
             sent=np.array(traffic.sent),
             received=np.array(traffic.received),
             refused=np.array(traffic.refused),
-            merged=np.array([m.total() for m in learners.merges.values()]),
-            scored=np.array(list(learners.scored.values())) + simulator.asked(),
+            merged=np.array([learner.merges.total() for learner in learners.by_peer.values()]),
+            scored=np.array([learner.scored for learner in learners.by_peer.values()]) + simulator.asked(),
             model_bytes=model_bytes(engine.network.stored, spec.settings.gossip.wire),
         ),
         pairs=_pairs(learners),
@@ -75,11 +75,12 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
 
 
 def _reach_in_sparse_graph(spec: RunSpec, simulator: Simulator) -> Graph | None:
-    """Whom each peer can reach; None where the topology lets it reach all others."""
+    """The peers that each peer can reach; None where the topology lets every peer reach all others."""
     return None if topology_of(spec.settings).is_complete else [peer.reachable for peer in simulator.peers]
 
 
 def _all_warnings(simulator: Simulator) -> list[str]:
+    """The warnings of a run, for its result: undone updates, and peers that found no neighbours by the rule."""
     setbacks = [
         f"peer {peer}: {count} update(s) undone, the loss was not a finite number"
         for peer, count in sorted(simulator.learners.setbacks.items())
@@ -90,8 +91,8 @@ def _all_warnings(simulator: Simulator) -> list[str]:
 
 
 def _fallback(simulator: Simulator, peer: PeerId, neighbours: Sequence[PeerId]) -> str:
-    """What a peer did that selected nobody more often than expected, in words. `neighbours`: in the end."""
-    admits, compared = simulator.peers[peer].plan.admit, bool(simulator.learners.tallies[peer].samplings)
+    """What a peer did that found no neighbours by the rule, in words. `neighbours`: those that it had in the end."""
+    admits, compared = simulator.peers[peer].plan.admit, bool(simulator.learners.by_peer[peer].tally.samplings)
     too_few = "heard too few others in step 1 to compare them" if admits else "heard nobody in step 1"
     why = "selected nobody more often than expected" if compared else too_few
     if simulator.selections[peer]:
@@ -103,9 +104,10 @@ def _fallback(simulator: Simulator, peer: PeerId, neighbours: Sequence[PeerId]) 
 
 
 def _pairs(learners: Learners) -> Pairs:
+    """How often each peer merged, selected and sampled each other peer, for pairs that did so at all."""
     columns: list[list[int]] = [[], [], [], [], []]
-    for peer, merges in learners.merges.items():
-        tally = learners.tallies[peer]
+    for peer, learner in learners.by_peer.items():
+        merges, tally = learner.merges, learner.tally
         for other in sorted(set(merges) | set(tally.sampled)):
             row = (peer, other, merges[other], tally.selected[other], tally.sampled[other])
             for column, value in zip(columns, row, strict=True):
@@ -114,7 +116,7 @@ def _pairs(learners: Learners) -> Pairs:
 
 
 def _comparisons(ledger: Ledger) -> Comparisons | None:
-    """Counts per receiver, round and sender, in that order, whatever order they were computed in."""
+    """The comparisons of step 1, counted per receiver, round and sender, and sorted in that order."""
     if not len(ledger):
         return None
     columns = tuple(ledger.column(name) for name in ("peer", "round", "sender"))
@@ -126,16 +128,19 @@ def _comparisons(ledger: Ledger) -> Comparisons | None:
 
 
 def _data_sizes(spec: RunSpec, federation: Federation) -> DataSizes:
+    """How many training and validation samples each peer used."""
     train, val = zip(*spec.method.data_sizes(federation, spec.settings), strict=True)
     return DataSizes(np.array(train), np.array(val))
 
 
 def _step1_epochs(simulator: Simulator) -> tuple[int, ...] | None:
+    """The local epochs of each peer in step 1; None where the method has no step 1."""
     searches = [peer.plan.search for peer in simulator.peers]
     return tuple(search.epochs for search in searches if search) if all(searches) else None
 
 
 def _history(learners: Learners, traffic: MessageCounts) -> History:
+    """The learning curves of all peers, with the models that each had received at each update."""
     curves = learners.history.sorted()
     types = {"peer": np.int64, "version": np.int64, "searching": np.bool_, "merged": np.int64}
     columns: dict[str, Array] = {

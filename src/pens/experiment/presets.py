@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Named settings, the paper's experiments among them (section 5, tables 1 and 3)."""
+"""Presets: settings with a name, among them those of the paper's experiments (section 5, tables 1 and 3)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ PRESETS: dict[str, Preset] = {
     for preset in (
         Preset(
             "digits",
-            "20 peers, two rotations, embedded 8 × 8 digits: the paper's story in seconds",
+            "20 peers, two rotations, embedded 8 × 8 digits: the paper's comparison, in seconds",
             {
                 "dataset": "digits",
                 "peers": 20,
@@ -109,38 +109,39 @@ AUTHORS_CODE: dict[str, Any] = {
     "score_by": "accuracy",
     "expected_offset": -1.0,
     "nobody_found": "alone",
-    "patience": 51,  # they stop when the best round lies more than 50 rounds back
+    "patience": 51,  # their peers stop when the best round lies more than 50 rounds back
 }
-"""What the authors' published code does otherwise than the paper's presets of ours: `pens reproduce --as authors`. Only
-rules that a real peer could follow (docs/decisions/0025)."""
+"""The settings in which the authors' published code differs from our presets for the paper, for `pens reproduce --as
+authors`. Only rules that a real peer could follow are included (docs/decisions/0025)."""
 DEFAULT_METHODS: tuple[MethodName, ...] = ("local", "random", "pens", "oracle")
-"""Those that `pens run` compares unless told otherwise."""
+"""The methods that `pens run` compares by default."""
 PAPERS_METHOD: MethodName = "pens"
-"""The method that the paper proposes, and that real peers follow unless told otherwise."""
+"""The method that the paper proposes, and that real peers follow by default."""
 AUTHORS_METHODS: tuple[MethodName, ...] = ("oracle", "pens", "random", "local")
 """The methods in the authors' code: it has no `central`."""
 METHODS_OF: dict[str, tuple[MethodName, ...] | None] = {"ours": None, "authors": AUTHORS_METHODS}
-"""The methods that somebody's rules know; None: all."""
+"""The methods that exist under each set of rules; None: all methods."""
 RULES_OF: dict[str, dict[str, Any]] = {"ours": {}, "authors": AUTHORS_CODE}
-"""Whose rules the paper's experiments are run by, and what these change of the presets."""
+"""The sets of rules for the paper's experiments, and the settings in which each differs from the presets."""
 
 
 def rules_of(whose: str) -> dict[str, Any]:
-    """What somebody's rules change of the presets."""
+    """The settings in which a set of rules differs from the presets."""
     if whose not in RULES_OF:
         raise SettingsError(f"--as {whose}: choose from {', '.join(RULES_OF)}")
     return RULES_OF[whose]
 
 
 def preset(name: str) -> Preset:
-    """A preset by name."""
+    """The preset of a name."""
     if name not in PRESETS:
         raise SettingsError(f"unknown preset {name!r}: choose from {', '.join(PRESETS)}, or name a .toml file")
     return PRESETS[name]
 
 
 def resolve_settings(settings: Settings | str | Path | Mapping[str, Any]) -> Settings:
-    """A preset's name, a .toml file (which may name a preset to start from), a mapping, or Settings → Settings."""
+    """The settings that a user named: by a preset's name, a .toml file (which may name a preset to start from), a
+    mapping of settings, or Settings."""
     if isinstance(settings, Settings):
         return settings
     if isinstance(settings, Mapping):
@@ -153,5 +154,6 @@ def resolve_settings(settings: Settings | str | Path | Mapping[str, Any]) -> Set
 
 
 def default_methods(smallest_cluster: int | None) -> tuple[MethodName, ...]:
-    """Those that are compared unless told otherwise; where clusters are not known (None), nobody can be told them."""
+    """The methods that `pens run` compares by default. Where clusters are not known (None), methods that need them are
+    left out."""
     return tuple(m for m in DEFAULT_METHODS if smallest_cluster is not None or not find_method(m).told_clusters)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings → engine, first models, peers, and a simulator that is ready to begin.
+"""Builds the parts of a run from its settings: the engine, first models, peers, and a simulator that is ready to begin.
 
-Which peer is in which cluster is used here alone, to tell a method that asks for it (the oracle).
+Only this module tells a method the true clusters of the peers, for methods such as `oracle` that need them.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def build_engine(
     device: torch.device,
     model: Callable[[], nn.Module] | None = None,
 ) -> Engine:
-    """What trains and evaluates models of one network.
+    """The engine that trains and evaluates models of one network.
 
-    model: makes the network; None: the setting `net`.  shown: some samples of the data, for their shape.
-    num_samples: held by all peers that are computed here, from which follows what is worth compiling for.
+    model: makes the network; None: the network of the setting `net`.  shown: some samples of the data, for their shape.
+    num_samples: training samples of all peers that are computed here; whether compiling pays depends on it.
     """
     shape = tuple(shown.x.shape[1:])
     factory: NetFactory = model or net_factory(settings.model.net, settings.scenario.dataset, shape, num_classes)
@@ -55,7 +55,7 @@ def build_engine(
 
 
 def new_executor(engine: Engine, data: Sequence[PeerData], device: torch.device, runs: int = 1) -> Executor:
-    """Where runs on these data are computed; `runs`: how many of them on the same."""
+    """The executor that computes runs on these data. `runs`: how many runs share the data."""
     training, validation = SampleStack([d.train for d in data], device), SampleStack([d.val for d in data], device)
     return Executor(engine, training, validation, runs * len(data))
 
@@ -68,7 +68,7 @@ def build_simulator(
     first_slot: int = 0,
     trace: Trace | None = None,
 ) -> Simulator:
-    """One run, ready to begin. `models` [peer, size]: untrained."""
+    """The simulator of one run, ready to begin. `models` [peer, size]: untrained."""
     learners = Learners(executor, first_slot, models, spec.learning())
     sizes = [(len(data.train), len(data.val)) for data in federation.peers[: len(models)]]
     graph = build_graph(spec.settings, len(federation.peers), spec.seed)
@@ -80,41 +80,43 @@ def build_simulator(
 
 
 def reached(method: Method, federation: Federation, graph: Graph | None = None) -> Callable[[PeerId], Sequence[PeerId]]:
-    """Whom each peer may talk to, by its method and the topology's graph; None: everybody can talk to everybody.
+    """A function that gives the peers that a peer may talk to, by its method and the topology's graph. `graph` None:
+    all peers can talk to each other.
 
-    Views: 100,000 peers that may all talk to each other hold one range, not lists."""
+    The results are views, so that 100,000 peers that may all talk to each other share one range instead of lists."""
     if graph is not None and not isinstance(graph, Everybody):
         return partial(_reached_in, graph, method, federation.clusters)
-    everybody, members = range(len(federation.peers)), federation.members()
+    all_peers, members = range(len(federation.peers)), federation.members()
 
     def of(me: PeerId) -> Sequence[PeerId]:
-        alike = Others(members[federation.clusters[me]], me) if federation.clusters is not None else ()
-        return method.reachable(me, Others(everybody, me), alike)
+        same_cluster = Others(members[federation.clusters[me]], me) if federation.clusters is not None else ()
+        return method.reachable(me, Others(all_peers, me), same_cluster)
 
     return of
 
 
 def _reached_in(graph: Graph, method: Method, clusters: Sequence[int] | None, me: PeerId) -> Sequence[PeerId]:
-    """Likewise, on a sparse graph: those of the peer's neighbours that the method allows."""
+    """The peers that a peer may talk to in a sparse graph: those next to it that its method allows."""
     others = graph[me]
-    alike = [other for other in others if clusters[other] == clusters[me]] if clusters is not None else []
-    allowed = set(method.reachable(me, others, alike))
+    same_cluster = [other for other in others if clusters[other] == clusters[me]] if clusters is not None else []
+    allowed = set(method.reachable(me, others, same_cluster))
     return tuple(other for other in others if other in allowed)
 
 
 def first_models(engine: Engine, settings: Settings, seed: int, count: int) -> Tensor:
-    """Untrained models: independent for each peer, or one for all (section 6, table 1).  → [peer, size]"""
+    """The untrained models of all peers: independent ones, or one for all (section 6, table 1).  → [peer, size]"""
     different = 1 if settings.model.init == "common" else count
     return torch.stack([first_model(engine, settings, seed, PeerId(p)) for p in range(different)]).expand(count, -1)
 
 
 def first_model(engine: Engine, settings: Settings, seed: int, peer: PeerId) -> Tensor:
-    """One peer's untrained model.  → [size]"""
+    """The untrained model of one peer.  → [size]"""
     whose = () if settings.model.init == "common" else (peer,)
     return engine.network.new_row(rng.key(seed, "init", *whose))
 
 
 def _schedule(settings: RunSettings) -> Schedule:
+    """When peers wake and how long messages and training take, as the settings say."""
     timing = settings.timing
     links = Links(timing.latency, timing.training_time, settings.training.epochs)
     metronome = settings.gossip.schedule == "rounds"
@@ -122,7 +124,7 @@ def _schedule(settings: RunSettings) -> Schedule:
 
 
 def smallest_cluster(settings: Settings, data: Dataset | Federation | None) -> int | None:
-    """How many peers the smallest cluster has; None where clusters are not known."""
+    """The number of peers of the smallest cluster; None where clusters are not known."""
     if isinstance(data, Federation):
         return data.smallest_cluster
     return partition_of(settings).smallest_cluster(settings)

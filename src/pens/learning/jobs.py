@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from pens.protocol.messages import ModelRef, PeerId
+from pens.protocol.messages import ModelRef, PeerId, Update
 
 
 @dataclass(eq=False, slots=True)
@@ -27,20 +27,14 @@ class Updating:
     peer: PeerId
     time: float
     """When it is complete."""
+    action: Update
+    """What the peer wants done."""
     models: tuple[ModelRef, ...]
     """Those to merge: as received; once compared, the chosen ones."""
-    epochs: int
-    may_stop: bool
     own: ModelRef
     """The peer's own model before."""
     out: ModelRef
     """The one that comes out."""
-    anew: bool = False
-    """Whether the model that is kept for step 2 takes the place of the peer's own."""
-    weights: tuple[float, ...] | None = None
-    """How much each model counts, the own one first; None: as the merge rule says."""
-    segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    """Likewise, of the parameters whose names begin with a prefix."""
     place: int = 0
     """In the order of recording."""
     missing: int = 0
@@ -81,14 +75,15 @@ class Scoring:
 
 
 Job = Scoring | Updating
-Weights = tuple[float, ...]
-SegmentWeights = tuple[tuple[str, Weights], ...]
 
 
 class JobGraph:
     """The jobs of one run that are recorded and not yet done."""
 
     def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
         self._open: dict[int, Job] = {}
         self._recorded = 0
         self._waiting: dict[ModelRef, list[Job]] = {}
@@ -191,43 +186,49 @@ class JobGraph:
         return [_encode(job) for job in self._open.values()]
 
     def restore(self, state: list[list[Any]], known: Collection[ModelRef]) -> None:
-        """Take in what `state` described, into an empty graph."""
+        """Become what `state` described."""
+        self._clear()
         compared = {(peer, merging) for kind, peer, *_, merging, _ in state if kind == "scoring"}
         updates: dict[tuple[int, int], Updating] = {}
         for kind, peer, *values in state:
             if kind == "update":
-                time, models, epochs, may_stop, own, out, anew, *weights = values
-                me, refs = PeerId(peer), _refs(models)
-                mine, coming = ModelRef(me, own), ModelRef(me, out)
-                job = Updating(me, time, refs, epochs, may_stop, mine, coming, anew, *decode_weights(weights))
+                time, own, out, action = values
+                me, update = PeerId(peer), decode_update(action)
+                job = Updating(me, time, update, update.models, ModelRef(me, own), ModelRef(me, out))
                 updates[peer, out] = job
                 self.add_update(job, known, (peer, out) in compared)
             else:
                 number, round_, models, top_m, merging, question = values
-                update = None if merging is None else updates[peer, merging]
+                merges = None if merging is None else updates[peer, merging]
                 how = Question(*question) if question else None
-                self.add_scoring(Scoring(PeerId(peer), number, round_, _refs(models), top_m, update, how), known)
+                self.add_scoring(Scoring(PeerId(peer), number, round_, _refs(models), top_m, merges, how), known)
 
 
 def _encode(job: Job) -> list[Any]:
-    models = [[ref.owner, ref.version] for ref in job.models]
     if isinstance(job, Updating):
-        own, out = job.own.version, job.out.version
-        weights = encode_weights(job.weights, job.segment_weights)
-        return ["update", job.peer, job.time, models, job.epochs, job.may_stop, own, out, job.anew, *weights]
+        action = encode_update(replace(job.action, models=job.models))
+        return ["update", job.peer, job.time, job.own.version, job.out.version, action]
     merging = job.update.out.version if job.update else None
-    return ["scoring", job.peer, job.number, job.round, models, job.top_m, merging, job.question]
+    return ["scoring", job.peer, job.number, job.round, list(map(list, job.models)), job.top_m, merging, job.question]
 
 
-def encode_weights(weights: Weights | None, segments: SegmentWeights) -> list[Any]:
-    """As plain data; nothing where there are none, as before there were any."""
-    return [weights, segments] if weights is not None or segments else []
+_BESIDE_MODELS = [of.name for of in fields(Update)][1:]
 
 
-def decode_weights(data: Sequence[Any]) -> tuple[Weights | None, SegmentWeights]:
-    """What `encode_weights` made plain data of."""
-    weights, segments = data or (None, ())
-    return None if weights is None else tuple(weights), tuple((prefix, tuple(of)) for prefix, of in segments)
+def encode_update(update: Update) -> list[Any]:
+    """As plain data: its models, and then all that it says beside them."""
+    return [list(map(list, update.models)), *(getattr(update, name) for name in _BESIDE_MODELS)]
+
+
+def decode_update(data: Sequence[Any]) -> Update:
+    """What `encode_update` made plain data of."""
+    models, *others = data
+    return Update(_refs(models), **dict(zip(_BESIDE_MODELS, map(_with_tuples, others), strict=True)))
+
+
+def _with_tuples(value: Any) -> Any:
+    """JSON knows lists alone."""
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 def _refs(models: list[list[int]]) -> tuple[ModelRef, ...]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -166,6 +167,12 @@ class RunResult:
     def clusters_known(self) -> bool:
         return self.clusters is not None
 
+    @property
+    def cluster_sizes(self) -> dict[str, int]:
+        """How many peers each cluster has, in the order of clusters; empty where these are not known."""
+        sizes = Counter(self.cluster_label(peer) for peer in range(self.num_peers))
+        return {name: sizes[name] for name in self.cluster_names if sizes[name]}
+
     def peer_label(self, peer: int) -> str:
         """A peer's name where it has one, else its number."""
         return self.peer_names[peer] if self.peer_names else f"peer {peer}"
@@ -202,17 +209,32 @@ class Summary:
     """Forward passes of one sample per peer (`metrics.forward_passes`); None where the record does not tell."""
 
 
+class RunsByMethod:
+    """What has runs of several methods, and finds them by method."""
+
+    runs: tuple[RunResult, ...]
+
+    @property
+    def methods(self) -> tuple[MethodName, ...]:
+        """The methods of the runs, in the order in which they were run."""
+        return tuple(dict.fromkeys(run.method for run in self.runs))
+
+    def of(self, method: MethodName) -> tuple[RunResult, ...]:
+        """A method's runs, one per seed."""
+        return tuple(run for run in self.runs if run.method == method)
+
+    def by_method(self) -> list[tuple[RunResult, ...]]:
+        """The runs of each method."""
+        return [self.of(method) for method in self.methods]
+
+
 @dataclass(frozen=True)
-class ExperimentResult:
+class ExperimentResult(RunsByMethod):
     """All runs of an experiment."""
 
     settings: Settings
     runs: tuple[RunResult, ...]
     folder: Path | None = None
-
-    def of(self, method: MethodName) -> tuple[RunResult, ...]:
-        """A method's runs, one per seed."""
-        return tuple(run for run in self.runs if run.method == method)
 
     def summary(self, method: MethodName) -> Summary:
         """A method over its seeds."""
@@ -221,7 +243,7 @@ class ExperimentResult:
     @property
     def table(self) -> tuple[Summary, ...]:
         """One row per method, in the order in which they were run."""
-        return tuple(self.summary(method) for method in dict.fromkeys(run.method for run in self.runs))
+        return tuple(self.summary(method) for method in self.methods)
 
 
 def summarise(runs: tuple[RunResult, ...], settings: Settings | None = None) -> Summary:

@@ -34,7 +34,7 @@ from pens.settings.tree import RunSettings, Settings
 
 if TYPE_CHECKING:
     from pens.data.scenarios import Federation, PeerData
-    from pens.learning.learners import LearningRules
+    from pens.learning.rules import LearningRules
 
 NEUTRAL = ("#6b5d52", "#b8aaa0")
 """The colours of a method that names none: on a light page, and on a dark one."""
@@ -162,7 +162,7 @@ class Method:
     def learning(self, settings: RunSettings, seed: int) -> LearningRules:
         """What all peers of a run have in common when they compute."""
         from pens.engine.optimizers import Recipe
-        from pens.learning.learners import LearningRules
+        from pens.learning.rules import LearningRules
         from pens.merging.rule import chosen
 
         training, pens = settings.training, settings.pens
@@ -179,7 +179,6 @@ class Method:
             max_batch=settings.engine.max_batch,
             wire=settings.gossip.wire,
             merging=chosen(settings),
-            step2_model=pens.step2_model if self.selects else "last",
             optimizer_remembers=self.keeps_moments,
         )
 

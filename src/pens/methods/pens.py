@@ -46,10 +46,10 @@ class Pens(Method):
 
     def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:
         pens, rule = settings.pens, self.selection(settings, num_peers)
-        epochs, anew = epochs_of_step1(settings, train, val), pens.step2_model != "last"
+        epochs, begin = epochs_of_step1(settings, train, val), pens.step2_model
         return replace(
             super().plan(settings, train, val, num_peers),
-            search=Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, rule, anew),
+            search=Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, rule, begin),
             admit=pens.admit and settings.gossip.schedule == "async",
             admission_trials=pens.admission_trials,
         )

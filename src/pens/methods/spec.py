@@ -13,7 +13,7 @@ from pens.protocol.policies import SelectionRule
 from pens.settings.tree import RunSettings, Settings
 
 if TYPE_CHECKING:
-    from pens.learning.learners import LearningRules
+    from pens.learning.rules import LearningRules
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,12 @@ class ModelRef(NamedTuple):
     version: int
 
 
+Keep = Literal["last", "first", "best"]
+"""Which model a peer keeps aside, beside its newest one, for a later update to begin with. last: none. first: its own
+as it was before the first update that says so. best: of that one and of those that are validated from then on, the one
+with the lowest validation loss, where that of the first counts as infinite."""
+
+
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
@@ -117,7 +123,8 @@ class Update:
 
     `top_m`: merge only the m that score best on the peer's own training data, and count them as selected; None: all.
     `may_stop`: whether early stopping applies.
-    `anew`: begin with the model that is kept for step 2, in place of the peer's own.
+    `keep`: which model is kept aside from this update on; what was kept before is let go where this is `last`.
+    `from_kept`: begin with the model that was kept aside before, if one was, in place of the peer's own.
     `weights`: how much each model counts in the merge, the peer's own first, then `models` in their order; they sum to
     one. None: as the merge rule says. The own model is merged with its weight, whatever `own_in_merge` says. Not
     together with `top_m`: whoever says weights has chosen.
@@ -128,7 +135,8 @@ class Update:
     top_m: int | None
     epochs: int
     may_stop: bool
-    anew: bool = False
+    keep: Keep = "last"
+    from_kept: bool = False
     weights: tuple[float, ...] | None = None
     segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = ()
 

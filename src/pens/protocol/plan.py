@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pens.protocol.messages import Keep
 from pens.protocol.policies import SelectionRule
 
 
@@ -22,8 +23,8 @@ class Search:
     """May differ between peers, with the number of samples that each holds."""
     rule: SelectionRule
     """Who becomes a neighbour in the end."""
-    anew: bool = False
-    """Not in the paper: step 2 begins with another model than step 1 ended with."""
+    step2_model: Keep = "last"
+    """With which model step 2 begins. first and best are not in the paper."""
 
 
 @dataclass(frozen=True)
@@ -55,3 +56,8 @@ class Plan:
     """What a method tells behaviours of its own: plain data that never changes, such as its section of the settings."""
     behaviours: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     """Of phases in which a peer behaves otherwise than usual (`BEHAVIOURS`), and of those that the usual plan lacks."""
+
+    @property
+    def step2_model(self) -> Keep:
+        """Which model is kept aside until step 2 begins; last where there is no step 1."""
+        return self.search.step2_model if self.search else "last"

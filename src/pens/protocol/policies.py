@@ -2,7 +2,8 @@
 """The decisions of the paper that depend on numbers: pure functions, each rule in one place.
 
     select_top_m         Algorithm 2, SELECT_TOP_M
-    choose_neighbours    Algorithm 2, SELECTNEIGHBORS ("merged with i more than expected")
+    choose_neighbours    Algorithm 2, SELECTNEIGHBORS ("merged with i more than expected"), of what a peer counted
+    select_neighbours    the same rule on columns of counts, for all who have counts
     upper_group          not in the paper: neighbours as those whose models are selected often when compared
     is_win, admitted     not in the paper: strangers that become neighbours in step 2 (docs/decisions/0018)
     EarlyStopping        section 5.4, "early stopping on local validation data"
@@ -14,8 +15,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, Literal
 
 from pens.protocol.messages import PeerId
@@ -66,11 +68,11 @@ class Tally:
         else:
             self.apart.setdefault(len(senders), Counter()).update(senders)
 
-    def expected(self, peer: PeerId, m: int) -> float:
-        """How often a peer would be among the top m, were chance the only cause."""
+    def expected(self, peer: PeerId, rule: SelectionRule) -> float:
+        """How often a peer would be among the top m, were chance the only cause in each of its comparisons."""
         apart = {size: compared[peer] for size, compared in self.apart.items()}
-        usual = self.sampled[peer] - sum(apart.values())
-        return math.fsum(count * min(1.0, m / size) for size, count in {**apart, self.size: usual}.items() if count)
+        counts = {**apart, self.size or rule.n_sampled: self.sampled[peer] - sum(apart.values())}
+        return math.fsum(count * rule.chance(size) for size, count in counts.items() if count)
 
     def state(self) -> list[Any]:
         """As plain data."""
@@ -100,6 +102,22 @@ class SelectionRule:
     nobody_found: Literal["most-selected", "alone"] = "most-selected"
     """What becomes of a peer that finds nobody."""
 
+    def chance(self, size: int) -> float:
+        """The probability that a comparison in a sampling of so many models ends in the top m."""
+        return min(1.0, self.m / size)
+
+    def by_chance(self, samplings: int, received: Iterable[float], num: int) -> list[float]:
+        """How often each of `num` peers would have been selected, had chance been the only cause.
+
+        uniform:  each sampling takes each of those that can be reached with probability m / num_others, which is
+                  m / (k − 1) where all can be reached.
+        received: each comparison ends in the top m with probability m / n_sampled, or by the size of its own sampling:
+                  `received`. For pushed models, where some senders are heard more often than others.
+        """
+        if self.expected == "received":
+            return list(received)
+        return [self.m * samplings / self.num_others] * num if num else []
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -111,32 +129,42 @@ class Selection:
 
 
 def choose_neighbours(tally: Tally, rule: SelectionRule) -> Selection:
-    """Algorithm 2, SELECTNEIGHBORS: those selected more often than expected; or by another rule, where there is one.
+    """Algorithm 2, SELECTNEIGHBORS: those selected more often than expected; or by another rule, where there is one."""
+    heard = sorted({*tally.sampled, *tally.selected})
+    selected, compared = ([counts[peer] for peer in heard] for counts in (tally.selected, tally.sampled))
+    received = (tally.expected(peer, rule) for peer in heard)
+    by_chance = rule.by_chance(tally.samplings, received, len(heard))
+    return select_neighbours(heard, selected, compared, by_chance, rule)
 
+
+def select_neighbours(
+    heard: Sequence[PeerId],
+    selected: Sequence[int],
+    compared: Sequence[int],
+    by_chance: Sequence[float],
+    rule: SelectionRule,
+) -> Selection:
+    """The neighbours of one peer among those it heard, by how often it selected and compared each of them.
+
+    `heard`: in ascending order. `by_chance`: how often each would have been selected (`SelectionRule.by_chance`).
     Whoever finds nobody takes the m selected most often, or trains alone.
     """
-    heard = tally.sampled | tally.selected
-    found = _upper_group(tally) if rule.by == "groups" else [p for p in heard if _is_found(tally, p, rule)]
-    if found:
-        return Selection(tuple(sorted(found)), fallback=False)
+    if rule.by == "groups":
+        is_found = _in_upper_group(selected, compared)
+    else:
+        is_found = [count > chance + rule.offset + 1e-9 for count, chance in zip(selected, by_chance, strict=True)]
+    if any(is_found):
+        return Selection(tuple(compress(heard, is_found)), fallback=False)
     if rule.nobody_found == "alone":
         return Selection((), fallback=True)
-    by_count = sorted(tally.selected.items(), key=lambda item: (-item[1], item[0]))
-    return Selection(tuple(sorted(p for p, _ in by_count[: rule.m])), fallback=True)
+    by_count = sorted((-count, peer) for peer, count in zip(heard, selected, strict=True) if count)
+    return Selection(tuple(sorted(peer for _, peer in by_count[: rule.m])), fallback=True)
 
 
-def _is_found(tally: Tally, peer: PeerId, rule: SelectionRule) -> bool:
-    """Whether a peer becomes a neighbour. Where samplings were not all of n_sampled, each counts by its own size."""
-    selected, compared = tally.selected[peer], tally.sampled[peer]
-    if rule.expected == "uniform" or (not tally.apart and tally.size in (0, rule.n_sampled)):
-        return bool(more_than_expected(selected, compared, tally.samplings, rule))
-    return selected > tally.expected(peer, rule.m) + rule.offset + 1e-9
-
-
-def _upper_group(tally: Tally) -> list[PeerId]:
-    peers = sorted(tally.sampled)
-    upper = upper_group([tally.selected[p] for p in peers], [tally.sampled[p] for p in peers])
-    return [peer for peer, is_in in zip(peers, upper, strict=True) if is_in]
+def _in_upper_group(selected: Sequence[int], compared: Sequence[int]) -> list[bool]:
+    """Nobody is in it who was never compared."""
+    upper = iter(upper_group(list(compress(selected, compared)), list(filter(None, compared))))
+    return [bool(trials) and next(upper) for trials in compared]
 
 
 def upper_group(selected: Sequence[int], compared: Sequence[int]) -> list[bool]:
@@ -209,24 +237,6 @@ def _log_of_sum(a: float, b: float) -> float:
 
 def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(min(max(-x, -50.0), 50.0)))
-
-
-def more_than_expected(
-    selected: Any, compared: Any, samplings: Any, rule: SelectionRule, num_others: Any = None
-) -> Any:
-    """Selected strictly more often than if chance had been the only cause: for one pair of peers, or arrays of them.
-
-    `num_others`: how many others each of these peers could have sampled, where they differ; None: as the rule says.
-
-    uniform:  each of a peer's samplings takes each of those it can reach with probability m / num_others, which is
-              m / (k − 1) where it can reach all.
-    received: each comparison ends in the top m with probability m / n_sampled. For pushed models, where some senders
-              are heard more often than others.
-    """
-    if rule.expected == "uniform":
-        others = rule.num_others if num_others is None else num_others
-        return (selected - rule.offset) * others > rule.m * samplings
-    return (selected - rule.offset) * rule.n_sampled > rule.m * compared
 
 
 @dataclass

@@ -49,7 +49,8 @@ class Searching(Gathering):
             more = self.begin_round() if self.peer.plan.pace == "pull" else self.use_if_enough()
             return [Compare(models, search.m), *more]
         self.samplings = 0
-        return [self.peer.update(models, may_stop=False, top_m=search.m, epochs=search.epochs)]
+        keep = search.step2_model
+        return [self.peer.update(models, may_stop=False, top_m=search.m, epochs=search.epochs, keep=keep)]
 
     def on_updated(self) -> list[Action]:
         self.peer.updates += 1
@@ -99,9 +100,9 @@ class Selecting(Talking):
         peer.neighbours = selection.neighbours
         chose = Chose(selection.neighbours, "fallback" if selection.fallback else "selection")
         entering = peer.enter("gossiping" if selection.neighbours or peer.plan.admit else "alone")
-        again = search.anew and selection.neighbours
-        return [chose, *entering, *([self._begin_anew()] if again else [])]
+        goes_back = search.step2_model != "last" and selection.neighbours
+        return [chose, *entering, *([self._go_back()] if goes_back else [])]
 
-    def _begin_anew(self) -> Update:
-        """An update as at the start, where step 2 begins with another model than step 1 ended with."""
-        return self.peer.update((), may_stop=True, anew=True)
+    def _go_back(self) -> Update:
+        """Train the model that was kept aside, where step 2 does not begin with what step 1 ended with."""
+        return self.peer.update((), may_stop=True, from_kept=True)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from pens import rng
-from pens.protocol.messages import Action, ModelRef, Note, PeerId, Update
+from pens.protocol.messages import Action, Keep, ModelRef, Note, PeerId, Update
 from pens.protocol.plan import Plan
 
 
@@ -42,14 +42,15 @@ class Situation:
         may_stop: bool,
         top_m: int | None = None,
         epochs: int | None = None,
-        anew: bool = False,
+        keep: Keep = "last",
+        from_kept: bool = False,
         weights: tuple[float, ...] | None = None,
         segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = (),
     ) -> Update:
         """Merge and train: the peer is busy until that is done. `Update` explains the arguments."""
         self.busy = True
         epochs = self.plan.epochs if epochs is None else epochs
-        return Update(models, top_m, epochs, may_stop, anew, weights, segment_weights)
+        return Update(models, top_m, epochs, may_stop, keep, from_kept, weights, segment_weights)
 
     @property
     def num_saved(self) -> int:

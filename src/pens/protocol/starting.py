@@ -15,7 +15,8 @@ class Starting(Behaviour):
     phase: ClassVar[str] = "starting"
 
     def begin(self) -> list[Action]:
-        return [self.peer.update((), may_stop=False)] if self.peer.plan.train_first else self.on_updated()
+        peer, plan = self.peer, self.peer.plan
+        return [peer.update((), may_stop=False, keep=plan.step2_model)] if plan.train_first else self.on_updated()
 
     def on_updated(self) -> list[Action]:
         """Whoever can reach nobody at this moment trains alone, or waits for strangers where they may join."""

@@ -17,6 +17,7 @@ import numpy as np
 from pens.data.samples import Array
 from pens.measuring.results import RunResult
 from pens.methods.names import method_of
+from pens.settings.tree import MethodName
 
 MOST_PEERS = 3000
 """A tree needs the distances of all pairs."""
@@ -43,6 +44,13 @@ def discover(runs: Sequence[RunResult]) -> Discovered | None:
         return None
     choices = np.mean([_choices(run) for run in runs], axis=0)
     return grouped(choices) if choices.any() else None
+
+
+def discovered_in(by_method: Sequence[Sequence[RunResult]]) -> tuple[MethodName | None, Discovered | None]:
+    """The method whose peers' choices part them best, and the groups; nothing where clusters are known."""
+    unknown = [runs for runs in by_method if not runs[0].clusters_known]
+    found = [(runs[0].method, groups) for runs in unknown if (groups := discover(runs))]
+    return max(found, key=lambda each: each[1].within_all) if found else (None, None)
 
 
 def _choices(run: RunResult) -> Array:

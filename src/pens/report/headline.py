@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 
 from pens.measuring.metrics import FEWEST_SEEDS
 from pens.measuring.results import summarise
 from pens.methods.names import all_methods, in_order, method_of
-from pens.partitions.partition import data_words
 from pens.report.analysis import (
     costs,
     data_sizes,
@@ -20,8 +18,9 @@ from pens.report.analysis import (
     ranking,
     summary_of,
 )
-from pens.report.section import Table, count, listed, points, setting_text, thousands
+from pens.report.section import Table
 from pens.report.study import Study
+from pens.report.words import count, listed, points, setting_text, thousands
 from pens.settings.keys import flat_values
 from pens.settings.tree import MethodName
 
@@ -38,7 +37,7 @@ def what_was_run(study: Study) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in libraries.items()) or "versions not on record"
     seeds = count(len({r.seed for r in study.runs}), "seed")
     return (
-        f"{_data_name(study)}: {study.num_peers} peers{_peers_words(study)}{_samples_words(study)}; "
+        f"{study.record.data_name}: {study.num_peers} peers{_peers_words(study)}{_samples_words(study)}; "
         f"{', '.join(study.methods)} × {seeds}; {schedule}; on {devices}; {versions}."
     )
 
@@ -47,8 +46,7 @@ def _peers_words(study: Study) -> str:
     """Their clusters where these are known, else their names where there are few."""
     run = study.runs[0]
     if study.clusters_known:
-        sizes = Counter(run.cluster_label(peer) for peer in range(study.num_peers))
-        return f" ({', '.join(f'{number} of {name}' for name, number in sizes.items())})"
+        return f" ({', '.join(f'{number} of {name}' for name, number in run.cluster_sizes.items())})"
     names = [run.peer_label(peer) for peer in range(study.num_peers)]
     return f" ({', '.join(names)})" if len(names) <= _FEW_NAMES else ""
 
@@ -209,12 +207,8 @@ def overview(studies: Sequence[Study]) -> Table:
     return Table(("experiment", "setting", *methods), tuple(rows), wordy=("setting",))
 
 
-def _data_name(study: Study) -> str:
-    return "own data" if study.has_own_data else data_words(study.settings)
-
-
 def _scene(study: Study) -> str:
-    data = _data_name(study)
+    data = study.record.data_name
     if not study.runs:
         return data
     peers = f"{data}, {study.num_peers} {'real peers' if study.record.real_peers else 'peers'}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The course of a run: learning curves over rounds, virtual time, bytes and work; the neighbours, round by round."""
+"""Learning curves: validation accuracy over rounds, virtual time, bytes and work."""
 
 from __future__ import annotations
 
@@ -10,16 +10,10 @@ from typing import Literal
 import numpy as np
 
 from pens.data.samples import Array
-from pens.errors import SettingsError
-from pens.measuring.metrics import Agreement, num_alike
-from pens.measuring.results import Comparisons, RunResult, samples_per_score, work_of_updates
-from pens.protocol.policies import SelectionRule, more_than_expected, upper_group
+from pens.measuring.results import RunResult, samples_per_score, work_of_updates
 from pens.report.analysis import data_sizes
-from pens.report.discovered import Discovered
 from pens.report.study import Study
 from pens.settings.tree import MethodName
-from pens.topologies.complete import Everybody
-from pens.topologies.topology import Graph, build_graph
 
 Axis = Literal["rounds", "time", "seconds", "bytes", "forwards"]
 POINTS = 120
@@ -50,14 +44,14 @@ def curves(study: Study, axis: Axis, points: int = POINTS) -> list[Curve]:
         if (traces := _traces(study, runs, axis)) is not None:
             end = max(float(places[-1]) for places, _ in traces)
             if end > 0:
-                found.append(_curve(runs[0].method, traces, _grid(end, points, whole=axis == "rounds")))
+                found.append(curve_at(runs[0].method, traces, _grid(end, points, whole=axis == "rounds")))
     return found
 
 
 def value_at(study: Study, method: MethodName, axis: Axis, budget: float) -> float | None:
     """A method's mean validation accuracy once each peer has spent so much; None where that is not on record."""
     traces = _traces(study, study.of(method), axis)
-    return None if traces is None else float(_curve(method, traces, np.array([budget])).mean[0])
+    return None if traces is None else float(curve_at(method, traces, np.array([budget])).mean[0])
 
 
 def _grid(end: float, points: int, whole: bool) -> Array:
@@ -66,7 +60,7 @@ def _grid(end: float, points: int, whole: bool) -> Array:
     return np.linspace(0, end, points)
 
 
-def _curve(method: MethodName, traces: Sequence[tuple[Array, Array]], grid: Array) -> Curve:
+def curve_at(method: MethodName, traces: Sequence[tuple[Array, Array]], grid: Array) -> Curve:
     """Peers on a common axis; a peer's last value holds, its first one stands before it, too."""
     values = np.stack(
         [what[np.clip(np.searchsorted(places, grid, side="right") - 1, 0, None)] for places, what in traces]
@@ -82,11 +76,15 @@ def _traces(study: Study, runs: Sequence[RunResult], axis: Axis) -> list[tuple[A
         places = positions(study, run, axis)
         if places is None:
             return None
-        order = np.lexsort((run.history.version, run.history.peer))
-        cuts = np.flatnonzero(np.diff(run.history.peer[order])) + 1
-        by_peer = zip(np.split(places[order], cuts), np.split(run.history.val_accuracy[order], cuts), strict=True)
-        found += list(by_peer)
+        found += traces_of(run, places)
     return found
+
+
+def traces_of(run: RunResult, places: Array) -> list[tuple[Array, Array]]:
+    """The same for one run, whose updates stand at these places.  places [update]"""
+    order = np.lexsort((run.history.version, run.history.peer))
+    cuts = np.flatnonzero(np.diff(run.history.peer[order])) + 1
+    return list(zip(np.split(places[order], cuts), np.split(run.history.val_accuracy[order], cuts), strict=True))
 
 
 def first_trainings(study: Study) -> int:
@@ -129,163 +127,3 @@ def _scored_by(run: RunResult) -> Array | None:
     np.add.at(table, (counts.receiver, counts.round), counts.sampled)
     scored: Array = table[history.peer, np.minimum(history.version - 1, table.shape[1] - 1)]
     return scored
-
-
-# --- the neighbours of step 1 -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SelectionCurve:
-    """Precision and recall of the neighbours, had step 1 ended after so many rounds.  [round] each"""
-
-    rounds: Array
-    precision: Array
-    """Not a number where nobody had selected anybody."""
-    recall: Array
-
-
-def selecting(study: Study, run: RunResult) -> SelectionCurve | None:
-    """One run's neighbours over the rounds of step 1; None where comparisons or clusters are not on record."""
-    if run.comparisons is None or run.clusters is None:
-        return None
-    spec = study.spec(run)
-    rule = spec.selection(run.num_peers)
-    if rule is None:
-        return None
-    try:
-        graph = build_graph(spec.settings, run.num_peers, run.seed)
-    except SettingsError:  # its topology, or the file of it, is not there any more
-        return None
-    sparse = None if isinstance(graph, Everybody) else graph
-    found = agreement_by_round(run.comparisons, rule, run.clusters, sparse)
-    rounds = np.arange(1, len(found) + 1)
-    return SelectionCurve(rounds, np.array([a.precision for a in found]), np.array([a.recall for a in found]))
-
-
-def agreement_by_round(
-    counts: Comparisons, rule: SelectionRule, clusters: Sequence[int], graph: Graph | None = None
-) -> list[Agreement]:
-    """`policies.choose_neighbours` and `metrics.neighbour_agreement` after each round, for all peers at once. `graph`:
-    whom each peer can reach, if not all others."""
-    cluster, num = np.array(clusters), len(clusters)
-    pairs, pair = np.unique(counts.receiver * num + counts.sender, return_inverse=True)
-    receiver, sender = np.divmod(pairs, num)
-    alike = cluster[receiver] == cluster[sender]
-    others = np.bincount(cluster)[cluster] - 1  # of the same cluster
-    reach = np.full(num, rule.num_others)
-    if graph is not None:
-        others = np.array([num_alike(peer, graph[peer], clusters) for peer in range(num)])
-        reach = np.array([len(neighbours) for neighbours in graph])
-    sampled, selected = np.zeros(len(pairs), np.int64), np.zeros(len(pairs), np.int64)
-    found = []
-    for round_ in range(int(counts.round.min()), int(counts.round.max()) + 1):  # from 0 where nobody trains first
-        now = counts.round == round_
-        np.add.at(sampled, pair[now], counts.sampled[now])
-        np.add.at(selected, pair[now], counts.selected[now])
-        chosen = _chosen(receiver, sampled, selected, rule, reach)
-        size = np.bincount(receiver[chosen], minlength=num)
-        right = np.bincount(receiver[chosen & alike], minlength=num)
-        some, can = size > 0, others > 0
-        precision = (right[some] / size[some]).mean() if some.any() else np.nan
-        recall = (right[can] / others[can]).mean() if can.any() else np.nan
-        found.append(Agreement(float(precision), float(recall)))
-    return found
-
-
-def _chosen(receiver: Array, sampled: Array, selected: Array, rule: SelectionRule, reach: Array) -> Array:
-    """Which pairs are neighbours by these counts. `reach`: how many others each peer can reach.  [pair]"""
-    if rule.by == "groups":
-        chosen = np.zeros(len(receiver), bool)
-        for mine in np.split(np.arange(len(receiver)), np.flatnonzero(np.diff(receiver)) + 1):
-            heard = mine[sampled[mine] > 0]
-            chosen[heard] = upper_group(selected[heard].tolist(), sampled[heard].tolist())
-    else:
-        samplings = np.bincount(receiver, sampled, len(reach)) / rule.n_sampled
-        chosen = more_than_expected(selected, sampled, samplings[receiver], rule, reach[receiver])
-    lonely = np.setdiff1d(receiver, receiver[chosen])
-    for peer in lonely:  # takes the m selected most often; ties go to the lower number, as pairs are in that order
-        begin, end = np.searchsorted(receiver, [peer, peer + 1])
-        mine = begin + np.flatnonzero(selected[begin:end])
-        chosen[mine[np.argsort(-selected[mine], kind="stable")[: rule.m]]] = True
-    return chosen
-
-
-# --- who merged whom --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class MergeMap:
-    """How often peers merged each other's models: figure 2, with peers taken together where there are many."""
-
-    method: MethodName
-    seed: int
-    groups: tuple[tuple[int, ...], ...]
-    """The peers of each row and column, section by section."""
-    sections: tuple[str, ...]
-    """Of each row and column: the peers' cluster; where clusters are not known, their discovered group, or nothing."""
-    names: tuple[str, ...]
-    """Of each row and column, where each is one peer that has a name; else empty."""
-    mean: Array
-    """Merges per pair of peers.  [receiving group, sending group]"""
-    within: float | None
-    """The share of merges that stayed within the receiver's cluster; None where clusters are not known."""
-
-
-def merge_map(run: RunResult, cells: int = 100, discovered: Discovered | None = None) -> MergeMap | None:
-    """One run's merges with at most about `cells` rows; None where nothing was merged. `discovered`: by which peers are
-    ordered where their clusters are not known."""
-    if not run.pairs.merged.sum():
-        return None
-    num = run.num_peers
-    sections = _sections(run, discovered)
-    rows = [
-        (name, tuple(part.tolist()))
-        for name, peers in sections
-        for part in np.array_split(peers, max(1, min(len(peers), round(cells * len(peers) / max(cells, num)))))
-    ]
-    groups = [group for _, group in rows]
-    place = np.empty(num, np.int64)
-    for number, group in enumerate(groups):
-        place[list(group)] = number
-    merges = np.zeros((len(groups), len(groups)))
-    np.add.at(merges, (place[run.pairs.receiver], place[run.pairs.sender]), run.pairs.merged)
-    sizes = np.array([len(group) for group in groups])
-    pairs = np.outer(sizes, sizes) - np.diag(sizes)  # nobody is sent its own model
-    named = len(groups) == num and (run.peer_names or not run.clusters_known)
-    return MergeMap(
-        run.method,
-        run.seed,
-        tuple(groups),
-        tuple(name for name, _ in rows),
-        tuple(run.peer_label(group[0]) for group in groups) if named else (),
-        merges / np.maximum(pairs, 1),
-        merged_within(run),
-    )
-
-
-def merged_within(run: RunResult) -> float | None:
-    """The share of merges that stayed within the receiver's cluster; None where nobody knows, or nothing was merged."""
-    total = run.pairs.merged.sum()
-    if not total or run.clusters is None:
-        return None
-    clusters = np.array(run.clusters)
-    alike = clusters[run.pairs.receiver] == clusters[run.pairs.sender]
-    return float(run.pairs.merged[alike].sum() / total)
-
-
-def _sections(run: RunResult, discovered: Discovered | None) -> list[tuple[str, Array]]:
-    """(name, peers) of each part of a map."""
-    if run.clusters is not None:
-        clusters = np.array(run.clusters)
-        return [
-            (name, peers)
-            for cluster, name in enumerate(run.cluster_names)
-            if len(peers := np.flatnonzero(clusters == cluster))
-        ]
-    if discovered is None:
-        return [("", np.arange(run.num_peers))]
-    order, found, begin = np.array(discovered.order), [], 0
-    for number, group in enumerate(discovered.groups, 1):
-        found.append((f"group {number}", order[begin : begin + len(group)]))
-        begin += len(group)
-    return found

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import Any
 
@@ -12,6 +11,7 @@ from pens.experiment.presets import PRESETS
 from pens.methods.names import check_methods, participants
 from pens.partitions.partition import partition_of
 from pens.settings.keys import flat_values
+from pens.settings.toml import assignment
 from pens.settings.tree import Settings
 from pens.storage.runlog import ExperimentRecord
 
@@ -28,7 +28,7 @@ def command(record: ExperimentRecord) -> str:
     if record.data_dir:
         words += ["--data-dir", record.data_dir]
     if changed:
-        words += ["--set", *(f"{key}={_toml(value)}" for key, value in changed.items())]
+        words += ["--set", *(assignment(key, value) for key, value in changed.items())]
     return shlex.join(words)
 
 
@@ -62,12 +62,6 @@ def _changes(before: Settings, after: Settings) -> dict[str, Any]:
 def _named(record: ExperimentRecord) -> list[str]:
     """The methods as `--methods` takes them."""
     return [record.references.get(name, name) for name in record.methods]
-
-
-def _toml(value: Any) -> str:
-    if value is None:
-        return "none"
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
 def _python_call(record: ExperimentRecord, base: str, changed: dict[str, Any]) -> str:

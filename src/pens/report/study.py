@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pens.errors import RunDirError
-from pens.measuring.results import RunResult, spec_of
+from pens.measuring.results import RunResult, RunsByMethod, spec_of
 from pens.methods.method import Absent
 from pens.methods.names import in_order, method_of, selecting
 from pens.methods.spec import RunSpec
@@ -19,7 +19,7 @@ from pens.storage.runlog import ExperimentDir, ExperimentRecord
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(RunsByMethod):
     """An experiment under a name of its own."""
 
     name: str
@@ -31,11 +31,6 @@ class Study:
     @property
     def settings(self) -> Settings:
         return self.record.settings
-
-    @property
-    def methods(self) -> tuple[MethodName, ...]:
-        """Those with at least one complete run."""
-        return tuple(dict.fromkeys(run.method for run in self.runs))
 
     @property
     def missing(self) -> tuple[tuple[MethodName, int], ...]:
@@ -61,10 +56,6 @@ class Study:
     def has_own_data(self) -> bool:
         return "data" in self.record.own_parts
 
-    def of(self, method: MethodName) -> tuple[RunResult, ...]:
-        """A method's complete runs, one per seed."""
-        return tuple(run for run in self.runs if run.method == method)
-
     def spec(self, run: RunResult) -> RunSpec:
         """What decided one of the runs."""
         return spec_of(run, self.settings)
@@ -87,9 +78,6 @@ class Study:
     def selecting(self) -> list[MethodName]:
         """The methods whose peers select their neighbours."""
         return selecting(self.methods)
-
-    def by_method(self) -> list[tuple[RunResult, ...]]:
-        return [self.of(method) for method in self.methods]
 
 
 def read_studies(folders: Sequence[Path]) -> list[Study]:

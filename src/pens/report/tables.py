@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from rich.console import Console
@@ -15,6 +14,7 @@ from pens.measuring.metrics import FEWEST_SEEDS, Interval
 from pens.measuring.results import ExperimentResult, RunResult, Summary
 from pens.methods.names import selecting
 from pens.report.discovered import discover
+from pens.report.words import duration, size
 
 _FIRST_TO_GO = ("mean\nbatch", "models\nmerged", "MB\nreceived", "time", "worst\ntenth %", "recall\n%", "precision\n%")
 
@@ -103,11 +103,11 @@ def print_results(console: Console, result: ExperimentResult, name: str) -> None
 
 def _peers_words(run: RunResult) -> str:
     """20 peers, clusters 0°, 180°; or, where these are of unequal size, clusters 0° (16), 180° (4)"""
-    sizes = Counter(run.clusters or ())
+    sizes = run.cluster_sizes
     if not sizes:
         return f"{run.num_peers} peers"
     alike = len(set(sizes.values())) == 1
-    names = [name if alike else f"{name} ({sizes[cluster]})" for cluster, name in enumerate(run.cluster_names)]
+    names = [name if alike else f"{name} ({number})" for name, number in sizes.items()]
     return f"{run.num_peers} peers, clusters {', '.join(names)}"
 
 
@@ -166,19 +166,6 @@ LEGEND = (
     "received, work, merged: of one peer; work in thousand forward passes of a sample, a trained one counts three.\n"
     "mean batch: a run's peers at once."
 )
-
-
-def duration(seconds: float) -> str:
-    """3.2 s, 4 min 05 s, 2 h 10 min"""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def size(num_bytes: int) -> str:
-    """340 MB, 2.9 GB"""
-    return f"{num_bytes / 1e6:.0f} MB" if num_bytes < 1e9 else f"{num_bytes / 1e9:.1f} GB"
 
 
 def _optional(value: Interval | None) -> str:

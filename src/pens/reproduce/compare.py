@@ -15,7 +15,7 @@ from pens.measuring.metrics import Interval, interval
 from pens.measuring.results import RunResult, Spending, mean_or_none, spec_of, spending
 from pens.paper.exhibits import Column, Exhibit, PlannedValue, Quantity
 from pens.paper.verdicts import PaperVerdict, compare_with_paper
-from pens.report.learning_curves import merged_within
+from pens.report.merge_maps import merged_within
 from pens.reproduce.store import RunStore
 from pens.settings.keys import flat_values
 from pens.settings.tree import MethodName, Settings
@@ -53,6 +53,11 @@ class Finding:
         )
 
     @property
+    def name(self) -> str:
+        """What its row is called in a table: the method, or precision or recall."""
+        return self.quantity if self.quantity in ("precision", "recall") else self.method
+
+    @property
     def ours(self) -> Interval | None:
         return interval(self.values) if self.values else None
 
@@ -78,6 +83,11 @@ class ColumnFindings:
     settings: Mapping[str, Any]
     """All of them, flat and resolved."""
     findings: tuple[Finding, ...]
+
+    @property
+    def has_heading(self) -> bool:
+        """Whether it has several rows in a table, below its label; a single one is called by the label."""
+        return len(self.findings) > 1
 
 
 @dataclass(frozen=True)
@@ -122,10 +132,13 @@ class Beside:
 
 def whose_rules(changed: Mapping[str, Any]) -> str | None:
     """Whose rules settings that are not ours are, if somebody's: `authors`."""
-    plain = json.loads(json.dumps(dict(changed)))
-    return next(
-        (name for name, rules in RULES_OF.items() if rules and plain == json.loads(json.dumps(dict(rules)))), None
-    )
+    return next((name for name, rules in RULES_OF.items() if rules and as_kept(changed) == as_kept(rules)), None)
+
+
+def as_kept(changed: Mapping[str, Any]) -> dict[str, Any]:
+    """Changed settings as they are read from a kept file."""
+    kept: dict[str, Any] = json.loads(json.dumps(dict(changed)))
+    return kept
 
 
 def is_wanted(cell: PlannedValue, changed: Mapping[str, Any]) -> bool:

@@ -19,7 +19,7 @@ from pens.measuring.metrics import Interval
 from pens.measuring.results import Spending
 from pens.methods.names import settings_without_effect
 from pens.paper.exhibits import EXHIBITS, Quantity
-from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding, is_wanted
+from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding, as_kept, is_wanted
 from pens.settings.keys import flat_name, flat_values
 from pens.settings.schema import EngineSettings
 from pens.settings.tree import MethodName, Settings
@@ -37,7 +37,7 @@ def check_place(folder: Path, names: Sequence[str], changed: Mapping[str, Any]) 
         raise ReportError(f"--keep {folder}: is a file, name a folder")
     for path in (folder / f"{name}.json" for name in names if (folder / f"{name}.json").exists()):
         data = _read(path)
-        if data.get("made_by") == _MADE_BY and data.get("changed") != json.loads(json.dumps(dict(changed))):
+        if data.get("made_by") == _MADE_BY and data.get("changed") != as_kept(changed):
             raise ReportError(f"{path} holds results with other settings (--set): choose another --keep")
         if data.get("made_by") != _MADE_BY:
             raise ReportError(f"{path} is there already and was not made by pens reproduce: choose another --keep")
@@ -97,7 +97,7 @@ def load_all(folder: Path, changed: Mapping[str, Any]) -> list[Comparison]:
     """All that was kept in a folder with these changes, by the rules of today."""
     there = [path for path in (folder / f"{name}.json" for name in EXHIBITS) if path.is_file()]
     found = [load(folder, path.stem) for path in there if _read(path).get("made_by") == _MADE_BY]
-    return [each for each in found if each.rules == RULES and each.changed == json.loads(json.dumps(dict(changed)))]
+    return [each for each in found if each.rules == RULES and each.changed == as_kept(changed)]
 
 
 def outdated(kept: Comparison) -> list[str]:

@@ -12,7 +12,7 @@ from pens.measuring.metrics import Interval
 from pens.paper.exhibits import Exhibit, exhibits
 from pens.parts import METHODS
 from pens.report.charts.merges import merge_chart
-from pens.report.learning_curves import merge_map
+from pens.report.merge_maps import merge_map
 from pens.report.panel import (
     Chart,
     Mark,
@@ -25,7 +25,7 @@ from pens.report.panel import (
     interval_ends,
 )
 from pens.report.svg import Canvas, Scale, scale_over, spread, standalone
-from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, complete_runs
+from pens.reproduce.compare import Beside, Comparison, Finding, complete_runs
 from pens.reproduce.keep import write_text
 from pens.reproduce.store import RunStore
 from pens.settings.tree import MethodName
@@ -83,7 +83,8 @@ def table_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
     differ."""
     step, first, left, right = 34.0 if beside else 26.0, 48.0, 152.0, 360.0
     width = right + (478 if beside else 292)
-    height = first + 60 + 26 * sum(map(_has_heading, comparison.columns)) + step * len(comparison.findings)
+    num_headings = sum(column.has_heading for column in comparison.columns)
+    height = first + 60 + 26 * num_headings + step * len(comparison.findings)
     canvas = Canvas(comparison.title, height, width)
     cells = [_values(label, finding, beside) for label, finding in comparison.findings]
     ends = [end for values in cells for value in values.values() if value for end in interval_ends(value)]
@@ -99,11 +100,12 @@ def table_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
             canvas.text(verdict_at, first - 8, "verdict", "soft")
     top, number = first, 0
     for column in comparison.columns:
-        if _has_heading(column):
+        if column.has_heading:
             canvas.text(0, top + 17, column.label, "ink", halo=True)
             top += 26
         for finding in column.findings:
-            canvas.text(12, top + step / 2 + 4, _row_name(column, finding), finding.method, bold=True)
+            name = finding.name if column.has_heading else column.label
+            canvas.text(12, top + step / 2 + 4, name, finding.method, bold=True)
             other = beside.finding(column.label, finding) if beside else None
             _draw_row(canvas, x, top + step / 2, finding, cells[number], places, has_beside=other is not None)
             if other:
@@ -126,16 +128,6 @@ def _text_places(right: float, beside: Beside | None) -> dict[Source, tuple[floa
     if not beside:
         return {"paper": (right + 177, 0.0), "ours": (right + 92, right + 189)}
     return {"paper": (right + 92, 0.0), "beside": (right + 190, right + 198), "ours": (right + 368, right + 376)}
-
-
-def _has_heading(column: ColumnFindings) -> bool:
-    return len(column.findings) > 1
-
-
-def _row_name(column: ColumnFindings, finding: Finding) -> str:
-    if not _has_heading(column):
-        return column.label
-    return finding.method if finding.quantity == "accuracy" else finding.quantity
 
 
 def _draw_row(

@@ -14,8 +14,7 @@ from rich.table import Table
 from pens.measuring.metrics import Interval
 from pens.paper.exhibits import PAPER_ORDER, PLUS, Column, Exhibit
 from pens.paper.verdicts import PAPER_SEEDS, RULE, PaperVerdict
-from pens.report.section import count, thousands
-from pens.report.tables import duration
+from pens.report.words import count, duration, thousands
 from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, agreement_counts, whose_rules
 from pens.reproduce.keep import outdated
 from pens.reproduce.run import MissingRuns, Reproduction
@@ -77,7 +76,7 @@ def comparison_table(comparison: Comparison, beside: Beside | None = None, width
     """Every cell: ours, the paper's, whether they differ, and what ours cost; no wider than `width`, if going without
     some columns brings that about."""
     names = [_row_name(column, finding) for column in comparison.columns for finding in column.findings]
-    headings = [column.label for column in comparison.columns if _has_heading(column)]
+    headings = [column.label for column in comparison.columns if column.has_heading]
     first = max(map(len, (*names, *headings)))
     columns = _columns(comparison, beside)
 
@@ -95,7 +94,7 @@ def comparison_table(comparison: Comparison, beside: Beside | None = None, width
         table.add_column(heading, justify="left" if heading == "verdict" else "right", no_wrap=True)
     at = 0
     for group in comparison.columns:
-        if _has_heading(group):
+        if group.has_heading:
             table.add_row(group.label, style="bold")
         for _ in group.findings:
             table.add_row(names[at], *(_styled(column.cells[at]) for column in columns))
@@ -107,7 +106,7 @@ def comparison_markdown(comparison: Comparison, beside: Beside | None = None) ->
     """The same as a table in Markdown, with all columns."""
     columns = _columns(comparison, beside)
     labels = [c.label if i == 0 else "" for c in comparison.columns for i, _ in enumerate(c.findings)]
-    names = [_cell_name(finding) for _, finding in comparison.findings]
+    names = [finding.name for _, finding in comparison.findings]
     headings = ["setting", "of pens" if _is_agreement(comparison) else "method"]
     for heading, source, _ in columns:
         name = heading.replace("-\n", "").replace("\n", " ")
@@ -250,16 +249,8 @@ def _shortened(cell: str | PaperVerdict) -> str | PaperVerdict:
     return "no diff. seen" if isinstance(cell, PaperVerdict) and cell.agrees else cell
 
 
-def _has_heading(column: ColumnFindings) -> bool:
-    return len(column.findings) > 1
-
-
 def _row_name(column: ColumnFindings, finding: Finding) -> str:
-    return f"  {_cell_name(finding)}" if _has_heading(column) else column.label
-
-
-def _cell_name(finding: Finding) -> str:
-    return finding.quantity if finding.quantity in ("precision", "recall") else finding.method
+    return f"  {finding.name}" if column.has_heading else column.label
 
 
 def _complete(plan: Reproduction, exhibit: Exhibit, column: Column, method: str) -> str:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from pens.errors import SettingsError, suggest
 from pens.settings.keys import section_types
 from pens.settings.named_parts import PARTS
+from pens.settings.toml import toml_line
 from pens.settings.tree import Settings
 
 _COMMENT_WIDTH = 100
@@ -82,13 +82,8 @@ def as_toml(settings: Settings) -> str:
             lines += ["", f"[{section}]", *_comment(section_about(section))]
         value = values[section][entry.key] if section in values else entry.default
         lines += ["", *_comment(f"{entry.about} ({entry.allowed})")]
-        lines.append(f"# {entry.key} =" if value is None else f"{entry.key} = {toml_value(value)}")
+        lines.append(toml_line(entry.key, value))
     return "\n".join([*lines, ""])
-
-
-def toml_value(value: Any) -> str:
-    """A value as it is written in a .toml file, and after `--set KEY=`."""
-    return "none" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _comment(text: str) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any, get_origin
 from pens.errors import SettingsError
 from pens.settings.keys import flatten, locate, section_types
 from pens.settings.named_parts import with_parts
+from pens.settings.toml import read_value
 from pens.settings.tree import Settings, validated
 
 
@@ -58,17 +59,8 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
         if not equals:
             raise SettingsError(f"--set {text}: expected key=value, for instance --set peers=8")
         section, key = locate(name.strip())
-        values[name.strip()] = _list_value(value.strip()) if _is_list(section, key) else _toml_value(value.strip())
+        values[name.strip()] = _list_value(value.strip()) if _is_list(section, key) else read_value(value.strip())
     return values
-
-
-def _toml_value(text: str) -> Any:
-    if "#" in text or "\n" in text:
-        return text
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return None if text == "none" else text
 
 
 def _is_list(section: str, key: str) -> bool:
@@ -78,5 +70,5 @@ def _is_list(section: str, key: str) -> bool:
 
 def _list_value(text: str) -> Any:
     """`0,90`, `0` and `[0, 90]` are lists."""
-    value = _toml_value(text if text.startswith("[") else f"[{text}]")
+    value = read_value(text if text.startswith("[") else f"[{text}]")
     return value if isinstance(value, list) else text

@@ -90,6 +90,7 @@ class Simulator:
         trace: Trace | None = None,
     ) -> None:
         self.peers, self.learners = peers, learners
+        self._names = learners.names
         self._schedule, self._trace = schedule, trace
         self._has_notes = any(peer.plan.notes for peer in peers)
         self._queue = EventQueue()
@@ -127,7 +128,7 @@ class Simulator:
 
     def _done_time(self, peer: Peer) -> float:
         """When a peer stopped early or finished its updates, all of them computed; infinite before."""
-        stopped = self.learners.stop_times[peer.me]
+        stopped = self.learners.by_peer[peer.me].stop_time
         if stopped < math.inf or self.learners.jobs.next_update(peer.me):
             return stopped
         return self._finish_times[peer.me]
@@ -179,7 +180,7 @@ class Simulator:
 
     def _is_going(self, me: PeerId) -> bool:
         """Whether a peer will record more updates that are work."""
-        return self._finish_times[me] == self.learners.stop_times[me] == math.inf
+        return self._finish_times[me] == self.learners.by_peer[me].stop_time == math.inf
 
     def _certain_until(self) -> float:
         """A time before which the run cannot have ended."""
@@ -245,7 +246,7 @@ class Simulator:
             case Chose(neighbours, by):
                 self._note_neighbours(me, neighbours, by)
             case Drop(model, why):
-                self.learners.release(model)
+                self._names.release(model)
                 if why == "refused":
                     self.traffic.count("refused", me, self._queue.now)
             case Finish():
@@ -272,7 +273,7 @@ class Simulator:
     def _sent_by(self, sender: PeerId) -> ModelRef:
         """The sender's model, as it is now, on its way."""
         self.traffic.count("sent", sender, self._queue.now)
-        return self.learners.retain(self.current[sender])
+        return self._names.retain(self.current[sender])
 
     def _training_delay(self, epochs: int) -> float:
         if not self._schedule.metronome:
@@ -282,7 +283,7 @@ class Simulator:
     def _exchange_model(self, me: PeerId) -> None:
         coming = self._coming[me]
         assert coming
-        self.learners.release(self.current[me])
+        self._names.release(self.current[me])
         self.current[me], self._coming[me] = coming, None
 
     def neighbours(self) -> dict[PeerId, tuple[PeerId, ...]]:
@@ -291,7 +292,7 @@ class Simulator:
 
     def asked(self) -> list[int]:
         """Models whose losses each peer asked for."""
-        return [self.learners.num_asked(peer.me, self.now) for peer in self.peers]
+        return [learner.num_asked(self.now) for learner in self.learners.by_peer.values()]
 
     def progress(self) -> float:
         """The share of all updates that is done, with early stops counted as done.  0 … 1"""
@@ -300,7 +301,7 @@ class Simulator:
     def _share_done(self, peer: Peer) -> float:
         """Of a peer that goes on."""
         searching = peer.plan.search.rounds if peer.plan.search else 0
-        return self.learners.num_computed(peer.me) / (1 + searching + peer.plan.rounds)
+        return self.learners.by_peer[peer.me].num_computed / (1 + searching + peer.plan.rounds)
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 

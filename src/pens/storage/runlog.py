@@ -36,6 +36,7 @@ from pens.errors import PensError, RunDirError
 from pens.measuring.metrics import Agreement
 from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 from pens.methods.names import recall
+from pens.partitions.partition import data_words
 from pens.parts import is_name
 from pens.settings.reading import stored_settings
 from pens.settings.tree import MethodName, Settings
@@ -43,7 +44,7 @@ from pens.storage.files import read_json, replace_file, write_json
 from pens.version import VERSION
 
 FORMAT = 1
-CHECKPOINT_FORMAT = 3
+CHECKPOINT_FORMAT = 4
 RULES = 4
 """Raised when the same settings come to mean something else: runs of other rules are not mixed with ours."""
 _STATE = "state as JSON"
@@ -65,6 +66,11 @@ class ExperimentRecord:
     to the last bit."""
     references: Mapping[MethodName, str] = field(default_factory=dict)
     """Where methods are that were given by reference, so that they are found again from another folder."""
+
+    @property
+    def data_name(self) -> str:
+        """The data in words: the data set and who holds what of it, or that users brought their own."""
+        return "own data" if "data" in self.own_parts else data_words(self.settings)
 
     def to_json(self) -> dict[str, Any]:
         return {

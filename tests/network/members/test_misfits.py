@@ -78,9 +78,9 @@ def test_both_sides_notice_another_network_and_go_on_without_each_other(
 
     run_virtually(live())
     odd = nodes[ODD]
-    assert odd.learners.merges[odd.peer.me].total() == 0
+    assert odd.learners.by_peer[odd.peer.me].merges.total() == 0
     assert (odd.peer.phase, list(odd.parts.reachable)) == ("searching", [])
-    assert all(nodes[p].learners.merges[nodes[p].peer.me].total() > 0 for p in range(3))
+    assert all(nodes[p].learners.by_peer[nodes[p].peer.me].merges.total() > 0 for p in range(3))
     for p, node in enumerate(nodes):
         assert 1 <= node.counts.other_network <= 9, "once it is known, nothing more is sent"
         assert node.counts.malformed == 0
@@ -157,5 +157,5 @@ def test_things_are_told_once_an_hour_for_each_member_and_never_fill_the_memory(
     for number in range(10_000):
         occasions.is_due("network", str(number), 2.0)
         misfits.add(str(number), "")
-    assert len(occasions._told) == len(misfits._why) == 4096
+    assert len(occasions._logged) == len(misfits._why) == 4096
     assert misfits.among(["9999", "0"]) == {"9999": ""}

@@ -86,8 +86,8 @@ def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: M
     told = [(p, actions) for time, p, _, actions in real.entries if time <= simulator.now]
     chosen = {p: action.neighbours for p, actions in told for action in actions if isinstance(action, Chose)}
     assert chosen == simulator.neighbours()
-    merges: dict[PeerId, Counter[PeerId]] = {n.peer.me: n.learners.merges[n.peer.me] for n in nodes}
-    assert merges == simulator.learners.merges
+    merges: dict[PeerId, Counter[PeerId]] = {n.peer.me: n.learners.by_peer[n.peer.me].merges for n in nodes}
+    assert merges == {peer: learner.merges for peer, learner in simulator.learners.by_peer.items()}
     assert simulated.entries
 
 
@@ -336,7 +336,7 @@ def test_a_restart_takes_neighbours_counts_and_received_models_along(tmp_path: P
             await asyncio.sleep(0.01)
         assert again.membership.me.incarnation > nodes[0].membership.me.incarnation
         assert again.counts.received >= nodes[0].counts.received > 0
-        assert again.learners.tallies[PeerId(0)].sampled == nodes[0].learners.tallies[PeerId(0)].sampled
+        assert again.learners.by_peer[PeerId(0)].tally.sampled == nodes[0].learners.by_peer[PeerId(0)].tally.sampled
         assert set(again.peer.neighbours) >= set(nodes[0].peer.neighbours)
         assert again.peer.state()["draws"] >= nodes[0].peer.state()["draws"]
         while again.peer.phase != "finished":
@@ -412,9 +412,9 @@ class Life:
         return {
             "peer": self.node.peer.state(),
             "losses": list(learners.history.column("val_loss")),
-            "tally": learners.tallies[me].state(),
-            "asked": learners.num_asked(me, math.inf),
-            "merges": learners.merges[me],
+            "tally": learners.by_peer[me].tally.state(),
+            "asked": learners.by_peer[me].num_asked(math.inf),
+            "merges": learners.by_peer[me].merges,
             "held": dict(self.node.learning._uses),
             "models": {name: t.tolist() for name, t in self.node.learning.tested_model().items()},
         }

@@ -17,7 +17,6 @@ free when it comes back.
 
 from __future__ import annotations
 
-import json
 import random
 import shlex
 import shutil
@@ -36,6 +35,7 @@ from pens.network.operating.peer_config import read_peer_config
 from pens.partitions.partition import partition_of
 from pens.processors import usable_cores
 from pens.protocol.behaviour import waits_for
+from pens.settings.toml import toml_line, toml_section
 from pens.settings.tree import MethodName, Settings
 from pens.topologies import topology
 
@@ -285,18 +285,10 @@ def _config_text(
     """A peer's file: its own sections, and all settings that differ from the preset's."""
     changes = _changes(settings, preset[1]) if preset else {}
     if preset is None or any(value is None for section in changes.values() for value in section.values()):
-        preset, changes = (
-            None,
-            _changes(settings, Settings()),
-        )  # TOML has no None; without a preset, no setting has to be set to it
-    lines = [f"preset = {json.dumps(preset[0])}", ""] if preset else []
-    for name, values in {**sections, **changes}.items():
-        lines += [
-            f"[{name}]",
-            *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()),
-            "",
-        ]
-    return "\n".join(lines)
+        # TOML has no None; without a preset, no setting has to be set to it
+        preset, changes = None, _changes(settings, Settings())
+    head = f"{toml_line('preset', preset[0])}\n\n" if preset else ""
+    return head + "".join(toml_section(name, values) for name, values in {**sections, **changes}.items())
 
 
 def _changes(settings: Settings, base: Settings) -> dict[str, dict[str, Any]]:

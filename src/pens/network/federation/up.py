@@ -30,7 +30,8 @@ from pens.errors import Interrupted
 from pens.methods.names import find_method
 from pens.network.federation.loopback import LocalFederation, num_cores, usual_waits
 from pens.network.federation.peer_processes import PeerProcesses, Presence, Sighting
-from pens.report.tables import duration, narrow_table
+from pens.report.tables import narrow_table
+from pens.report.words import duration
 
 _COLUMNS = ("peer", "state", "step", "neighbours", "valid.\n%", "last\nupdate", "models\nin / out", "MB\nin / out")
 _STYLES: dict[Presence, str] = {"dead": "red", "ended": "dim"}

@@ -113,7 +113,7 @@ class Account:
             training_s=parts.times.total_s,
             accuracy=parts.learning.accuracy,
             counts=replace(parts.counts),
-            merged=parts.learners.merges[parts.peer.me].total(),
+            merged=parts.learners.by_peer[parts.peer.me].merges.total(),
             scored=self._num_scored(),
             first_val_accuracy=self.first_val_accuracy,
             kept_val_accuracy=parts.learning.val_accuracy,
@@ -134,13 +134,13 @@ class Account:
             "phase": parts.peer.phase,
             "updates": parts.learning.current.version,
             "done": parts.membership.me.finished,
-            "stopped_early": learners.has_stopped(me),
+            "stopped_early": learners.by_peer[me].has_stopped,
             "accuracy": parts.learning.accuracy,
             "val_accuracy": parts.learning.val_accuracy,
             "first_val_accuracy": self.first_val_accuracy,
             "alone": asdict(parts.alone) if parts.alone else None,
             "neighbours": sorted(parts.named(parts.peer.neighbours)) if selected else None,
-            "merged": learners.merges[me].total(),
+            "merged": learners.by_peer[me].merges.total(),
             "scored": self._num_scored(),
             "bytes_sent": parts.counts.bytes_out,
             "seconds": parts.seconds,
@@ -155,4 +155,5 @@ class Account:
 
     def _num_scored(self) -> int:
         me = self._parts.peer.me
-        return self._parts.learners.scored[me] + self._parts.learners.num_asked(me, math.inf)
+        learner = self._parts.learners.by_peer[me]
+        return learner.scored + learner.num_asked(math.inf)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pens.learning.learners import Learners, LearningRules
+from pens.learning.learners import Learners
+from pens.learning.rules import LearningRules
 from pens.network.node.learning import Learning
 from pens.protocol.messages import Update
 
@@ -56,17 +57,17 @@ class Control:
             first, rules = self._rules.first_model[None], self._rules.learning
             self._learners = Learners(self._learning.learners.executor, 0, first, rules, [self._me])
             self._current = self._learners.first_model(self._me)
-        learners, done = self._learners, self._learners.num_computed(self._me)
+        learners, done = self._learners, self._learners.by_peer[self._me].num_computed
         action = Update((), None, self._rules.epochs, may_stop=done >= self._rules.train_first)
         coming = learners.record_update(self._me, self._current, action, done + 1)
         await self._learning.bench.do(lambda: self._learning.compute(learners.compute_batch()), action.epochs)
-        learners.release(self._current)
+        learners.names.release(self._current)
         self._current = coming
         return await self._end(done + 1) if self._is_over(done + 1) else None
 
     def _is_over(self, updates: int) -> bool:
         return updates >= self._rules.train_first + self._rules.rounds or bool(
-            self._learners and self._learners.has_stopped(self._me)
+            self._learners and self._learners.by_peer[self._me].has_stopped
         )
 
     async def _end(self, updates: int) -> AloneControl:

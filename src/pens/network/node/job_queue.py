@@ -119,7 +119,7 @@ class JobQueue:
         self.jobs.popleft()
         while self.due:
             self._answer(self.due.pop(0))
-        if parts.learners.has_stopped(parts.peer.me):
+        if parts.learners.by_peer[parts.peer.me].has_stopped:
             self._calls.finish()
         self._calls.handle(Updated())
         await self._calls.save()

@@ -101,7 +101,7 @@ class Learning:
     def _give(self, refs: tuple[ModelRef, ...]) -> None:
         """Hand models over to the learners, which let go of them when they are done."""
         for ref in refs:
-            self.learners.take_in(ref, self._held[ref])
+            self.learners.names.take_in(ref, self._held[ref])
             self.let_go(ref)
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Learning:
         self._give(refs)
         self.learners.record_question(self.me, self.current, ask, time)
         for ref in refs:
-            self.learners.release(ref)
+            self.learners.names.release(ref)
         await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
 
     async def update(self, action: Update, time: float) -> None:
@@ -138,7 +138,7 @@ class Learning:
             self._measure()
 
         await self.bench.do(work, action.epochs)
-        self.learners.release(self.current)
+        self.learners.names.release(self.current)
         self.current, (self.payload,) = coming, packed
 
     def compute(self, work: Work) -> None:
@@ -146,7 +146,7 @@ class Learning:
         self.learners.executor.carry_out([work], [lambda: None])
 
     def _pack(self, ref: ModelRef) -> bytes | None:
-        (row,) = self.learners.models.read([self.learners.row(ref)])
+        (row,) = self.learners.models.read([self.learners.names.row(ref)])
         try:
             return encode(self._layout.tensors(row), self._form)
         except PayloadError:

@@ -49,7 +49,8 @@ def _name(peer: PeerId, names: Mapping[PeerId, str]) -> str:
 
 
 def _pairs(learners: Learners, me: PeerId, names: Mapping[PeerId, str]) -> dict[str, dict[str, int]]:
-    merges, tally = learners.merges[me], learners.tallies[me]
+    learner = learners.by_peer[me]
+    merges, tally = learner.merges, learner.tally
     counters = {"merged": merges, "selected": tally.selected, "sampled": tally.sampled}
     met = sorted({*merges, *tally.sampled})
     return {_name(peer, names): {what: counts[peer] for what, counts in counters.items()} for peer in met}

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from pens.data.samples import Array
 from pens.errors import RunDirError
-from pens.learning.jobs import decode_weights, encode_weights
+from pens.learning.jobs import decode_update, encode_update
 from pens.protocol.messages import Ask, Compare, Counts, Losses, ModelRef, PeerId, Update
 from pens.storage.files import read_json, replace_file, write_json
 from pens.storage.runlog import RunDir
@@ -146,9 +146,8 @@ def encode_job(job: Job) -> list[Any]:
             return ["ask", name, when]
         case Ask(name, Losses(models, beside, on, own), when):
             return ["ask", name, when, _plain(models), _plain(beside), on, own]
-        case Update(models, top_m, epochs, may_stop, anew, weights, segment_weights):
-            how = encode_weights(weights, segment_weights)
-            return ["update", _plain(models), top_m, epochs, may_stop, anew, *how]
+        case Update():
+            return ["update", *encode_update(job)]
         case _:
             raise AssertionError(f"{job} is not a job")
 
@@ -159,8 +158,7 @@ def decode_job(data: list[Any]) -> Job:
     if what == "compare":
         return Compare(_refs(values[0]), values[1])
     if what == "update":
-        models, top_m, epochs, may_stop, anew, *weights = values
-        return Update(_refs(models), top_m, epochs, may_stop, anew, *decode_weights(weights))
+        return decode_update(values)
     name, when, *query = values
     return Ask(name, Losses(_refs(query[0]), _refs(query[1]), *query[2:]) if query else Counts(), when)
 

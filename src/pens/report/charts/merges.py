@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pens.data.samples import Array
-from pens.report.learning_curves import MergeMap
+from pens.report.merge_maps import MergeMap, stretches
 from pens.report.panel import Chart
 from pens.report.svg import Canvas
 
@@ -27,12 +27,12 @@ def merge_chart(merges: MergeMap, most: float) -> Chart:
     canvas.text(10, top + side / 2, "receiving peer", "soft", "middle", turned=True)
     canvas.image(left, top, side, side, _png(merges.mean / most))
     rows = len(merges.sections)
-    for _, begin, _ in _runs_of(merges.sections)[1:]:
+    for _, begin, _ in stretches(merges.sections)[1:]:
         edge = begin / rows * side
         canvas.line(left + edge, top, left + edge, top + side, "rule", 1.5)
         canvas.line(left, top + edge, left + side, top + edge, "rule", 1.5)
     few = bool(merges.names) and rows <= _MOST_NAMES
-    for name, begin, end in _runs_of(merges.names) if few else _runs_of(merges.sections):
+    for name, begin, end in stretches(merges.names) if few else stretches(merges.sections):
         middle = (begin + end) / 2 / rows * side
         label = _cut(name, (end - begin) / rows * side)
         canvas.text(left + middle, top + side + 16, label, "ink", "middle")
@@ -62,12 +62,6 @@ def _png(values: Array) -> str:
     file = io.BytesIO()
     imsave(file, values, format="png", cmap="magma", vmin=0, vmax=1)
     return base64.b64encode(file.getvalue()).decode()
-
-
-def _runs_of(names: Sequence[str]) -> list[tuple[str, int, int]]:
-    """(name, begin, end) of each stretch of equal names."""
-    begins = [i for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
-    return [(names[b], b, e) for b, e in zip(begins, [*begins[1:], len(names)], strict=True)]
 
 
 def _cut(name: str, room: float) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 
 from pens.data.samples import Array
 from pens.paper.cells import PaperValue
-from pens.report.learning_curves import SelectionCurve
 from pens.report.panel import Chart, Row, draw_axes, points_at
+from pens.report.selection_curves import SelectionCurve
 from pens.report.svg import Canvas, Scale, scale_over, spread
 from pens.settings.tree import MethodName
 

@@ -12,8 +12,9 @@ from pens.paper.departures import departures
 from pens.paper.verdicts import PAPER_SEEDS, RULE, PaperVerdict, compare_with_paper
 from pens.report.analysis import paper_cells, summary_of
 from pens.report.charts.accuracy import accuracy_chart
-from pens.report.section import ReportSection, Table, count, listed, thousands
+from pens.report.section import ReportSection, Table
 from pens.report.study import Study
+from pens.report.words import count, listed, thousands
 from pens.settings.tree import MethodName
 
 

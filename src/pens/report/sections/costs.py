@@ -10,8 +10,9 @@ from pens.report.analysis import Cost, costs
 from pens.report.charts.costs import bytes_chart, work_chart
 from pens.report.charts.curves import curves_chart
 from pens.report.learning_curves import Axis, curves, value_at
-from pens.report.section import OLDER, ReportSection, Table, listed, size
+from pens.report.section import OLDER, ReportSection, Table
 from pens.report.study import Study
+from pens.report.words import listed, size
 from pens.settings.tree import MethodName
 
 

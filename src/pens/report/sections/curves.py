@@ -8,8 +8,9 @@ import numpy as np
 from pens.methods.names import in_order, method_of
 from pens.report.charts.curves import curves_chart
 from pens.report.learning_curves import Axis, curves, first_trainings
-from pens.report.section import OLDER, ReportSection, count, listed
+from pens.report.section import OLDER, ReportSection
 from pens.report.study import Study
+from pens.report.words import count, listed
 
 _EXACT = 100_000
 """More points than there are rounds."""

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 from pens.report.charts.merges import merge_chart
-from pens.report.discovered import MOST_PEERS, Discovered, discover
-from pens.report.learning_curves import MergeMap, merge_map
-from pens.report.section import ReportSection, Table, count, listed
+from pens.report.discovered import MOST_PEERS, Discovered, discovered_in
+from pens.report.merge_maps import MergeMap, merge_map
+from pens.report.section import ReportSection, Table
 from pens.report.study import Study
+from pens.report.words import count, listed
 from pens.settings.tree import MethodName, Settings
 
 _QUESTION = "Whose models does a peer merge?"
@@ -20,7 +20,7 @@ _MOST_NAMES = 40
 
 def merges_section(study: Study) -> ReportSection:
     """Figure 2; and where clusters are not known, who belongs together by the peers' own choices."""
-    chooser, groups = _discovered(study)
+    chooser, groups = discovered_in(study.by_method())
     maps = [found for runs in study.by_method() if (found := merge_map(runs[0], discovered=groups))]
     if not maps:
         answer = f"Nobody's: no models are merged with {listed(study.methods)}, so there is no map."
@@ -47,21 +47,13 @@ def merges_section(study: Study) -> ReportSection:
     )
 
 
-def _discovered(study: Study) -> tuple[MethodName | None, Discovered | None]:
-    """The method whose peers' choices part them best, and the groups; nothing where clusters are known."""
-    if study.clusters_known:
-        return None, None
-    found = [(method, groups) for method in study.selecting if (groups := discover(study.of(method)))]
-    return max(found, key=lambda each: each[1].within_all) if found else (None, None)
-
-
 def _answer(study: Study, maps: list[MergeMap]) -> str:
     shares = ", ".join(f"{100 * (m.within or 0.0):.1f} % with {m.method}" for m in maps)
-    sizes = Counter(study.runs[0].clusters or ())
     came = f"Of all models merged, {shares} came from a peer of the receiver's own cluster"
     if study.settings.gossip.topology != Settings().gossip.topology:
         return f"{came}. Peers reach only those next to them, so what chance would give depends on the graph."
-    by_chance = sum(n * (n - 1) for n in sizes.values()) / max(1, study.num_peers * (study.num_peers - 1))
+    sizes, num = study.runs[0].cluster_sizes.values(), study.num_peers
+    by_chance = sum(n * (n - 1) for n in sizes) / max(1, num * (num - 1))
     return f"{came}; by chance it would be {100 * by_chance:.1f} %."
 
 

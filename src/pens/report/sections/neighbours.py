@@ -14,9 +14,10 @@ from pens.methods.spec import RunSpec
 from pens.paper.cells import PaperValue, paper_agreement
 from pens.paper.verdicts import compare_with_paper
 from pens.report.charts.neighbours import neighbours_chart
-from pens.report.learning_curves import SelectionCurve, selecting
-from pens.report.section import OLDER, ReportSection, count, listed
+from pens.report.section import OLDER, ReportSection
+from pens.report.selection_curves import SelectionCurve, selecting
 from pens.report.study import Study
+from pens.report.words import count, listed
 from pens.settings.tree import MethodName
 from pens.topologies.topology import topology_of
 

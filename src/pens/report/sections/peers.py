@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pens.methods.names import alone
 from pens.report.analysis import Gains, gains, outcomes
 from pens.report.charts.peers import gains_chart, peers_chart
-from pens.report.section import ReportSection, Table, listed, low_to_high
+from pens.report.section import ReportSection, Table
 from pens.report.study import Study
+from pens.report.words import listed, low_to_high
 
 
 def peers_section(study: Study) -> ReportSection:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from pens.report.glossary import own_settings
 from pens.report.rerun import can_be_simulated, command, nearest_preset
-from pens.report.section import ReportSection, count, listed, setting_text
+from pens.report.section import ReportSection
 from pens.report.study import Study
-from pens.report.tables import duration
+from pens.report.words import count, duration, listed, setting_text
 from pens.settings.keys import flat_name
 
 _SIMULATED = "The command below simulates them."

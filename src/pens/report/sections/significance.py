@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pens.measuring.metrics import FEWEST_SEEDS
 from pens.report.analysis import FEWEST_FOR_WILCOXON, Difference, differences
 from pens.report.charts.differences import differences_chart
-from pens.report.section import ReportSection, Table, count, p_value, points
+from pens.report.section import ReportSection, Table
 from pens.report.study import Study
+from pens.report.words import count, p_value, points
 
 
 def luck_section(study: Study) -> ReportSection:

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several commands have, each written once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pens.command_line import completion
+from pens.parts import METHODS
+
+DataDir = Annotated[Path | None, typer.Option(help="Folder to look for data sets in, before all others.")]
+Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change settings, e.g. --set rounds=30 rotations=0,90 (`pens settings` explains them all).",
+        autocompletion=completion.assignments,
+    ),
+]
+
+
+def settings_help(what: str) -> str:
+    """The help of a preset or a file of settings."""
+    return f"{what}: a preset (`pens presets` lists them) or a .toml file of settings."
+
+
+def methods_option(default: str) -> Any:
+    """`--methods`. `default`: what a command takes where it is not given."""
+    return typer.Option(
+        help="Which methods, with commas (`pens methods` explains them); own ones as file.py:Name or module:Name: "
+        f"{', '.join(METHODS.built_in)}.",
+        show_default=default,
+        autocompletion=completion.methods,
+    )

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One peer's numbers: how far its model is, its early stopping, what it counted, and the rows that it holds.
+
+There is one `Learner` per peer, of 100,000 in a large simulation: it has slots, and counters of others hold only those
+whom the peer met.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from pens.engine.stack import ModelStack
+from pens.learning.executor import MomentRows
+from pens.protocol.messages import ModelRef, PeerId
+from pens.protocol.policies import EarlyStopping, Tally
+
+
+class Answer(NamedTuple):
+    """What a peer is to be told."""
+
+    name: str
+    """Of its question."""
+    number: int
+    """Of the scoring that computes it; 0: the peer asked for its counts."""
+    losses: tuple[float, ...] = ()
+
+
+class Kept(NamedTuple):
+    """A model that a peer keeps aside, for a later update to begin with (`pens.protocol.messages.Keep`)."""
+
+    row: int
+    val_loss: float = math.inf
+    """Infinite for the one that it began with: any other is better."""
+
+
+@dataclass(slots=True)
+class Learner:
+    """What is known of one peer."""
+
+    slot: int
+    """Where its samples are."""
+    latest: ModelRef
+    """Its newest model that is computed."""
+    stopping: EarlyStopping
+    recorded: int = 0
+    """Updates that are recorded, computed or not."""
+    scorings: int = 0
+    """Likewise, comparisons and questions for losses."""
+    may_stop: bool = False
+    """Whether early stopping applies already."""
+    stop_time: float = math.inf
+    """When it stopped early, in virtual time."""
+    best: int | None = None
+    """The row of its best model on its validation data."""
+    kept: Kept | None = None
+    """The model that it keeps aside, if its newest update says so."""
+    moments: MomentRows | None = None
+    """What its optimizer remembers between updates, where it does."""
+    tally: Tally = field(default_factory=Tally)
+    """What it counted in step 1."""
+    merges: Counter[PeerId] = field(default_factory=Counter)
+    """How often it merged a model of each other."""
+    scored: int = 0
+    """Models that it compared in step 1."""
+    answers: list[Answer] = field(default_factory=list)
+    """Of questions that it asked and was not told the answer of, in order."""
+    asked: list[tuple[float, int]] = field(default_factory=list)
+    """When it asked for the losses of how many models."""
+
+    @property
+    def num_computed(self) -> int:
+        """Updates that are computed, the first training included."""
+        return self.latest.version
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether its updates are no work any more."""
+        return self.may_stop and self.stopping.stopped
+
+    def begin_stopping(self, stopping: EarlyStopping) -> None:
+        """From here on early stopping applies, and the past does not count."""
+        self.may_stop, self.stopping = True, stopping
+
+    def num_asked(self, until: float) -> int:
+        """Models whose losses it had asked for by this time."""
+        return sum(count for time, count in self.asked if time <= until)
+
+    def note(self, number: int, losses: Sequence[float]) -> None:
+        """Keep the answer to the question that this scoring computed, until the peer is told."""
+        place = next(i for i, answer in enumerate(self.answers) if answer.number == number)
+        self.answers[place] = self.answers[place]._replace(losses=tuple(losses))
+
+    def take_answer(self, name: str) -> Any:
+        """The answer to the first question of this name that the peer was not told yet."""
+        answer = next(answer for answer in self.answers if answer.name == name)
+        self.answers.remove(answer)
+        return answer.losses if answer.number else self.tally
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def held_rows(self) -> Iterator[int]:
+        """Rows that it holds beside those of named models."""
+        if self.best is not None:
+            yield self.best
+        if self.kept:
+            yield self.kept.row
+        if self.moments:
+            yield from self.moments.rows
+
+    def let_go(self, stack: ModelStack) -> None:
+        """Release all these rows."""
+        for row in self.held_rows():
+            stack.release(row)
+        self.best = self.kept = self.moments = None
+
+    # --- state on disk ------------------------------------------------------------------------------------------------
+
+    def state(self, place: Mapping[int, int]) -> dict[str, Any]:
+        """All that changes, as plain data. `place`: of each row among those that are written."""
+        kept, moments = self.kept, self.moments
+        return {
+            "counts": [self.recorded, self.num_computed, self.scorings, self.scored],
+            "stopping": asdict(self.stopping),
+            "may_stop": self.may_stop,
+            "stop_time": self.stop_time,
+            "best": None if self.best is None else place[self.best],
+            "kept": [place[kept.row], kept.val_loss] if kept else None,
+            "moments": [[place[row] for row in moments.rows], moments.steps] if moments else None,
+            "tally": self.tally.state(),
+            "merges": [[peer, count] for peer, count in self.merges.items()],
+            "answers": [list(answer) for answer in self.answers],
+            "asked": [list(asked) for asked in self.asked],
+        }
+
+    def restore(self, state: Mapping[str, Any], rows: Sequence[int], stack: ModelStack) -> None:
+        """Become what `state` described. `rows`: where the models are now that were written."""
+        self.let_go(stack)
+        self.recorded, computed, self.scorings, self.scored = state["counts"]
+        self.latest = ModelRef(self.latest.owner, computed)
+        self.stopping = EarlyStopping(**state["stopping"])
+        self.may_stop, self.stop_time = state["may_stop"], state["stop_time"]
+        self.tally = Tally.restored(state["tally"])
+        self.merges = Counter({PeerId(peer): count for peer, count in state["merges"]})
+        self.answers = [Answer(name, number, tuple(losses)) for name, number, losses in state["answers"]]
+        self.asked = [(time, count) for time, count in state["asked"]]
+        if state["best"] is not None:
+            self.best = stack.retain(rows[state["best"]])
+        if state["kept"]:
+            place, val_loss = state["kept"]
+            self.kept = Kept(stack.retain(rows[place]), val_loss)
+        if state["moments"]:
+            places, steps = state["moments"]
+            self.moments = MomentRows([stack.retain(rows[place]) for place in places], steps)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How all peers of a run learn: what a method says once, for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pens.engine.optimizers import Recipe
+from pens.merging.rule import Merging, chosen
+from pens.protocol.policies import EarlyStopping
+from pens.settings.schema import StoppingSettings, WireForm
+from pens.settings.tree import Settings
+
+
+@dataclass(frozen=True)
+class LearningRules:
+    """What all peers of a run have in common."""
+
+    recipe: Recipe
+    stopping: StoppingSettings
+    own_in_merge: bool
+    seed: int
+    score_on: Literal["train", "val"] = "train"
+    score_by: Literal["loss", "accuracy"] = "loss"
+    """How the models of step 1 are compared. Questions are always answered by losses."""
+    score_samples: int | None = None
+    """Models are compared on so many of the receiver's training samples; None: all."""
+    max_batch: int = 0
+    """At most so many updates, or comparisons, at once; 0: all that are ready."""
+    optimizer_remembers: bool = False
+    """Whether a peer's optimizer keeps its moments from update to update; else each update resets them."""
+    wire: WireForm = "fp32"
+    """How models travel: received models are rounded to this form, a peer's own is not."""
+    merging: Merging = field(default_factory=lambda: chosen(Settings()))
+    """How a peer's own model and those that it received become one."""
+
+    def new_stopping(self) -> EarlyStopping:
+        """Early stopping of one peer that has not been validated yet."""
+        return EarlyStopping(self.stopping.stop_on, self.stopping.window, self.stopping.patience)

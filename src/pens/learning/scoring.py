@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scoring: models of others are run over a peer's own samples, to choose the top m or to answer a question."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pens import rng
+from pens.engine.batches import Subset
+from pens.learning.context import Context
+from pens.learning.executor import Evaluate, Work, evaluate
+from pens.learning.jobs import Question, Scoring
+from pens.learning.ledger import Ledger
+from pens.protocol.messages import ModelRef
+from pens.protocol.policies import select_top_m
+
+_AT_ONCE = 20_000  # comparisons, so that lists of what is compared stay small at any number of peers
+
+
+class Scorer:
+    """Works off the scorings that are recorded."""
+
+    def __init__(self, context: Context, wide: bool) -> None:
+        """`wide`: whether the numbers of peers are those of a network."""
+        self._context, self._rules, self._jobs = context, context.rules, context.jobs
+        self.comparisons = Ledger("peer", "round", "sender", "chosen", wide=wide)
+        """Every comparison of step 1: in which round, whose model, and whether it was among the top m."""
+
+    def work_off(self) -> Work:
+        """Score what is ready."""
+        while jobs := self._jobs.take_scorings(self._rules.max_batch or _AT_ONCE):
+            yield from self._score(jobs)
+
+    def _score(self, jobs: list[Scoring]) -> Work:
+        """CALCULATELOSS: score the models of each job on its peer's own data."""
+        for on in ("val", "train"):
+            if questions := [job for job in jobs if job.question and job.question.on == on]:
+                yield from self._score_on(on, questions)
+        if comparisons := [job for job in jobs if not job.question]:
+            yield from self._score_on(self._rules.score_on, comparisons)
+
+    def _score_on(self, on: Literal["train", "val"], jobs: list[Scoring]) -> Work:
+        drawn = [(job, self._draw(job)) for job in jobs]
+        pairs = list(dict.fromkeys((ref, job.peer, draw) for job, draw in drawn for ref in job.models))
+        rows = self._context.names.received_rows([ref for ref, _, _ in pairs])
+        slots, size = self._context.slots([peer for _, peer, _ in pairs]), self._rules.score_samples
+        subset = None if size is None else Subset(size, [draw for _, _, draw in pairs])
+        found = yield from evaluate(Evaluate(on, rows, slots, subset))
+        scores = -found.accuracy if self._rules.score_by == "accuracy" and not jobs[0].question else found.loss
+        losses = dict(zip(pairs, scores.tolist(), strict=True))
+        for job, draw in drawn:
+            self._finish(job, [losses[ref, job.peer, draw] for ref in job.models])
+
+    def _draw(self, job: Scoring) -> int:
+        """The key by which the samples of a comparison are drawn; always the same where all are taken."""
+        if self._rules.score_samples is None:
+            return 0
+        return rng.key(self._rules.seed, "score", job.peer, job.number)
+
+    def _finish(self, job: Scoring, losses: list[float]) -> None:
+        """Count or answer, and release the models that no update merges."""
+        chosen: tuple[ModelRef, ...] = ()
+        if job.question:
+            self._note(job, job.question, losses)
+        else:
+            chosen = self._top_m(job, losses)
+        self._jobs.scored(job, chosen)
+        self._context.names.release_all(ref for ref in job.models if not job.update or ref not in chosen)
+
+    def _top_m(self, job: Scoring, losses: list[float]) -> tuple[ModelRef, ...]:
+        senders = [ref.owner for ref in job.models]
+        best = select_top_m(senders, losses, job.top_m)
+        learner = self._context.by_peer[job.peer]
+        learner.tally.add(senders, [senders[i] for i in best])
+        learner.scored += len(senders)
+        for i, sender in enumerate(senders):
+            self.comparisons.add(job.peer, job.round, sender, i in best)
+        return tuple(job.models[i] for i in best)
+
+    def _note(self, job: Scoring, question: Question, losses: list[float]) -> None:
+        learner = self._context.by_peer[job.peer]
+        learner.note(job.number, losses)
+        learner.asked.append((question.time, question.num_asked))

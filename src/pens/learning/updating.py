@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Updating: merge, train, validate, and keep the best model, for one batch of updates at a time.
+
+An update whose training loss is not finite is undone: the model from before stays. A peer that stopped early answers
+later updates with its best model and no work: it keeps serving that model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pens import rng
+from pens.engine.training import Evaluation
+from pens.learning.context import Context
+from pens.learning.curves import Curves, UpdateRecord
+from pens.learning.executor import Evaluate, MomentRows, NewModels, Train, Work, evaluate, train
+from pens.learning.inputs import Inputs
+from pens.learning.jobs import Updating
+from pens.learning.learner import Kept, Learner
+from pens.protocol.messages import PeerId
+
+
+class Updater:
+    """Works off the updates that are recorded."""
+
+    def __init__(self, context: Context) -> None:
+        self._context, self._rules = context, context.rules
+        self._names, self._stack, self._by_peer = context.names, context.names.stack, context.by_peer
+        self.inputs = Inputs(context)
+        self.history = Curves()
+        self.setbacks: Counter[PeerId] = Counter()
+        """Updates undone because the loss was not finite."""
+        self.num_updates = self.num_batches = 0
+
+    def work_off(self) -> Work:
+        """Compute one batch of what is ready."""
+        jobs = self._context.jobs.take_updates(self._rules.max_batch)
+        for job in jobs:
+            learner = self._by_peer[job.peer]
+            if job.action.may_stop and not learner.may_stop:
+                learner.begin_stopping(self._rules.new_stopping())
+        for epochs in sorted({job.action.epochs for job in jobs}):
+            yield from self._update([job for job in jobs if job.action.epochs == epochs], epochs)
+
+    def _update(self, jobs: list[Updating], epochs: int) -> Work:
+        """Updates of so many epochs, as one batch."""
+        slots = self._context.slots([job.peer for job in jobs])
+        trained = yield from train(self._training(jobs, slots, epochs))
+        self.num_updates += len(jobs)
+        self.num_batches += 1
+        rows = zip(jobs, trained.rows, trained.merged or trained.rows, strict=True)
+        validated = [merged if job.models else new for job, new, merged in rows]
+        validation = yield from evaluate(Evaluate("val", validated, slots))
+        finite = np.isfinite(trained.loss).tolist()
+        if not all(finite):
+            bad = [i for i, is_finite in enumerate(finite) if not is_finite]
+            yield from self._undo(jobs, bad, trained.rows, validated, validation)
+        self._take_over(jobs, trained, finite, validated, validation)
+
+    def _training(self, jobs: list[Updating], slots: list[int], epochs: int) -> Train:
+        rules = self._rules
+        groups, merging = self.inputs.merges(jobs)
+        keys = [rng.key(rules.seed, "update", job.peer, job.out.version) for job in jobs]
+        keep_merged = rules.stopping.validated == "merged"
+        moments = [self._moments(job.peer) for job in jobs] if rules.optimizer_remembers else None
+        return Train(groups, slots, keys, epochs, rules.recipe, keep_merged, moments, merging)
+
+    def _moments(self, peer: PeerId) -> MomentRows:
+        moments = self._by_peer[peer].moments
+        assert moments
+        return moments
+
+    def _undo(
+        self, jobs: list[Updating], bad: list[int], rows: list[int], validated: list[int], validation: Evaluation
+    ) -> Work:
+        """Where the loss is no finite number, the model from before stays, and is validated once more."""
+        for i in bad:
+            self._stack.release(rows[i])
+            rows[i] = validated[i] = self._stack.retain(self.inputs.own_row(jobs[i]))
+            self.setbacks[jobs[i].peer] += 1
+        slots = self._context.slots([jobs[i].peer for i in bad])
+        again = yield from evaluate(Evaluate("val", [rows[i] for i in bad], slots))
+        validation.loss[bad], validation.accuracy[bad] = again.loss, again.accuracy
+
+    def _take_over(
+        self, jobs: list[Updating], trained: NewModels, finite: list[bool], validated: list[int], validation: Evaluation
+    ) -> None:
+        """Record what came of a batch, and let each peer go on with its new model."""
+        losses, val_losses = trained.loss.tolist(), validation.loss.tolist()
+        accuracies = validation.accuracy.tolist()
+        self.history.add([_record(*of) for of in zip(jobs, losses, val_losses, accuracies, strict=True)])
+        for i, job in enumerate(jobs):
+            learner = self._by_peer[job.peer]
+            if finite[i]:
+                learner.merges.update(ref.owner for ref in job.models)
+            if trained.moments:
+                self._remember(learner, trained.moments[i], finite[i])
+            self._keep_aside(learner, job, validated[i], val_losses[i])
+            self._finish(learner, job, trained.rows[i])
+            self._observe(learner, job, validated[i], val_losses[i], accuracies[i])
+        for row in (*trained.rows, *trained.merged):
+            self._stack.release(row)
+
+    def _remember(self, learner: Learner, moments: MomentRows, is_finite: bool) -> None:
+        """What a peer's optimizer remembers after an update, unless that was undone."""
+        before = self._moments(learner.latest.owner)
+        learner.moments, gone = (moments, before) if is_finite else (before, moments)
+        for row in gone.rows:
+            self._stack.release(row)
+
+    def _keep_aside(self, learner: Learner, job: Updating, row: int, val_loss: float) -> None:
+        """What the update says is kept: nothing, the model before it, or the best since. `row`: what was validated."""
+        before, keep = learner.kept, job.action.keep
+        if not before and keep == "last":
+            return
+        first = before or Kept(self._names.rows[job.own])
+        kept = Kept(row, val_loss) if keep == "best" and val_loss < first.val_loss else first
+        learner.kept = None if keep == "last" else kept._replace(row=self._stack.retain(kept.row))
+        if before:
+            self._stack.release(before.row)
+
+    def _finish(self, learner: Learner, job: Updating, row: int) -> None:
+        """Give the job's model its values."""
+        self._context.jobs.updated(job)
+        learner.latest = job.out
+        self._names.give_values(job.out, row)
+        self._context.jobs.know(job.out)
+        self._names.release_all((job.own, *job.models))
+
+    # --- what a validation changes ------------------------------------------------------------------------------------
+
+    def _observe(self, learner: Learner, job: Updating, row: int, val_loss: float, val_accuracy: float) -> None:
+        """Early stopping, and the best model. `row`: what was validated."""
+        if learner.stopping.observe(val_loss, val_accuracy):
+            self._keep_as_best(learner, row)
+        if learner.has_stopped:
+            self._stop(learner, job)
+
+    def _keep_as_best(self, learner: Learner, row: int) -> None:
+        older, learner.best = learner.best, self._stack.retain(row)
+        if older is not None:
+            self._stack.release(older)
+
+    def _stop(self, learner: Learner, job: Updating) -> None:
+        """The update that stops a peer ends with its best model: from now on the peer serves that one. Nobody has read
+        the trained one, which has had the name for a moment."""
+        learner.stop_time = job.time
+        self._let_go_of_work(learner)
+        self._names.give_values(job.out, _best(learner))
+        self.answer_with_best(job.peer)
+
+    def _let_go_of_work(self, learner: Learner) -> None:
+        """A peer that has stopped needs neither its optimizer nor a model to begin with."""
+        for row in learner.moments.rows if learner.moments else ():
+            self._stack.release(row)
+        if learner.kept:
+            self._stack.release(learner.kept.row)
+        learner.moments = learner.kept = None
+
+    def answer_with_best(self, peer: PeerId) -> None:
+        """All that is recorded for a peer that has stopped: no work, and no need to wait for the received models."""
+        learner = self._by_peer[peer]
+        while job := self._context.jobs.next_update(peer):
+            self._finish(learner, job, _best(learner))
+
+    # --- state on disk ------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What was counted, as plain data. The history is a tensor, written beside it."""
+        setbacks = [[peer, count] for peer, count in self.setbacks.items()]
+        return {"setbacks": setbacks, "num_updates": self.num_updates, "num_batches": self.num_batches}
+
+    def restore(self, state: Mapping[str, Any], history: Curves) -> None:
+        """Become what `state` described."""
+        self.setbacks = Counter({PeerId(peer): count for peer, count in state["setbacks"]})
+        self.num_updates, self.num_batches = state["num_updates"], state["num_batches"]
+        self.history = history
+
+
+def _best(learner: Learner) -> int:
+    assert learner.best is not None, "a peer that stopped has been validated"
+    return learner.best
+
+
+def _record(job: Updating, train_loss: float, val_loss: float, val_accuracy: float) -> UpdateRecord:
+    numbers = (train_loss, val_loss, val_accuracy)
+    return UpdateRecord(job.time, job.peer, job.out.version, not job.action.may_stop, len(job.models), *numbers)

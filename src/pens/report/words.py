@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers, times and lists in words, for tables and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pens.measuring.metrics import Interval
+
+
+def points(value: Interval) -> str:
+    """7.0 ± 3.8, or of two seeds 7.0 (2 seeds: 6.1, 7.9)"""
+    return value.percent().replace("-", "−")
+
+
+def p_value(value: float | None) -> str:
+    """0.031, or < 0.001"""
+    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def size(amount: float) -> str:
+    """320 B, 37.0 kB, 16.7 MB, 1.4 GB"""
+    for unit, one in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if amount >= one:
+            return f"{amount / one:,.1f} {unit}"
+    return f"{amount:.0f} B"
+
+
+def thousands(passes: float | None) -> str:
+    """Forward passes in thousands: 12, 3.4, 0.27; – where they are not known"""
+    if passes is None:
+        return "–"
+    value = passes / 1e3
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 or not value else f"{value:.2g}"
+
+
+def count(number: int, noun: str) -> str:
+    """1 seed, 4 seeds"""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """local, random and pens"""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def low_to_high(values: Sequence[float]) -> str:
+    """Fractions as 67.2 to 81.8, in per cent."""
+    return f"{100 * min(values):.1f} to {100 * max(values):.1f}"
+
+
+def setting_text(value: object) -> str:
+    """A setting's value, as a reader would write it."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def duration(seconds: float) -> str:
+    """3.2 s, 4 min 05 s, 2 h 10 min"""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of settings as TOML text, in files and after `--set KEY=`: how they are written, and how one is read."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+
+def toml_value(value: Any, comma: str = ", ") -> str:
+    """A value as it is written in a .toml file, and after `--set KEY=`. TOML has no None: only --set knows `none`."""
+    if value is None:
+        return "none"
+    if isinstance(value, list | tuple):
+        return f"[{comma.join(toml_value(each, comma) for each in value)}]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_section(title: str, values: Mapping[str, Any]) -> str:
+    """A section of a .toml file, with an empty line at its end."""
+    return "\n".join([f"[{title}]", *(toml_line(key, value) for key, value in values.items()), "", ""])
+
+
+def toml_line(key: str, value: Any) -> str:
+    """One setting in a .toml file; where it has no value, which TOML cannot say, it is left out as a comment."""
+    return f"# {key} =" if value is None else f"{key} = {toml_value(value)}"
+
+
+def assignment(key: str, value: Any) -> str:
+    """KEY=VALUE, as short as --set takes it: a word needs no quotes unless it could be read as something else."""
+    is_word = isinstance(value, str) and value == value.strip() and read_value(value) == value
+    return f"{key}={value if is_word else toml_value(value, ',')}"
+
+
+def read_value(text: str) -> Any:
+    """What a value after `--set KEY=` says: TOML, `none`, or else a word."""
+    if "#" in text or "\n" in text:
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return None if text == "none" else text

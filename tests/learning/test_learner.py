@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of one peer: as plain data and back, and the rows that it holds."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import torch
+
+from pens.engine.stack import ModelStack
+from pens.learning.executor import MomentRows
+from pens.learning.learner import Answer, Kept, Learner
+from pens.protocol.messages import ModelRef, PeerId
+from pens.protocol.policies import EarlyStopping
+
+ME = PeerId(7)
+
+
+def learner_with_everything(stack: ModelStack) -> Learner:
+    """It holds its best model, one that is kept aside, and two rows of its optimizer, one of them the best model."""
+    best, kept, moment = stack.add(torch.arange(3.0)[:, None])
+    one = Learner(3, ModelRef(ME, 4), EarlyStopping("accuracy", 2, 5, [0.5, 0.25], 0.5, 1), recorded=6, scorings=9)
+    one.may_stop, one.stop_time, one.scored = True, 2.5, 8
+    one.best, one.kept, one.moments = best, Kept(kept, 1.5), MomentRows([moment, stack.retain(best)], 12)
+    one.tally.add([PeerId(1), PeerId(2)], [PeerId(2)])
+    one.merges = Counter({PeerId(2): 3})
+    one.answers = [Answer("who", 9, (0.5, 1.5)), Answer("counts", 0)]
+    one.asked = [(1.5, 2), (2.5, 4)]
+    return one
+
+
+def test_a_learner_on_disk_and_what_it_is_again() -> None:
+    """Its rows lie elsewhere then. What the learner held that takes over is released, and nothing else is retained."""
+    stack = ModelStack(1, torch.device("cpu"))
+    one = learner_with_everything(stack)
+    rows = list(dict.fromkeys(one.held_rows()))
+    state = json.loads(json.dumps(one.state({row: place for place, row in enumerate(rows)})))
+    later = ModelStack(1, torch.device("cpu"))
+    again = Learner(3, ModelRef(ME, 0), EarlyStopping("loss", 1, 1), best=later.add(torch.zeros(2, 1))[0])
+    new = later.add(stack.read(rows))
+    again.restore(state, new, later)
+    for row in new:
+        later.release(row)
+    assert later.num_alive == 1 + 3
+    assert again.latest == ModelRef(ME, 4)
+    assert again.state({row: place for place, row in enumerate(new)}) == one.state(
+        {row: place for place, row in enumerate(rows)}
+    )
+    assert later.read(list(again.held_rows())).tolist() == [[0], [1], [2], [0]]
+    again.let_go(later)
+    assert later.num_alive == 1
+    assert not list(again.held_rows())
+
+
+def test_a_learner_that_holds_nothing_on_disk_and_what_it_is_again() -> None:
+    stack = ModelStack(1, torch.device("cpu"))
+    state = Learner(0, ModelRef(ME, 0), EarlyStopping("loss", 1, 1)).state({})
+    again = learner_with_everything(stack)
+    again.restore(state, [], stack)
+    assert again.state({}) == state
+    assert stack.num_alive == 0
+
+
+def test_what_was_asked_for_until_a_time() -> None:
+    one = learner_with_everything(ModelStack(1, torch.device("cpu")))
+    assert [one.num_asked(time) for time in (1.4, 1.5, 2.4, 2.5)] == [0, 2, 2, 6]
+
+
+def test_early_stopping_applies_from_a_moment_on() -> None:
+    """A peer whose validation got no better before that has not stopped, and the past does not count."""
+    one = Learner(0, ModelRef(ME, 0), EarlyStopping("loss", 1, 1))
+    for loss in (1.0, 2.0):
+        one.stopping.observe(loss, 0.0)
+    assert not one.has_stopped
+    one.begin_stopping(EarlyStopping("loss", 1, 1))
+    assert not one.has_stopped
+    for loss in (3.0, 4.0):
+        one.stopping.observe(loss, 0.0)
+    assert one.has_stopped
