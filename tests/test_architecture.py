@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from pens.protocol.messages import Action, Event
-from tests.test_layers import LAYERS
+from tests.test_layers import LAYERS, NETWORK_LAYERS
 
 ROOT = Path(__file__).parent.parent
 
@@ -62,6 +62,11 @@ def test_every_package_has_its_row_in_the_order_of_imports() -> None:
     firsts = [line.split("|")[1] for line in chapter("Packages").splitlines() if line[:2] == "| "]
     shown = [name.rstrip("/") for cell in firsts for name in re.findall(r"`([^`]+)`", cell)]
     assert [name for name in shown if name in LAYERS] == LAYERS
+
+
+def test_every_package_of_the_network_has_its_row_in_the_order_of_imports() -> None:
+    table = chapter("Packages").split("**Packages of the network.**")[1].split("\n**")[0]
+    assert re.findall(r"^\| `(\w+)/`", table, re.MULTILINE) == NETWORK_LAYERS
 
 
 def test_files_that_the_laws_name_are_there() -> None:

@@ -157,5 +157,5 @@ def test_things_are_told_once_an_hour_for_each_member_and_never_fill_the_memory(
     for number in range(10_000):
         occasions.is_due("network", str(number), 2.0)
         misfits.add(str(number), "")
-    assert len(occasions._told) == len(misfits._why) == 4096
+    assert len(occasions._logged) == len(misfits._why) == 4096
     assert misfits.among(["9999", "0"]) == {"9999": ""}

@@ -323,8 +323,8 @@ def _step1_epochs(peers: Sequence[PeerRecord]) -> tuple[int, ...] | None:
 def _cluster_names(names: Sequence[str], settings: Settings) -> tuple[str, ...]:
     """Clusters in the order of the partition, otherwise in the order of the peers.  names [peer]"""
     listed = list(partition_of(settings).cluster_sizes(settings) or ())
-    found = dict.fromkeys(names)
-    return tuple(sorted(found, key=lambda cluster: listed.index(cluster) if cluster in listed else len(listed)))
+    known = dict.fromkeys(names)
+    return tuple(sorted(known, key=lambda cluster: listed.index(cluster) if cluster in listed else len(listed)))
 
 
 def _communication(peers: Sequence[PeerRecord]) -> Communication:

@@ -116,8 +116,8 @@ class Membership:
 
     def members(self, now: float, *statuses: MemberStatus) -> list[MemberRecord]:
         """The other members that have one of these statuses, in the order of their names."""
-        found = [e.record for e in self._others.values() if self._status(e, now) in statuses]
-        return sorted(found, key=lambda record: record.name)
+        chosen = [e.record for e in self._others.values() if self._status(e, now) in statuses]
+        return sorted(chosen, key=lambda record: record.name)
 
     def find(self, name: str) -> MemberRecord | None:
         """The record of a member, whatever its status; None for one that is not in the table."""

@@ -23,17 +23,17 @@ class Occasions:
     """When something was last logged, so that it is not logged again within the hour."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[str, str], float] = {}
+        self._logged: dict[tuple[str, str], float] = {}
 
     def is_due(self, what: str, member: str, now: float) -> bool:
         """Whether to log it now; if so, it counts as logged. Where there are too many, the oldest are forgotten."""
         key = (what, member)
-        if now - self._told.get(key, -math.inf) < AGAIN_S:
+        if now - self._logged.get(key, -math.inf) < AGAIN_S:
             return False
-        self._told.pop(key, None)
-        self._told[key] = now
-        if len(self._told) > _MOST:
-            del self._told[next(iter(self._told))]
+        self._logged.pop(key, None)
+        self._logged[key] = now
+        if len(self._logged) > _MOST:
+            del self._logged[next(iter(self._logged))]
         return True
 
 

@@ -115,13 +115,13 @@ def _num_classes(config: PeerConfig, highest: Mapping[str, int]) -> int:
     return stated or 1 + label
 
 
-def _as_data(found: Any, source: str) -> tuple[PeerData, Samples | None]:
-    if isinstance(found, PeerData):
-        return found, None
-    if isinstance(found, tuple) and len(found) in (2, 3) and all(isinstance(part, Samples) for part in found):
-        return PeerData(found[0], found[1]), found[2] if len(found) == 3 else None
+def _as_data(returned: Any, source: str) -> tuple[PeerData, Samples | None]:
+    if isinstance(returned, PeerData):
+        return returned, None
+    if isinstance(returned, tuple) and len(returned) in (2, 3) and all(isinstance(part, Samples) for part in returned):
+        return PeerData(returned[0], returned[1]), returned[2] if len(returned) == 3 else None
     raise SettingsError(
-        f"data.source = {source!r} returned a {type(found).__name__}: "
+        f"data.source = {source!r} returned a {type(returned).__name__}: "
         "expected pens.PeerData, or (train, val) or (train, val, test) of pens.Samples"
     )
 

@@ -293,8 +293,8 @@ def _native_level(text: str) -> int:
     """The level of a line of gRPC, which begins with a letter and digits: `E0000 00:00:1700000000.1 …`."""
     if "not suitable for production" in text:  # a warning about the verbosity that pens sets
         return logging.DEBUG
-    found = re.match(r"([IWEF])\d{4} ", text)
-    return _NATIVE_LEVELS[found[1]] if found else logging.WARNING
+    prefix = re.match(r"([IWEF])\d{4} ", text)
+    return _NATIVE_LEVELS[prefix[1]] if prefix else logging.WARNING
 
 
 def _stream_handlers() -> Iterator[logging.StreamHandler[Any]]:

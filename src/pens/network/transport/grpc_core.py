@@ -58,12 +58,12 @@ def set_tls_1_3_only() -> None:
 
 def refusal_in(line: str) -> str | None:
     """Why the C core turned a caller away, if this line of its log says so."""
-    found = _HANDSHAKE.search(line)
-    if not found:
+    failed = _HANDSHAKE.search(line)
+    if not failed:
         return None
-    reason = _REASON.search(found["why"])
+    reason = _REASON.search(failed["why"])
     if not reason:
-        return f"handshake failed: {found['why'].strip()}"
+        return f"handshake failed: {failed['why'].strip()}"
     words = _WORDS.get(reason["code"], reason["code"].replace("_", " ").lower())
     if reason["code"] == "CERTIFICATE_VERIFY_FAILED" and reason["detail"]:
         return f"{words}: {reason['detail'].strip()}"
