@@ -13,7 +13,7 @@ from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.engine.layout import Layout
 from pens.engine.training import Evaluation, Trained
-from pens.experiment.wiring import build_simulator, first_models, new_executor
+from pens.experiment.wiring import build_simulator, first_models, new_executor, num_models
 from pens.settings.tree import MethodName, Settings
 from pens.simulation.simulator import Simulator
 from tests.engines import EngineOfCalls, Evaluating, Training
@@ -77,6 +77,7 @@ def fake_simulations(
     executor = new_executor(engine, federation.peers, CPU, len(seeds))
     simulators = []
     for seed in seeds:
-        models = first_models(engine, settings, seed, len(federation.peers))
-        simulators.append(build_simulator(spec_of(method, settings, seed), federation, executor, models))
+        spec = spec_of(method, settings, seed)
+        models = first_models(engine, settings, seed, num_models(spec.method, len(federation.peers)))
+        simulators.append(build_simulator(spec, federation, executor, models))
     return simulators, engine

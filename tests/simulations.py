@@ -12,7 +12,7 @@ from pens.data.scenarios import Federation
 from pens.engine.batches import SampleStack
 from pens.engine.functional import StackedNetwork
 from pens.engine.training import Engine, LoopEngine, StackEngine
-from pens.experiment.wiring import build_simulator, first_models, new_executor
+from pens.experiment.wiring import build_simulator, first_models, new_executor, num_models
 from pens.partitions.rotation import rotated_federation
 from pens.protocol.messages import Action, Event, PeerId
 from pens.settings.tree import MethodName, Settings
@@ -58,7 +58,7 @@ def simulation(
     engine = engine_for(federation, memory_bytes, stacked)
     spec = spec_of(method, settings, seed)
     held = spec.method.holders(federation, spec.settings)
-    models = first_models(engine, settings, seed, len(held))
+    models = first_models(engine, settings, seed, num_models(spec.method, len(federation.peers)))
     return build_simulator(spec, federation, new_executor(engine, held, CPU), models, trace=log)
 
 
@@ -70,7 +70,8 @@ def simulations(settings: Settings, method: MethodName, federations: Sequence[Fe
     executor = new_executor(engine, [peer for peers in held for peer in peers], CPU)
     found = []
     for seed, federation in enumerate(federations):
-        models, first_slot = first_models(engine, settings, seed, len(held[seed])), seed * len(held[0])
+        models = first_models(engine, settings, seed, num_models(specs[seed].method, len(federation.peers)))
+        first_slot = seed * len(held[0])
         found.append(build_simulator(specs[seed], federation, executor, models, first_slot))
     return found
 

@@ -20,7 +20,20 @@ from tests.conftest import TINY
 from tests.fakes import FakeEngine, fake_federation
 from tests.methods.specs import IN_STEP
 
-METHODS = ("pens", "pens+", "random", "random+", "local", "oracle", "oracle+", "central", "dac", "dpsgd", "el")
+METHODS = (
+    "pens",
+    "pens+",
+    "random",
+    "random+",
+    "local",
+    "oracle",
+    "oracle+",
+    "central",
+    "dac",
+    "dpsgd",
+    "el",
+    "fedavg",
+)
 FOLDER = Path(__file__).parent / "recorded"
 SETTINGS: dict[str, object] = {
     **TINY, "peers": 10, "rounds": 7, "n_peers": 3, "n_sampled": 5, "m": 2, "step1_rounds": 3, "step1_samplings": 3,

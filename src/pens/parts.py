@@ -181,6 +181,7 @@ METHODS: Registry[Any] = Registry(
         "dac": "pens.methods.dac:Dac",
         "dpsgd": "pens.methods.dpsgd:Dpsgd",
         "el": "pens.methods.el:El",
+        "fedavg": "pens.methods.fedavg:FedAvg",
     },
 )
 PARTITIONS: Registry[Any] = Registry(

@@ -552,7 +552,7 @@ def test_every_comparison_and_every_model_received_is_on_record(schedule: str) -
         total = run.communication.received
         for peer in np.unique(run.history.peer):
             received = run.history.received[run.history.peer == peer]
-            assert received[0] == 0
+            assert received[0] == (run.method == "fedavg")  # where the server's model is the first to be trained
             assert (np.diff(received) >= 0).all()
             assert received[-1] <= total[peer]
             if schedule == "rounds" and run.method != "el":  # there, others go on sending to a peer that has stopped
@@ -826,7 +826,8 @@ def test_pairs_are_listed_by_receiver_and_sender() -> None:
     learners.by_peer[PeerId(1)].tally.add([PeerId(3), PeerId(5)], [PeerId(5)])
     learners.by_peer[PeerId(4)].tally.add([PeerId(2)], [PeerId(2)])
     learners.by_peer[PeerId(7)].tally.add([PeerId(8), PeerId(1)], [PeerId(1)])
-    pairs = _pairs(learners)
+    learners.by_peer[PeerId(1)].merges[PeerId(10)] = 5  # a server
+    pairs = _pairs(learners, 10)
     rows = zip(pairs.receiver, pairs.sender, pairs.merged, pairs.selected, pairs.sampled, strict=True)
     assert [tuple(map(int, row)) for row in rows] == [
         (1, 0, 1, 0, 0),
@@ -882,9 +883,9 @@ def test_the_history_is_in_order_of_virtual_time() -> None:
     traffic.begin_update(PeerId(1), 2)
     learners.history.add(
         [
-            UpdateRecord(2.5, PeerId(1), 2, False, 3, 0.1, 0.2, 0.3),
-            UpdateRecord(0.5, PeerId(1), 1, True, 0, 0.4, 0.5, 0.6),
-            UpdateRecord(0.5, PeerId(0), 1, True, 0, 0.7, 0.8, 0.9),
+            UpdateRecord(2.5, PeerId(1), 2, False, 3, 0.1, 0.2, 0.3, 4),
+            UpdateRecord(0.5, PeerId(1), 1, True, 0, 0.4, 0.5, 0.6, 2),
+            UpdateRecord(0.5, PeerId(0), 1, True, 0, 0.7, 0.8, 0.9, 0),
         ]
     )
     history = _history(learners, traffic)
@@ -897,6 +898,8 @@ def test_the_history_is_in_order_of_virtual_time() -> None:
     assert history.train_loss.tolist() == [0.7, 0.4, 0.1]
     assert history.val_loss.tolist() == [0.8, 0.5, 0.2]
     assert history.val_accuracy.tolist() == [0.9, 0.6, 0.3]
+    assert history.epochs is not None
+    assert history.epochs.tolist() == [0, 2, 4]
     assert history.received is not None
     assert history.received.tolist() == [0, 0, 3]
 

@@ -12,7 +12,7 @@ from pens.methods.names import alone, find_method, in_order, selecting, settings
 from pens.parts import METHODS
 from pens.report.svg import LIGHT
 
-GOSSIP = {"pens", "pens+", "random", "random+", "oracle", "oracle+", "dac", "dpsgd", "el"}
+GOSSIP = {"pens", "pens+", "random", "random+", "oracle", "oracle+", "dac", "dpsgd", "el", "fedavg"}
 TRAITS: dict[str, tuple[Callable[[Method], object], set[str]]] = {
     "selects": (lambda m: m.selects, {"pens", "pens+"}),
     "merges": (lambda m: m.merges, GOSSIP),
@@ -20,8 +20,9 @@ TRAITS: dict[str, tuple[Callable[[Method], object], set[str]]] = {
     "told_clusters": (lambda m: m.told_clusters, {"oracle", "oracle+"}),
     "networked": (lambda m: m.networked, {"pens", "pens+", "random", "random+", "dac"}),
     "keeps_moments": (lambda m: m.keeps_moments, {"local", "central"}),
-    "in_step": (lambda m: m.in_step, {"dpsgd", "el"}),
-    "attainable": (lambda m: m.attainable, {"pens", "pens+", "random", "random+", "local", "dac", "dpsgd", "el"}),
+    "in_step": (lambda m: m.in_step, {"dpsgd", "el", "fedavg"}),
+    "has servers": (lambda m: m.num_servers == 1, {"fedavg"}),
+    "attainable": (lambda m: m.attainable, {*GOSSIP, "local"} - {"oracle", "oracle+"}),
     "trains_alone": (lambda m: m.trains_alone, {"local"}),
     "is_baseline": (lambda m: m.is_baseline, {"random"}),
     "plus_of": (lambda m: m.plus_of == m.name.removesuffix("+") != m.name, {"pens+", "random+", "oracle+"}),

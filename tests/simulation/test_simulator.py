@@ -56,7 +56,18 @@ from tests.fakes import FakeEngine, fake_simulation, fake_simulations
 from tests.methods.specs import ALL, IN_STEP, SELECTING, TOLD_CLUSTERS
 from tests.simulations import Log, decisions, final_models, run, simulation, simulations
 
-GOSSIP: tuple[MethodName, ...] = ("pens", "pens+", "random", "random+", "oracle", "oracle+", "dac", "dpsgd", "el")
+GOSSIP: tuple[MethodName, ...] = (
+    "pens",
+    "pens+",
+    "random",
+    "random+",
+    "oracle",
+    "oracle+",
+    "dac",
+    "dpsgd",
+    "el",
+    "fedavg",
+)
 PUSHED = tuple(method for method in GOSSIP if method not in IN_STEP)
 
 scenarios = st.fixed_dictionaries(
@@ -561,7 +572,7 @@ def test_traffic_is_what_peers_did_until_the_end(method: MethodName, schedule: s
     simulator, _ = fake_simulation(settings_, method)
     simulator._trace = log
     run(simulator)
-    sent, received, refused = [0] * 10, [0] * 10, [0] * 10
+    sent, received, refused = ([0] * len(simulator.peers) for _ in range(3))
     for _, peer, event, actions in log.until(simulator.now):
         received[peer] += isinstance(event, Received)
         received[peer] += len(event.models) if isinstance(event, Pulled) else 0

@@ -24,7 +24,14 @@ from pens.errors import Interrupted, SettingsError
 from pens.experiment.observer import Observer
 from pens.experiment.outcome import outcome
 from pens.experiment.running import Running
-from pens.experiment.wiring import build_engine, build_simulator, first_models, new_executor, smallest_cluster
+from pens.experiment.wiring import (
+    build_engine,
+    build_simulator,
+    first_models,
+    new_executor,
+    num_models,
+    smallest_cluster,
+)
 from pens.learning.executor import Executor
 from pens.measuring.results import ExperimentResult, RunResult
 from pens.merging.rule import chosen
@@ -189,7 +196,7 @@ class Experiment:
 
     def _first_models(self, spec: RunSpec, peers: int) -> Tensor:
         """The untrained models of a run's peers; made once for all methods."""
-        seed, count = spec.seed, spec.method.num_learners(peers)
+        seed, count = spec.seed, num_models(spec.method, peers)
         if len(self.record.methods) == 1:
             return first_models(self._engine, self.record.settings, seed, count)
         if len(self._untrained.get(seed, ())) < count:

@@ -7,6 +7,7 @@ This module reads test data and the true clusters. Nothing that trains or simula
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 import torch
@@ -35,13 +36,15 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
     simulator = run.simulator
     learners, traffic, neighbours = simulator.learners, simulator.traffic, simulator.neighbours()
     tests = SampleStack(federation.tests, device)
-    rows = learners.tested_rows()
+    count = spec.method.num_learners(len(federation.peers))
+    rows = learners.tested_rows()[:count]
     if spec.method.pools_data:
         slots = list(range(len(federation.tests)))
         per_test = engine.evaluate(learners.models, rows * len(slots), tests, slots).accuracy
         accuracy = per_test[list(federation.tested_on)]
     else:
         accuracy = engine.evaluate(learners.models, rows, tests, federation.tested_on).accuracy
+    weight = model_bytes(engine.network.stored, spec.settings.gossip.wire)
     tensors = {n: t.cpu() for n, t in engine.network.state(learners.models.read(rows)).items()}
     return RunResult(
         method=run.method,
@@ -51,15 +54,9 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
         cluster_names=federation.cluster_names,
         agreement=neighbour_agreement(neighbours, federation.clusters, _reach_in_sparse_graph(spec, simulator)),
         neighbours={int(p): tuple(int(n) for n in ns) for p, ns in sorted(neighbours.items())},
-        communication=Communication(
-            sent=np.array(traffic.sent),
-            received=np.array(traffic.received),
-            refused=np.array(traffic.refused),
-            merged=np.array([learner.merges.total() for learner in learners.by_peer.values()]),
-            scored=np.array([learner.scored for learner in learners.by_peer.values()]) + simulator.asked(),
-            model_bytes=model_bytes(engine.network.stored, spec.settings.gossip.wire),
-        ),
-        pairs=_pairs(learners),
+        communication=_communication(simulator, slice(count), weight),
+        servers=_communication(simulator, slice(count, None), weight) if spec.method.num_servers else None,
+        pairs=_pairs(learners, count),
         history=_history(learners, traffic),
         models=tensors,
         rounds=simulator.now,
@@ -77,6 +74,20 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
 def _reach_in_sparse_graph(spec: RunSpec, simulator: Simulator) -> Graph | None:
     """The peers that each peer can reach; None where the topology lets every peer reach all others."""
     return None if topology_of(spec.settings).is_complete else [peer.reachable for peer in simulator.peers]
+
+
+def _communication(simulator: Simulator, some: slice, weight: int) -> Communication:
+    """What some of the participants sent, received and merged. `weight`: bytes of a model on the wire."""
+    learners, traffic = list(simulator.learners.by_peer.values()), simulator.traffic
+    scored = np.array([learner.scored for learner in learners]) + simulator.asked()
+    return Communication(
+        sent=np.array(traffic.sent)[some],
+        received=np.array(traffic.received)[some],
+        refused=np.array(traffic.refused)[some],
+        merged=np.array([learner.merges.total() for learner in learners])[some],
+        scored=scored[some],
+        model_bytes=weight,
+    )
 
 
 def _all_warnings(simulator: Simulator) -> list[str]:
@@ -103,12 +114,12 @@ def _fallback(simulator: Simulator, peer: PeerId, neighbours: Sequence[PeerId]) 
     return f"{why}, so began step 2 without neighbours, and {later}"
 
 
-def _pairs(learners: Learners) -> Pairs:
-    """How often each peer merged, selected and sampled each other peer, for pairs that did so at all."""
+def _pairs(learners: Learners, num_peers: int) -> Pairs:
+    """How often each peer merged, selected and sampled each other peer, for pairs that did so at all; no servers."""
     columns: list[list[int]] = [[], [], [], [], []]
-    for peer, learner in learners.by_peer.items():
+    for peer, learner in islice(learners.by_peer.items(), num_peers):
         merges, tally = learner.merges, learner.tally
-        for other in sorted(set(merges) | set(tally.sampled)):
+        for other in sorted(other for other in set(merges) | set(tally.sampled) if other < num_peers):
             row = (peer, other, merges[other], tally.selected[other], tally.sampled[other])
             for column, value in zip(columns, row, strict=True):
                 column.append(value)
@@ -142,7 +153,7 @@ def _step1_epochs(simulator: Simulator) -> tuple[int, ...] | None:
 def _history(learners: Learners, traffic: MessageCounts) -> History:
     """The learning curves of all peers, with the models that each had received at each update."""
     curves = learners.history.sorted()
-    types = {"peer": np.int64, "version": np.int64, "searching": np.bool_, "merged": np.int64}
+    types = {"peer": np.int64, "version": np.int64, "searching": np.bool_, "merged": np.int64, "epochs": np.int64}
     columns: dict[str, Array] = {
         name: curves.column(name).astype(types.get(name, np.float64)) for name in UpdateRecord._fields
     }

@@ -31,7 +31,7 @@ from pens.simulation.links import Links
 from pens.simulation.simulator import Schedule, Simulator, Trace
 from pens.topologies.complete import Everybody
 from pens.topologies.topology import Graph, build_graph
-from pens.topologies.views import Others
+from pens.topologies.views import Followed, Others
 
 
 def build_engine(
@@ -68,15 +68,24 @@ def build_simulator(
     first_slot: int = 0,
     trace: Trace | None = None,
 ) -> Simulator:
-    """The simulator of one run, ready to begin. `models` [peer, size]: untrained."""
-    learners = Learners(executor, first_slot, models, spec.learning())
-    sizes = [(len(data.train), len(data.val)) for data in federation.peers[: len(models)]]
-    graph = build_graph(spec.settings, len(federation.peers), spec.seed)
+    """The simulator of one run, ready to begin. `models` [peer, size]: untrained, those of servers at the end."""
+    num_servers, num_peers = spec.method.num_servers, len(federation.peers)
+    learners = Learners(executor, first_slot, models, spec.learning(), num_servers=num_servers)
+    sizes = [(len(data.train), len(data.val)) for data in federation.peers[: len(models) - num_servers]]
+    graph = build_graph(spec.settings, num_peers, spec.seed)
     counts = [(*size, 1 + len(graph[p])) for p, size in enumerate(sizes)]
     plans = {count: spec.plan(*count) for count in set(counts)}
     reach = reached(spec.method, federation, graph)
     peers = [Peer(PeerId(p), spec.seed, plans[count], reach(PeerId(p))) for p, count in enumerate(counts)]
+    everybody = Others(range(num_peers + 1), PeerId(num_peers))
+    for server in range(num_peers, num_peers + num_servers):
+        peers.append(Peer(PeerId(server), spec.seed, spec.server_plan(num_peers), everybody))
     return Simulator(peers, learners, _schedule(spec.settings), trace)
+
+
+def num_models(method: Method, num_peers: int) -> int:
+    """How many models a run holds: those that are trained, and those of servers."""
+    return method.num_learners(num_peers) + method.num_servers
 
 
 def reached(method: Method, federation: Federation, graph: Graph | None = None) -> Callable[[PeerId], Sequence[PeerId]]:
@@ -85,22 +94,29 @@ def reached(method: Method, federation: Federation, graph: Graph | None = None) 
 
     The results are views, so that 100,000 peers that may all talk to each other share one range instead of lists."""
     if graph is not None and not isinstance(graph, Everybody):
-        return partial(_reached_in, graph, method, federation.clusters)
-    all_peers, members = range(len(federation.peers)), federation.members()
+        return partial(_reached_in, graph, method, federation)
+    all_peers, members, servers = range(len(federation.peers)), federation.members(), _servers(method, federation)
 
     def of(me: PeerId) -> Sequence[PeerId]:
         same_cluster = Others(members[federation.clusters[me]], me) if federation.clusters is not None else ()
-        return method.reachable(me, Others(all_peers, me), same_cluster)
+        found = method.reachable(me, Others(all_peers, me), same_cluster)
+        return Followed(found, servers) if servers else found
 
     return of
 
 
-def _reached_in(graph: Graph, method: Method, clusters: Sequence[int] | None, me: PeerId) -> Sequence[PeerId]:
-    """The peers that a peer may talk to in a sparse graph: those next to it that its method allows."""
-    others = graph[me]
+def _servers(method: Method, federation: Federation) -> tuple[PeerId, ...]:
+    """The numbers of a method's servers."""
+    num_peers = len(federation.peers)
+    return tuple(map(PeerId, range(num_peers, num_peers + method.num_servers)))
+
+
+def _reached_in(graph: Graph, method: Method, federation: Federation, me: PeerId) -> Sequence[PeerId]:
+    """The peers that a peer may talk to in a sparse graph: those next to it that its method allows, and all servers."""
+    others, clusters = graph[me], federation.clusters
     same_cluster = [other for other in others if clusters[other] == clusters[me]] if clusters is not None else []
     allowed = set(method.reachable(me, others, same_cluster))
-    return tuple(other for other in others if other in allowed)
+    return (*(other for other in others if other in allowed), *_servers(method, federation))
 
 
 def first_models(engine: Engine, settings: Settings, seed: int, count: int) -> Tensor:

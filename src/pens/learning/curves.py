@@ -23,6 +23,8 @@ class UpdateRecord(NamedTuple):
     train_loss: float
     val_loss: float
     val_accuracy: float
+    epochs: int
+    """0: the peer took over what it merged, without training."""
 
 
 class Curves:
@@ -37,8 +39,10 @@ class Curves:
         return self._length
 
     def __iter__(self) -> Iterator[UpdateRecord]:
-        for time, peer, version, searching, merged, *numbers in self.table().tolist():
-            yield UpdateRecord(time, PeerId(int(peer)), int(version), bool(searching), int(merged), *numbers)
+        for time, peer, version, searching, merged, *numbers, epochs in self.table().tolist():
+            whole = int(version), bool(searching), int(merged)
+            train_loss, val_loss, val_accuracy = numbers
+            yield UpdateRecord(time, PeerId(int(peer)), *whole, train_loss, val_loss, val_accuracy, int(epochs))
 
     def add(self, records: Sequence[UpdateRecord]) -> None:
         needed = self._length + len(records)

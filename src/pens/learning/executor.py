@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from pens.data.samples import Array
@@ -41,7 +42,10 @@ class MomentRows:
 
 @dataclass(frozen=True)
 class Train:
-    """Merge each group of models, and train the results on a slot's samples, each in the order of its key."""
+    """Merge each group of models, and train the results on a slot's samples, each in the order of its key.
+
+    With 0 epochs the results are the merged models, whatever the slots.
+    """
 
     groups: list[list[int]] | list[RowMerge]
     """Rows to average, or, with `merging`, what its rule is to merge."""
@@ -157,7 +161,11 @@ class Executor:
         mixed = self._merged(groups, first.merging)
         merged = self.models.add(mixed) if first.keep_merged else []
         remembered = self._recalled(_joined([c.moments or [] for c in calls]))
-        trained = self.engine.train(mixed, data, slots, keys, first.epochs, first.recipe, remembered)
+        trained = (
+            self.engine.train(mixed, data, slots, keys, first.epochs, first.recipe, remembered)
+            if first.epochs
+            else Trained(mixed, torch.where(mixed.isfinite().all(1), 0.0, torch.nan), remembered)
+        )
         for do in meanwhile:
             do()
         rows = self.models.add(trained.rows)

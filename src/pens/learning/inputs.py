@@ -52,7 +52,9 @@ class Inputs:
         """Numbers of training samples; None where one of the peers lives elsewhere."""
         if any(peer not in self._context.by_peer for peer in peers):
             return None
-        return tuple(map(self._context.executor.num_training_samples, self._context.slots(peers)))
+        learners = (self._context.by_peer[peer] for peer in peers)
+        count = self._context.executor.num_training_samples
+        return tuple(count(learner.slot) if learner.has_samples else 0 for learner in learners)
 
 
 def _says_weights(action: Update) -> bool:

@@ -18,6 +18,9 @@ from pens.learning.executor import MomentRows
 from pens.protocol.messages import ModelRef, PeerId
 from pens.protocol.policies import EarlyStopping, Tally
 
+NO_SAMPLES = -1
+"""The slot of a server, which holds no samples."""
+
 
 class Answer(NamedTuple):
     """The answer to a question, until the peer is told."""
@@ -42,7 +45,7 @@ class Learner:
     """What is known of one peer."""
 
     slot: int
-    """The slot of its samples in the stacks of samples."""
+    """The slot of its samples in the stacks of samples; `NO_SAMPLES` where it holds none."""
     latest: ModelRef
     """Its newest model that is computed."""
     stopping: EarlyStopping
@@ -70,6 +73,11 @@ class Learner:
     """Answers that the peer was not told yet, in the order of its questions."""
     asked: list[tuple[float, int]] = field(default_factory=list)
     """(time, models) of each question for losses."""
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether its models are trained and validated; those of a server are merged, and no more."""
+        return self.slot != NO_SAMPLES
 
     @property
     def num_computed(self) -> int:

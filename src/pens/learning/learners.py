@@ -33,7 +33,7 @@ from pens.learning.context import Context
 from pens.learning.curves import Curves
 from pens.learning.executor import Executor, MomentRows, Work
 from pens.learning.jobs import JobGraph, Question, Scoring, Updating
-from pens.learning.learner import Answer, Learner
+from pens.learning.learner import NO_SAMPLES, Answer, Learner
 from pens.learning.ledger import Ledger
 from pens.learning.named_models import NamedModels
 from pens.learning.rules import LearningRules
@@ -53,17 +53,20 @@ class Learners:
         first_models: Tensor,
         rules: LearningRules,
         peers: Sequence[PeerId] | None = None,
+        num_servers: int = 0,
     ) -> None:
         """`first_models` [peer, size]: each peer's untrained model. The samples of the first lie in slot first_slot.
 
         `peers`: their numbers, where they are those of a network; None: 0, 1, 2, …
+        `num_servers`: how many of them, the last ones, hold no samples.
         """
         self.executor, self.rules, self.models = executor, rules, executor.models
         self.names = NamedModels(executor.models, executor.engine.network.stored, rules.wire)
         numbers = [PeerId(p) for p in range(len(first_models))] if peers is None else peers
+        slots = range(first_slot, first_slot + len(numbers) - num_servers)
         self.by_peer = {
             peer: Learner(slot, ModelRef(peer, 0), rules.new_stopping())
-            for slot, peer in enumerate(numbers, start=first_slot)
+            for peer, slot in zip(numbers, (*slots, *[NO_SAMPLES] * num_servers), strict=True)
         }
         self.jobs = JobGraph()
         context = Context(executor, rules, self.names, self.by_peer, self.jobs)
@@ -113,6 +116,7 @@ class Learners:
         before. Returns the name of the model that will come out, retained once for the caller."""
         self._check_weights(peer, action)
         learner = self.by_peer[peer]
+        self._check_samples(peer, "compares models, or trains", of=action.epochs or action.top_m is not None)
         learner.recorded += 1
         own, out = self.names.retain(own), self.names.retain(ModelRef(peer, learner.recorded))
         job = Updating(peer, time, action, action.models, own, out)
@@ -135,6 +139,13 @@ class Learners:
             )
         check_said(self.rules.merging, who, len(action.models), action.weights, action.segment_weights)
 
+    def _check_samples(self, peer: PeerId, does: str, of: object = True) -> None:
+        if of and not self.by_peer[peer].has_samples:
+            raise SettingsError(
+                f"the server {peer} {does}, but it holds no samples: a server merges what it received, by "
+                "self.peer.update(models, may_stop=False, epochs=0)"
+            )
+
     def _record_scoring(
         self,
         peer: PeerId,
@@ -143,6 +154,7 @@ class Learners:
         update: Updating | None = None,
         question: Question | None = None,
     ) -> None:
+        self._check_samples(peer, "asks for losses")
         learner = self.by_peer[peer]
         learner.scorings += 1
         before = learner.recorded - (update is not None)

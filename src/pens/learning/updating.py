@@ -8,7 +8,7 @@ later updates with its best model and no work: it keeps serving that model.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,10 @@ from pens import rng
 from pens.engine.training import Evaluation
 from pens.learning.context import Context
 from pens.learning.curves import Curves, UpdateRecord
-from pens.learning.executor import Evaluate, MomentRows, NewModels, Train, Work, evaluate, train
+from pens.learning.executor import Answer, Call, Evaluate, MomentRows, NewModels, Train, Work, evaluate, train
 from pens.learning.inputs import Inputs
 from pens.learning.jobs import Updating
-from pens.learning.learner import Kept, Learner
+from pens.learning.learner import NO_SAMPLES, Kept, Learner
 from pens.protocol.messages import PeerId
 
 
@@ -54,7 +54,7 @@ class Updater:
         self.num_batches += 1
         rows = zip(jobs, trained.rows, trained.merged or trained.rows, strict=True)
         validated = [merged if job.models else new for job, new, merged in rows]
-        validation = yield from evaluate(Evaluate("val", validated, slots))
+        validation = yield from self._validate(jobs, validated)
         finite = np.isfinite(trained.loss).tolist()
         if not all(finite):
             bad = [i for i, is_finite in enumerate(finite) if not is_finite]
@@ -74,6 +74,18 @@ class Updater:
         assert moments
         return moments
 
+    def _validate(self, jobs: Sequence[Updating], rows: Sequence[int]) -> Generator[Call, Answer, Evaluation]:
+        """Losses and accuracies of these models on their peers' validation samples; no numbers where there are none."""
+        slots = self._context.slots([job.peer for job in jobs])
+        held = [i for i, slot in enumerate(slots) if slot != NO_SAMPLES]
+        if len(held) == len(jobs):
+            return (yield from evaluate(Evaluate("val", list(rows), slots)))
+        loss, accuracy = np.full(len(jobs), np.nan), np.full(len(jobs), np.nan)
+        if held:
+            measured = yield from evaluate(Evaluate("val", [rows[i] for i in held], [slots[i] for i in held]))
+            loss[held], accuracy[held] = measured.loss, measured.accuracy
+        return Evaluation(loss, accuracy)
+
     def _undo(
         self, jobs: list[Updating], bad: list[int], rows: list[int], validated: list[int], validation: Evaluation
     ) -> Work:
@@ -82,8 +94,7 @@ class Updater:
             self._stack.release(rows[i])
             rows[i] = validated[i] = self._stack.retain(self.inputs.own_row(jobs[i]))
             self.setbacks[jobs[i].peer] += 1
-        slots = self._context.slots([jobs[i].peer for i in bad])
-        again = yield from evaluate(Evaluate("val", [rows[i] for i in bad], slots))
+        again = yield from self._validate([jobs[i] for i in bad], [rows[i] for i in bad])
         validation.loss[bad], validation.accuracy[bad] = again.loss, again.accuracy
 
     def _take_over(
@@ -92,7 +103,9 @@ class Updater:
         """Record the results of a batch, and give each peer its new model."""
         losses, val_losses = trained.loss.tolist(), validation.loss.tolist()
         accuracies = validation.accuracy.tolist()
-        self.history.add([_record(*of) for of in zip(jobs, losses, val_losses, accuracies, strict=True)])
+        records = zip(jobs, losses, val_losses, accuracies, strict=True)
+        if measured := [_record(*of) for of in records if self._by_peer[of[0].peer].has_samples]:
+            self.history.add(measured)
         for i, job in enumerate(jobs):
             learner = self._by_peer[job.peer]
             if finite[i]:
@@ -101,7 +114,8 @@ class Updater:
                 self._remember(learner, trained.moments[i], finite[i])
             self._keep_aside(learner, job, validated[i], val_losses[i])
             self._finish(learner, job, trained.rows[i])
-            self._observe(learner, job, validated[i], val_losses[i], accuracies[i])
+            if learner.has_samples:
+                self._observe(learner, job, validated[i], val_losses[i], accuracies[i])
         for row in (*trained.rows, *trained.merged):
             self._stack.release(row)
 
@@ -188,4 +202,5 @@ def _best(learner: Learner) -> int:
 
 def _record(job: Updating, train_loss: float, val_loss: float, val_accuracy: float) -> UpdateRecord:
     numbers = (train_loss, val_loss, val_accuracy)
-    return UpdateRecord(job.time, job.peer, job.out.version, not job.action.may_stop, len(job.models), *numbers)
+    searching, epochs = not job.action.may_stop, job.action.epochs
+    return UpdateRecord(job.time, job.peer, job.out.version, searching, len(job.models), *numbers, epochs)

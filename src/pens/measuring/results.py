@@ -75,6 +75,8 @@ class History:
     val_accuracy: Array
     received: Array | None = None
     """Models that the peer had received when the update began; None in records that are older than this column."""
+    epochs: Array | None = None
+    """Epochs of the training; 0: the peer took over what it merged. None in records that are older than this column."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,8 @@ class RunResult:
     """Of pens and of the libraries that computed the run; empty until it has been read from disk."""
     peer_names: tuple[str, ...] = ()
     """Of real peers, and of those that were each written as a cluster of its own; empty where peers have numbers."""
+    servers: Communication | None = None
+    """What the method's servers sent, received and merged, beside the peers; None where it has none.  [server] each"""
     untested: tuple[int, ...] = ()
     """Real peers without test data: their accuracy is the last one on their validation data."""
 
@@ -331,8 +335,10 @@ def work_of_updates(run: RunResult, spec: RunSpec, sizes: DataSizes) -> UpdateWo
 
 
 def epochs_of_updates(run: RunResult, spec: RunSpec) -> Array:
-    """Epochs of each update.  [update]"""
+    """Epochs of each update, as recorded, or else as the settings say.  [update]"""
     history, settings = run.history, spec.settings
+    if history.epochs is not None:
+        return history.epochs
     is_first_training = (history.version == 1) & settings.training.train_first
     in_step1 = history.searching & ~is_first_training & spec.method.selects
     step1 = np.array(run.step1_epochs)[history.peer] if run.step1_epochs else settings.step1_epochs

@@ -96,6 +96,9 @@ class Method:
     """Whether peers are told the true clusters: an upper bound, which no real peer can reach."""
     in_step: bool = False
     """Whether all peers exchange models at the same moments: then the schedule is `rounds`, from one snapshot."""
+    num_servers: int = 0
+    """Participants without data, which every peer can reach, and which reach every peer. Their numbers follow those of
+    the peers. They merge what they are sent (`update` with epochs=0), and neither train nor validate."""
     networked: bool = False
     """Whether real peers can follow it over a network (`pens peer`, `pens up`)."""
     keeps_moments: bool = False
@@ -158,6 +161,10 @@ class Method:
             give_up=timing.give_up,
             train_first=settings.training.train_first,
         )
+
+    def server_plan(self, settings: RunSettings, num_peers: int) -> Plan:
+        """What a server is told to do, where there are any: at least, which behaviours it has."""
+        return self.plan(settings, 0, 0, num_peers)
 
     def learning(self, settings: RunSettings, seed: int) -> LearningRules:
         """What all peers of a run have in common when they compute."""

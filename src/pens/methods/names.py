@@ -60,7 +60,7 @@ def _name_of(method: MethodLike) -> str:
 def networked_method(name: str, folder: Path | None = None) -> Method:
     """Likewise, one that real peers can follow."""
     method = METHODS.find(name, folder)
-    if not method.networked:
+    if not method.networked or method.num_servers:
         known = ", ".join(each.name for each in all_methods() if each.networked)
         raise SettingsError(f"method {method.name}: real peers cannot follow it, choose from {known}")
     return method

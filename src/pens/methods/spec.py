@@ -32,7 +32,13 @@ class RunSpec:
     def plan(self, train: int, val: int, num_peers: int) -> Plan:
         """What a peer that holds so many training and validation samples is told to do, where there are so many for it
         (`Method.plan`)."""
-        plan = self.method.plan(self.settings, train, val, num_peers)
+        return self._checked(self.method.plan(self.settings, train, val, num_peers))
+
+    def server_plan(self, num_peers: int) -> Plan:
+        """What a server of so many peers is told to do."""
+        return self._checked(self.method.server_plan(self.settings, num_peers))
+
+    def _checked(self, plan: Plan) -> Plan:
         for phase, made in plan.behaviours.items():
             if phase != (named := getattr(made, "phase", phase)):
                 raise SettingsError(

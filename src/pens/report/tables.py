@@ -14,7 +14,7 @@ from pens.measuring.metrics import FEWEST_SEEDS, Interval
 from pens.measuring.results import ExperimentResult, RunResult, Summary
 from pens.methods.names import selecting
 from pens.report.discovered import discover
-from pens.report.words import duration, size
+from pens.report.words import duration, server_words, size
 
 _FIRST_TO_GO = ("mean\nbatch", "models\nmerged", "MB\nreceived", "time", "worst\ntenth %", "recall\n%", "precision\n%")
 
@@ -86,6 +86,8 @@ def print_results(console: Console, result: ExperimentResult, name: str) -> None
         console.print(
             f"With fewer than {FEWEST_SEEDS} seeds there is no interval; two seeds stand in brackets.", style="dim"
         )
+    for words in filter(None, map(server_words, result.by_method())):
+        console.print(words, style="dim", markup=False)
     for line in group_lines(result):
         console.print(line, style="dim", markup=False, soft_wrap=True)
     peak = max(result.runs, key=lambda run: run.peak_memory_bytes)

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from pens.measuring.metrics import Interval
+from pens.measuring.results import RunResult
 
 
 def points(value: Interval) -> str:
@@ -47,6 +50,23 @@ def listed(names: Sequence[str]) -> str:
 def low_to_high(values: Sequence[float]) -> str:
     """Fractions as 67.2 to 81.8, in per cent."""
     return f"{100 * min(values):.1f} to {100 * max(values):.1f}"
+
+
+def server_words(runs: Sequence[RunResult]) -> str | None:
+    """What the servers of a method received and sent beside its peers, on average over its runs; None without any."""
+    told = [run.servers for run in runs if run.servers]
+    if not told:
+        return None
+    received, sent = (
+        float(np.mean([of.sum() for of in column]))
+        for column in ([one.received for one in told], [one.sent for one in told])
+    )
+    who = "the server" if len(told[0].sent) == 1 else f"the {len(told[0].sent)} servers"
+    weight = told[0].model_bytes
+    return (
+        f"{runs[0].method}: {who} received {received:,.0f} models and sent {sent:,.0f} "
+        f"({size(received * weight)} and {size(sent * weight)})"
+    )
 
 
 def setting_text(value: object) -> str:

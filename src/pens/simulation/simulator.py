@@ -5,8 +5,9 @@ Theory of operation. There is one event loop for both schedules.
 
 `async`: peers wake themselves (WAIT(Δ)), messages take the links' latency, updates the links' training time.
 `rounds`: a metronome wakes every active peer at times 1, 2, 3, …; requests are answered at once, from the models as
-they are at that moment; updates complete half a unit later. All peers of a round thus pull from one snapshot. Where
-they take turns instead, each one wakes when the update of the one before it is complete.
+they are at that moment; updates complete half a unit later, or at once where nothing is trained. All peers of a round
+thus pull from one snapshot. Where they take turns instead, each one wakes when the update of the one before it is
+complete.
 
 Events run ahead of the numbers: updates are only recorded. In `rounds` they run to the end of the round; in `async`
 until a few updates per peer are recorded, since the more are known, the more of them can be computed together. Then
@@ -276,7 +277,7 @@ class Simulator:
         return self._names.retain(self.current[sender])
 
     def _training_delay(self, epochs: int) -> float:
-        if not self._schedule.metronome:
+        if not self._schedule.metronome or not epochs:
             return self._schedule.links.training_delay(epochs)
         return 0.25 / len(self.peers) if self._schedule.in_turn else 0.5
 

@@ -44,7 +44,7 @@ from pens.storage.files import read_json, replace_file, write_json
 from pens.version import VERSION
 
 FORMAT = 1
-CHECKPOINT_FORMAT = 4
+CHECKPOINT_FORMAT = 5
 RULES = 4
 """Raised when the same settings come to mean something else: runs of other rules are not mixed with ours."""
 _STATE = "state as JSON"
@@ -275,6 +275,7 @@ class RunDir:
                 versions=data.get("versions", {}),
                 peer_names=tuple(data.get("peer_names", ())),
                 untested=tuple(data.get("untested", ())),
+                servers=_communication(data["servers"]) if data.get("servers") else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunDirError(
@@ -306,7 +307,6 @@ class StoredTensors(Mapping[str, Tensor]):
 
 
 def _result_json(result: RunResult) -> dict[str, Any]:
-    communication = asdict(result.communication)
     return {
         "format": FORMAT,
         "method": result.method,
@@ -320,7 +320,8 @@ def _result_json(result: RunResult) -> dict[str, Any]:
         "peer_names": list(result.peer_names),
         "untested": list(result.untested),
         "neighbours": {str(peer): list(n) for peer, n in result.neighbours.items()},
-        "communication": {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in communication.items()},
+        "communication": _communication_json(result.communication),
+        "servers": _communication_json(result.servers) if result.servers else None,
         "bytes_sent": result.communication.bytes_sent,
         "bytes_received": result.communication.bytes_received,
         "rounds": result.rounds,
@@ -354,6 +355,10 @@ def _either(data: Mapping[str, Any], name: str, older: str) -> Any:
 
 def _clusters(stored: list[int] | None) -> tuple[int, ...] | None:
     return None if stored is None else tuple(stored)
+
+
+def _communication_json(communication: Communication) -> dict[str, Any]:
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in asdict(communication).items()}
 
 
 def _communication(data: Mapping[str, Any]) -> Communication:

@@ -39,3 +39,30 @@ class Others(Sequence[PeerId]):
             return False
         place = bisect_left(self._members, peer)
         return place != self._mine and place < len(self._members) and self._members[place] == peer
+
+
+class Followed(Sequence[PeerId]):
+    """Some peers, and servers after them, as a view."""
+
+    def __init__(self, peers: Sequence[PeerId], servers: Sequence[PeerId]) -> None:
+        """Both in ascending order; the servers' numbers follow the peers'."""
+        self._peers, self._servers = peers, servers
+
+    def __len__(self) -> int:
+        return len(self._peers) + len(self._servers)
+
+    @overload
+    def __getitem__(self, index: int) -> PeerId: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[PeerId]: ...
+    def __getitem__(self, index: int | slice) -> PeerId | list[PeerId]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = index if index >= 0 else index + len(self)
+        if not 0 <= place < len(self):
+            raise IndexError(index)
+        count = len(self._peers)
+        return self._peers[place] if place < count else self._servers[place - count]
+
+    def __contains__(self, peer: object) -> bool:
+        return peer in self._servers or peer in self._peers

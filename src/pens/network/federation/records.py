@@ -60,6 +60,8 @@ _HISTORY = {
     "val_accuracy": np.float64,
     "received": np.int64,
 }
+_LATER = {"epochs": np.int64}
+"""Columns that older records lack."""
 
 
 def compose(folders: Sequence[Path], out: Path) -> RunResult:
@@ -264,7 +266,8 @@ def _read_history(path: Path) -> dict[str, Array]:
     """A peer's updates in the order of versions."""
     columns = _read_table(path)
     order = np.argsort(columns["version"], kind="stable")
-    return {name: columns[name].astype(type_)[order] for name, type_ in _HISTORY.items()}
+    types = {**_HISTORY, **{name: type_ for name, type_ in _LATER.items() if name in columns}}
+    return {name: columns[name].astype(type_)[order] for name, type_ in types.items()}
 
 
 # --- all peers --------------------------------------------------------------------------------------------------------
@@ -339,7 +342,8 @@ def _communication(peers: Sequence[PeerRecord]) -> Communication:
 def _history(peers: Sequence[PeerRecord]) -> History:
     """All updates in order of time, on the clock of the peer that started first."""
     first = min(peer.started for peer in peers)
-    columns = {name: np.concatenate([peer.history[name] for peer in peers]) for name in _HISTORY}
+    names = [*_HISTORY, *(name for name in _LATER if all(name in peer.history for peer in peers))]
+    columns = {name: np.concatenate([peer.history[name] for peer in peers]) for name in names}
     columns["time"] += np.repeat([p.started - first for p in peers], [p.num_updates for p in peers])
     columns["peer"] = np.repeat(np.arange(len(peers)), [p.num_updates for p in peers])
     order = np.lexsort((columns["peer"], columns["time"]))

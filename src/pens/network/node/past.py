@@ -79,7 +79,7 @@ def _history(learners: Learners, past: Past) -> dict[str, Array]:
     """The columns of `results.History`; the only peer is number 0."""
     columns = {name: learners.history.column(name) for name in UpdateRecord._fields}
     versions = columns["version"].astype(np.int64)
-    types = {"searching": np.bool_, "merged": np.int64}
+    types = {"searching": np.bool_, "merged": np.int64, "epochs": np.int64}
     return {
         **{name: column.astype(types.get(name, np.float64)) for name, column in columns.items()},
         "time": np.array(past.completed, np.float64)[versions - 1],

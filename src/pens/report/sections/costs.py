@@ -12,7 +12,7 @@ from pens.report.charts.curves import curves_chart
 from pens.report.learning_curves import Axis, curves, value_at
 from pens.report.section import OLDER, ReportSection, Table
 from pens.report.study import Study
-from pens.report.words import listed, size
+from pens.report.words import listed, server_words, size
 from pens.settings.tree import MethodName
 
 
@@ -26,6 +26,8 @@ def costs_section(study: Study) -> ReportSection:
     ]
     budgets, words = _equal_terms(study, found)
     notes += words
+    for traffic in filter(None, (server_words(study.of(method)) for method in study.methods)):
+        notes.append(f"Beside the peers, in {traffic}.")
     for method in study.pooled:
         notes.append(f"The work of {method} is divided among the peers; it collects data instead of models.")
     equal = {_budget(axis, amount): _values_at(study, found, axis, amount) for axis, amount in budgets.items()}
