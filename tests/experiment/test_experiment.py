@@ -50,7 +50,7 @@ from tests.byhand import federation as federation_by_hand
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.engine.networks import IMAGE_NETWORKS
 from tests.fakes import fake_simulation
-from tests.methods.specs import ALL, IN_STEP, SELECTING, spec_of
+from tests.methods.specs import ALL, IN_STEP, SELECTING, made_of, spec_of
 
 
 class StopAfter(Observer):
@@ -632,7 +632,7 @@ def test_every_peer_begins_with_a_model_of_its_own_or_with_the_same_one() -> Non
         for seed in (3, 4):
             engine = CountingEngine(2)
             engine.network.new_row = lambda key: torch.tensor([float(key % 1009), float(key % 2003)])
-            rows = first_models(engine, settings_of(init=init), seed, 3)
+            rows = first_models(engine, made_of(settings_of(init=init), "random"), seed, 3)
             keys.setdefault(init, []).append(rows[:, 0].int().tolist())
             names = [(seed, "init", peer) if init == "independent" else (seed, "init") for peer in range(3)]
             expected = [rng.key(*name) for name in names]
@@ -641,7 +641,7 @@ def test_every_peer_begins_with_a_model_of_its_own_or_with_the_same_one() -> Non
     assert len({key for row in keys["common"] for key in row}) == 2
     for init, made in (("independent", 3), ("common", 1)):
         engine = CountingEngine(2)
-        first_models(engine, settings_of(init=init), 3, 3)
+        first_models(engine, made_of(settings_of(init=init), "random"), 3, 3)
         assert len(engine.keys) == made
 
 

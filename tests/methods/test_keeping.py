@@ -75,9 +75,10 @@ def simulator(method: Method, log: Log | None = None, **values: object) -> Simul
     settings = Settings().replace({**TINY, "peers": 4, "rounds": 6, "n_peers": 1, "patience": 99, **values})
     federation = fake_federation(4)
     engine = Merges(federation.tested_on)
-    models = first_models(engine, settings, 0, 4)
+    spec = RunSpec.of(method, settings, 0)
+    models = first_models(engine, spec.settings, 0, 4)
     executor = new_executor(engine, federation.peers, CPU)
-    return build_simulator(RunSpec.of(method, settings, 0), federation, executor, models, trace=log)
+    return build_simulator(spec, federation, executor, models, trace=log)
 
 
 def test_an_own_method_keeps_the_best_model_and_goes_back_to_it() -> None:

@@ -16,7 +16,6 @@ from pens.engine.batches import SampleStack
 from pens.engine.training import Engine
 from pens.experiment.wiring import first_models, new_executor
 from pens.learning.learners import Learners
-from pens.methods.names import alone
 from pens.methods.spec import RunSpec
 from pens.network.members.membership import Membership, MembershipRules
 from pens.network.members.reachable import Reachable
@@ -100,15 +99,14 @@ class Cluster:
         )
 
     def control(self, me: int) -> ControlRules:
-        model = first_models(_engine(self.federation), self.settings, self.seed, me + 1)[me]
-        rules = spec_of(alone().name, self.settings, self.seed).learning()
-        training, rounds = self.settings.training, self.settings.gossip.rounds
-        return ControlRules(model, rules, training.epochs, rounds, training.train_first)
+        model = first_models(_engine(self.federation), self.spec.settings, self.seed, me + 1)[me]
+        data = self.federation.peers[me]
+        return ControlRules.of(self.settings, self.seed, model, len(data.train), len(data.val))
 
     def _learners(self, me: int) -> Learners:
         engine = self.engines.get(me) or _engine(self.federation)
         data: PeerData = self.federation.peers[me]
-        models = first_models(engine, self.settings, self.seed, me + 1)[me:]
+        models = first_models(engine, self.spec.settings, self.seed, me + 1)[me:]
         rules = self.spec.learning()
         return Learners(new_executor(engine, [data], CPU), 0, models, rules, [PeerId(me)])
 

@@ -53,7 +53,7 @@ from pens.settings.tree import MethodName, Settings
 from pens.simulation.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset
 from tests.fakes import FakeEngine, fake_simulation, fake_simulations
-from tests.methods.specs import ALL, IN_STEP, SELECTING, TOLD_CLUSTERS
+from tests.methods.specs import ALL, IN_STEP, SELECTING, TOLD_CLUSTERS, made_of
 from tests.simulations import Log, decisions, final_models, run, simulation, simulations
 
 GOSSIP: tuple[MethodName, ...] = (
@@ -913,7 +913,7 @@ def test_step_two_begins_with_the_untrained_model_or_with_step_ones_best(
     for peer in simulator.peers:
         assert simulator.learners.by_peer[peer.me].num_computed == 1 + 4 + 1
     engine, rules = simulator.learners.executor.engine, simulator.learners.rules
-    first = first_models(engine, settings_, rules.seed, len(simulator.peers))
+    first = first_models(engine, made_of(settings_, "pens"), rules.seed, len(simulator.peers))
     if step2_model == "best":
         places = {peer: np.argmin([loss for loss, _ in models]) for peer, models in found.items()}
         assert len(set(places.values())) > 1
@@ -929,7 +929,7 @@ def test_where_the_first_training_of_step_two_fails_it_begins_with_its_model_unt
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings_ = tiny(patience=50, step2_model="first", tested="last", rounds=1, step1_rounds=2)
-    simulator = simulation(settings_, "pens")
+    simulator, made = simulation(settings_, "pens"), made_of(settings_, "pens")
     keys = {rng.key(simulator.learners.rules.seed, "update", peer.me, 4) for peer in simulator.peers}
 
     def failing(call: Train) -> Generator[Call, Answer, NewModels]:
@@ -941,7 +941,7 @@ def test_where_the_first_training_of_step_two_fails_it_begins_with_its_model_unt
     monkeypatch.setattr("pens.learning.updating.train", failing)
     run(simulator)
     assert set(simulator.learners.setbacks) == set(range(6))
-    first = first_models(simulator.learners.executor.engine, settings_, simulator.learners.rules.seed, 6)
+    first = first_models(simulator.learners.executor.engine, made, simulator.learners.rules.seed, 6)
     assert torch.equal(final_models(simulator), first)
 
 

@@ -31,11 +31,10 @@ from pens.experiment.wiring import (
     new_executor,
     num_models,
     smallest_cluster,
+    try_merging,
 )
 from pens.learning.executor import Executor
 from pens.measuring.results import ExperimentResult, RunResult
-from pens.merging.rule import chosen
-from pens.merging.trial import try_out
 from pens.methods.method import Participants
 from pens.methods.names import check_methods, find_method, participants
 from pens.methods.spec import RunSpec
@@ -65,7 +64,8 @@ class Experiment:
     """The federations of the seeds that are computed together."""
     _executor: Executor | None = field(init=False, default=None)
     """The executor for their peers, shared by all methods that do not pool data."""
-    _untrained: dict[int, Tensor] = field(init=False, default_factory=dict)
+    _untrained: dict[tuple[int, str], Tensor] = field(init=False, default_factory=dict)
+    """The untrained models by seed and `init`: a method may set that one for itself."""
     _cpu_share: CpuShare = field(init=False, default_factory=lambda: CpuShare())
 
     def prepare(self) -> None:
@@ -85,14 +85,15 @@ class Experiment:
         if isinstance(self.data, Federation):
             peers = len(self.data.peers)
             fewest = fewest_neighbours(settings, peers, self.record.seeds)
-            check_methods(settings, methods, Participants(peers, smallest, fewest))
+            check_methods(settings, methods, Participants(peers, smallest, fewest), self.record.seeds)
         else:
             partition_of(settings).check(settings)
-            check_methods(settings, methods, participants(settings, self.record.seeds))
+            check_methods(settings, methods, participants(settings, self.record.seeds), self.record.seeds)
             folder = self.data_dir or (Path(self.record.data_dir) if self.record.data_dir else None)
             self._dataset = self.data or load_dataset(settings.scenario.dataset, folder)
         self._engine = self._make_engine(self.federation(self.record.seeds[0]))
-        try_out(chosen(settings), self._engine.network.stored, settings.gossip.own_in_merge)
+        for method in methods:
+            try_merging(self._spec(method, self.record.seeds[0]), self._engine)
 
     def federation(self, seed: int) -> Federation:
         """The federation of one seed."""
@@ -195,13 +196,13 @@ class Experiment:
         return RunSpec.of(find_method(method), self.record.settings, seed)
 
     def _first_models(self, spec: RunSpec, peers: int) -> Tensor:
-        """The untrained models of a run's peers; made once for all methods."""
-        seed, count = spec.seed, num_models(spec.method, peers)
+        """The untrained models of a run's peers; made once for all methods that begin alike."""
+        key, count = (spec.seed, spec.settings.model.init), num_models(spec.method, peers)
         if len(self.record.methods) == 1:
-            return first_models(self._engine, self.record.settings, seed, count)
-        if len(self._untrained.get(seed, ())) < count:
-            self._untrained[seed] = first_models(self._engine, self.record.settings, seed, count)
-        return self._untrained[seed][:count]
+            return first_models(self._engine, spec.settings, spec.seed, count)
+        if len(self._untrained.get(key, ())) < count:
+            self._untrained[key] = first_models(self._engine, spec.settings, spec.seed, count)
+        return self._untrained[key][:count]
 
     def _unfinished(self, runs: list[Running], results: list[RunResult], observer: Observer) -> list[Running]:
         """The runs that are not over. The others become results."""

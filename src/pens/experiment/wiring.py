@@ -19,6 +19,7 @@ from pens.engine.batches import SampleStack
 from pens.engine.training import Engine, new_engine
 from pens.learning.executor import Executor
 from pens.learning.learners import Learners
+from pens.merging.trial import try_out
 from pens.methods.method import Method
 from pens.methods.spec import RunSpec
 from pens.nets import NetFactory, net_factory
@@ -58,6 +59,12 @@ def new_executor(engine: Engine, data: Sequence[PeerData], device: torch.device,
     """The executor that computes runs on these data. `runs`: how many runs share the data."""
     training, validation = SampleStack([d.train for d in data], device), SampleStack([d.val for d in data], device)
     return Executor(engine, training, validation, runs * len(data))
+
+
+def try_merging(spec: RunSpec, engine: Engine) -> None:
+    """Refuse a run whose merge rule does not work with the engine's network; call it before anything is written."""
+    rules = spec.learning()
+    try_out(rules.merging, engine.network.stored, rules.own_in_merge)
 
 
 def build_simulator(
@@ -119,13 +126,13 @@ def _reached_in(graph: Graph, method: Method, federation: Federation, me: PeerId
     return (*(other for other in others if other in allowed), *_servers(method, federation))
 
 
-def first_models(engine: Engine, settings: Settings, seed: int, count: int) -> Tensor:
+def first_models(engine: Engine, settings: RunSettings, seed: int, count: int) -> Tensor:
     """The untrained models of all peers: independent ones, or one for all (section 6, table 1).  → [peer, size]"""
     different = 1 if settings.model.init == "common" else count
     return torch.stack([first_model(engine, settings, seed, PeerId(p)) for p in range(different)]).expand(count, -1)
 
 
-def first_model(engine: Engine, settings: Settings, seed: int, peer: PeerId) -> Tensor:
+def first_model(engine: Engine, settings: RunSettings, seed: int, peer: PeerId) -> Tensor:
     """The untrained model of one peer.  → [size]"""
     whose = () if settings.model.init == "common" else (peer,)
     return engine.network.new_row(rng.key(seed, "init", *whose))

@@ -27,7 +27,6 @@ from pens import parts
 from pens.errors import SettingsError
 from pens.settings.schema import SettingsTree
 from pens.settings.section import Section
-from pens.settings.tree import Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -162,7 +161,7 @@ def check_said(
         check_weights(said, 1 + models, f"{who} (its own model first)")
 
 
-def check_real(settings: Settings) -> None:
+def check_real(settings: SettingsTree) -> None:
     """Refuse a rule that real peers cannot follow."""
     if (rule := chosen(settings).rule).needs_samples:
         raise SettingsError(

@@ -119,7 +119,8 @@ class Method:
         return not self.merges and not self.pools_data
 
     def resolve(self, settings: Settings) -> Settings:
-        """What the method makes of an experiment's settings. It is asked once for each run."""
+        """What the method makes of an experiment's settings. It must not change settings of the data, the network and
+        the engine ([scenario], the partition's section, `net`, [engine]): all methods of an experiment share them."""
         return settings
 
     def check(self, settings: RunSettings, who: Participants) -> None:

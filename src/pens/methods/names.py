@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pens.errors import SettingsError
+from pens.merging import rule
 from pens.methods.method import Absent, Method, Participants
 from pens.methods.spec import RunSpec
 from pens.partitions.partition import partition_of
 from pens.parts import METHODS as _ALL
 from pens.parts import Registry
 from pens.settings.keys import flat_name
-from pens.settings.tree import Settings
-from pens.topologies.topology import fewest_neighbours
+from pens.settings.schema import SettingsTree
+from pens.settings.section import Section
+from pens.settings.tree import RunSettings, Settings
+from pens.topologies import topology
+from pens.topologies.topology import fewest_neighbours, topology_of
 
 METHODS: Registry[Method] = _ALL
 
@@ -94,14 +99,30 @@ def settings_without_effect(names: Iterable[str]) -> set[str]:
     return {flat_name(section.title, key) for section in others if section for key in section.model_fields}
 
 
-def check_methods(settings: Settings, names: Iterable[str], who: Participants) -> None:
-    """Refuse what cannot work for these methods, before any work starts."""
-    _check_order(settings)
+def check_methods(settings: Settings, names: Iterable[str], who: Participants, seeds: Collection[int] = (0,)) -> None:
+    """Refuse what cannot work for these methods, before any work starts. `who`: by the topology of these settings."""
     for name in names:
         spec = RunSpec.of(find_method(name), settings, 0)
+        _check_order(spec.settings)
         _check_tested(spec)
         _check_in_step(spec)
-        spec.method.check(spec.settings, who)
+        spec.method.check(spec.settings, _by_topology(who, settings, spec.settings, seeds))
+
+
+def check_networked(settings: Settings, name: str) -> None:
+    """Refuse what real peers cannot follow, in these settings and in what the method makes of them."""
+    made = RunSpec.of(find_method(name), settings, 0).settings
+    if made.gossip.schedule != "async":
+        raise SettingsError(
+            f"schedule = {made.gossip.schedule!r}, but real peers have no common rounds: leave it out, or set it to "
+            "async"
+        )
+    if made.expected == "uniform":
+        raise SettingsError(
+            "expected = 'uniform', but a real peer does not know how many peers could be sampled: use 'received'"
+        )
+    rule.check_real(made)
+    topology.check_real(made)
 
 
 def participants(settings: Settings, seeds: Iterable[int] = (0,)) -> Participants:
@@ -111,7 +132,19 @@ def participants(settings: Settings, seeds: Iterable[int] = (0,)) -> Participant
     return Participants(peers, partition_of(settings).smallest_cluster(settings), fewest)
 
 
-def _check_order(settings: Settings) -> None:
+def _by_topology(who: Participants, settings: Settings, made: RunSettings, seeds: Iterable[int]) -> Participants:
+    """Who takes part where a method has made something of the settings, which may be another topology."""
+    if _topology_in(made) == _topology_in(settings):
+        return who
+    return replace(who, fewest_reachable=fewest_neighbours(made, who.num_peers, seeds))
+
+
+def _topology_in(settings: SettingsTree) -> tuple[str, Section | None]:
+    section = topology_of(settings).section
+    return settings.gossip.topology, settings.section(section) if section else None
+
+
+def _check_order(settings: RunSettings) -> None:
     if settings.gossip.pull_from == "latest" and settings.gossip.schedule == "async":
         raise SettingsError(
             "pull_from = latest, but schedule = async: there nobody pulls, models are pushed: set schedule = rounds or "

@@ -28,8 +28,7 @@ from typing import Any
 
 from pens.errors import RunDirError, SettingsError
 from pens.experiment.presets import PRESETS, resolve_settings
-from pens.merging.rule import check_real
-from pens.methods.names import check_methods, find_method, networked_method, participants, written
+from pens.methods.names import check_methods, check_networked, find_method, networked_method, participants, written
 from pens.network.certificates.authority import Authority
 from pens.network.operating.peer_config import read_peer_config
 from pens.partitions.partition import partition_of
@@ -37,7 +36,6 @@ from pens.processors import usable_cores
 from pens.protocol.behaviour import waits_for
 from pens.settings.toml import toml_line, toml_section
 from pens.settings.tree import MethodName, Settings
-from pens.topologies import topology
 
 USUAL_MINUTES = 3.0
 PORTS = range(20_000, 32_000)
@@ -125,8 +123,7 @@ def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method:
     standard = {"scenario.peers": peers, "gossip.schedule": "async"}
     settings = base.replace({**standard, **({} if "admit" in given else {"pens.admit": True}), **changes})
     partition_of(settings).check(settings)
-    check_real(settings)
-    topology.check_real(settings)
+    check_networked(settings, method)
     before = {"n_peers": settings.gossip.n_peers, "m": settings.pens.m, "n_sampled": settings.pens.n_sampled}
     fitting = {name: value for name, value in _fitting(settings, before).items() if name not in given}
     settings = settings.replace(fitting)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Did joining help? The accuracy of a control, trained on the peer's own data alone, beside that of the kept model.
 
-The control is trained as the method `local` trains: from the same untrained model, with the same settings, for at most
-as many updates, stopped early by the same rule. It is trained when the peer has finished, one update at a time, so that
-it delays no other member and can be abandoned at any moment; after a restart its training begins anew. It is merged
-with no other peer's model, and is not sent.
+The control is trained by a peer of the method `local`, from the same untrained model, with the same settings, stopped
+early by the same rule. It is trained when the peer has finished, one update at a time, so that it delays no other
+member and can be abandoned at any moment; after a restart its training begins anew. It is merged with no other peer's
+model, and is not sent.
 """
 
 from __future__ import annotations
@@ -15,8 +15,13 @@ from torch import Tensor
 
 from pens.learning.learners import Learners
 from pens.learning.rules import LearningRules
+from pens.methods.names import alone
+from pens.methods.spec import RunSpec
 from pens.network.node.learning import Learning
-from pens.protocol.messages import Update
+from pens.protocol.messages import Event, ModelRef, Start, Update, Updated
+from pens.protocol.peer import Peer
+from pens.protocol.plan import Plan
+from pens.settings.tree import Settings
 
 
 @dataclass(frozen=True)
@@ -37,11 +42,24 @@ class ControlRules:
     first_model: Tensor
     """The peer's own untrained model.  [size]"""
     learning: LearningRules
-    epochs: int
-    rounds: int
-    """The most updates after the first training, where there is one."""
-    train_first: bool = True
-    """Whether there is a first training, in which early stopping does not apply yet."""
+    plan: Plan
+
+    @staticmethod
+    def of(settings: Settings, seed: int, first_model: Tensor, train: int, val: int) -> ControlRules:
+        """Those of the method with which peers train alone. `train`, `val`: how many samples the peer has."""
+        spec = RunSpec.of(alone(), settings, seed)
+        return ControlRules(first_model, spec.learning(), spec.plan(train, val, num_peers=1))
+
+
+@dataclass
+class _Training:
+    """The training of the control, in progress."""
+
+    learners: Learners
+    peer: Peer
+    current: ModelRef
+    action: Update | None
+    """The update that the peer wants next; None: it has done them all."""
 
 
 class Control:
@@ -49,38 +67,41 @@ class Control:
 
     def __init__(self, learning: Learning, rules: ControlRules) -> None:
         self._learning, self._rules, self._me = learning, rules, learning.me
-        self._learners: Learners | None = None
+        self._training: _Training | None = None
 
     async def update(self) -> AloneControl | None:
         """Train for one update; after the last one, return how good the control is."""
-        if self._learners is None:
-            first, rules = self._rules.first_model[None], self._rules.learning
-            self._learners = Learners(self._learning.learners.executor, 0, first, rules, [self._me])
-            self._current = self._learners.first_model(self._me)
-        learners, done = self._learners, self._learners.by_peer[self._me].num_computed
-        action = Update((), None, self._rules.epochs, may_stop=done >= self._rules.train_first)
-        coming = learners.record_update(self._me, self._current, action, done + 1)
+        its = self._training = self._training or self._begin()
+        learners, learner, action = its.learners, its.learners.by_peer[self._me], its.action
+        assert action, "a peer that trains alone begins with an update"
+        coming = learners.record_update(self._me, its.current, action, learner.num_computed + 1)
         await self._learning.bench.do(lambda: self._learning.compute(learners.compute_batch()), action.epochs)
-        learners.names.release(self._current)
-        self._current = coming
-        return await self._end(done + 1) if self._is_over(done + 1) else None
+        learners.names.release(its.current)
+        its.current, its.action = coming, _wanted(its.peer, Updated())
+        return None if its.action and not learner.has_stopped else await self._end(its)
 
-    def _is_over(self, updates: int) -> bool:
-        return updates >= self._rules.train_first + self._rules.rounds or bool(
-            self._learners and self._learners.by_peer[self._me].has_stopped
-        )
+    def _begin(self) -> _Training:
+        """The untrained model, and a peer that reaches nobody."""
+        rules = self._rules
+        learners = Learners(self._learning.learners.executor, 0, rules.first_model[None], rules.learning, [self._me])
+        peer = Peer(self._me, rules.learning.seed, rules.plan, ())
+        return _Training(learners, peer, learners.first_model(self._me), _wanted(peer, Start()))
 
-    async def _end(self, updates: int) -> AloneControl:
+    async def _end(self, its: _Training) -> AloneControl:
         """Measure the control's best model, and release its memory."""
-        learners = self._learners
-        assert learners
+        updates = its.learners.by_peer[self._me].num_computed
         found: list[AloneControl] = []
 
         def measure() -> None:
-            val_accuracy, accuracy = self._learning.measured(learners)
+            val_accuracy, accuracy = self._learning.measured(its.learners)
             found.append(AloneControl(val_accuracy, accuracy, updates))
-            learners.let_go()
+            its.learners.let_go()
 
         await self._learning.bench.do(measure, 0)
-        self._learners = None
+        self._training = None
         return found[0]
+
+
+def _wanted(peer: Peer, event: Event) -> Update | None:
+    """The update that a peer wants after an event, if it wants one."""
+    return next((action for action in peer.handle(event) if isinstance(action, Update)), None)

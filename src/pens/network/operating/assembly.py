@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pens.data.samples import Samples, check_finite
 from pens.data.scenarios import PeerData, own_parts
@@ -19,10 +20,9 @@ from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, resolve_device
 from pens.engine.training import Engine
 from pens.errors import SettingsError
-from pens.experiment.wiring import build_engine, first_model, new_executor
+from pens.experiment.wiring import build_engine, first_model, new_executor, try_merging
 from pens.learning.learners import Learners
-from pens.merging.trial import try_out
-from pens.methods.names import alone, find_method, references_of
+from pens.methods.names import find_method, references_of
 from pens.methods.spec import RunSpec
 from pens.network.members.membership import Membership, MembershipRules
 from pens.network.members.reachable import Reachable
@@ -135,9 +135,12 @@ def build_node(
     settings = spec.settings
     device = resolve_device(about.device)
     me = number(about.name)
-    learners = _learners(config, spec, holding, device, me)
+    engine = _engine(config, spec, holding, device)
+    try_merging(spec, engine)
+    model = first_model(engine, spec.settings, spec.seed, me)
     test = SampleStack([holding.test], device) if holding.test else None
     sizes = len(holding.data.train), len(holding.data.val)
+    learners = _learners(engine, spec, model, holding, device, me)
     plan = spec.plan(*sizes, num_peers=settings.scenario.peers)
     reachable = Reachable(lambda others: spec.method.reachable(me, others, ()))
     folder = PeerFolder(config.path(about.state))
@@ -157,7 +160,7 @@ def build_node(
         ),
         folder,
         advertise=parse_address(about.advertise) if about.advertise else None,
-        control=_control_rules(config, learners, me) if about.compare_alone else None,
+        control=ControlRules.of(config.settings, spec.seed, model, *sizes) if about.compare_alone else None,
     )
 
 
@@ -172,29 +175,17 @@ def _spec(config: PeerConfig) -> RunSpec:
     return RunSpec.of(find_method(config.peer.method), config.settings, config.peer.seed)
 
 
-def _learners(config: PeerConfig, spec: RunSpec, holding: Holding, device: torch.device, me: PeerId) -> Learners:
-    engine = _engine(config, holding, device)
+def _learners(
+    engine: Engine, spec: RunSpec, first: Tensor, holding: Holding, device: torch.device, me: PeerId
+) -> Learners:
     rules = replace(spec.learning(), wire="fp32")  # others' models come rounded
-    try_out(rules.merging, engine.network.stored, rules.own_in_merge)
-    model = first_model(engine, config.settings, spec.seed, me)
-    return Learners(new_executor(engine, [holding.data], device), 0, model[None], rules, [me])
+    return Learners(new_executor(engine, [holding.data], device), 0, first[None], rules, [me])
 
 
-def _control_rules(config: PeerConfig, learners: Learners, me: PeerId) -> ControlRules:
-    settings, seed = config.settings, config.peer.seed
-    return ControlRules(
-        first_model=first_model(learners.executor.engine, settings, seed, me),
-        learning=RunSpec.of(alone(), settings, seed).learning(),
-        epochs=settings.training.epochs,
-        rounds=settings.gossip.rounds,
-        train_first=settings.training.train_first,
-    )
-
-
-def _engine(config: PeerConfig, holding: Holding, device: torch.device) -> Engine:
+def _engine(config: PeerConfig, spec: RunSpec, holding: Holding, device: torch.device) -> Engine:
     train = holding.data.train
     model = load_function(config.peer.model, "peer.model", config.folder) if config.peer.model else None
-    return build_engine(config.settings, holding.num_classes, train, len(train), device, model)
+    return build_engine(spec.settings, holding.num_classes, train, len(train), device, model)
 
 
 def _card(config: PeerConfig, holding: Holding, plan: Plan, me: PeerId, device: torch.device) -> dict[str, Any]:

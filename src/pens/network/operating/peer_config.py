@@ -34,14 +34,12 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from pens.errors import SettingsError, suggest
 from pens.experiment.presets import PAPERS_METHOD, preset
-from pens.merging.rule import check_real
 from pens.methods.method import ANY_NUMBER
-from pens.methods.names import check_methods, networked_method
+from pens.methods.names import check_methods, check_networked, networked_method
 from pens.network.transport.interface import Address
 from pens.settings.keys import flatten
 from pens.settings.section import Count, NotNegative, Positive, Section
 from pens.settings.tree import Settings, problem
-from pens.topologies import topology
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -189,12 +187,7 @@ def _check(config: PeerConfig, path: Path) -> None:
             f"data.share = {data.share}, but the scenario has peers = {settings.scenario.peers}, numbered from 0"
         )
     check_methods(settings, [config.peer.method], ANY_NUMBER)
-    if settings.expected == "uniform":
-        raise SettingsError(
-            "expected = 'uniform', but a real peer does not know how many peers could be sampled: use 'received'"
-        )
-    check_real(settings)
-    topology.check_real(settings)
+    check_networked(settings, config.peer.method)
     if not config.peer.suspect_s < config.peer.drop_s:
         raise SettingsError(
             f"peer.drop_s = {config.peer.drop_s:g} must be above peer.suspect_s = {config.peer.suspect_s:g}: raise it"
