@@ -8,8 +8,8 @@ import math
 import pytest
 
 from pens.engine.optimizers import Recipe
-from pens.protocol.messages import Keep, PeerId
-from pens.settings.schema import StoppingSettings
+from pens.protocol.messages import PeerId
+from pens.settings.schema import Keep, StoppingSettings
 from tests.learning.three import compute, engine_of, executor_for, first_trainings, learners, update, values
 
 

@@ -12,8 +12,8 @@ from pens.engine.optimizers import Recipe
 from pens.learning.executor import Executor
 from pens.learning.learners import Learners
 from pens.learning.rules import LearningRules
-from pens.protocol.messages import Keep, ModelRef, PeerId, Update
-from pens.settings.schema import StoppingSettings
+from pens.protocol.messages import ModelRef, PeerId, Update
+from pens.settings.schema import Keep, StoppingSettings
 from tests.byhand import CountingEngine, sample
 
 CPU = torch.device("cpu")

@@ -20,8 +20,9 @@ from pens.experiment.wiring import build_simulator, first_models, new_executor
 from pens.methods.method import Method
 from pens.methods.spec import RunSpec
 from pens.protocol.gossiping import Gossiping
-from pens.protocol.messages import Action, Keep, ModelRef
+from pens.protocol.messages import Action, ModelRef
 from pens.protocol.plan import Plan
+from pens.settings.schema import Keep
 from pens.settings.tree import RunSettings, Settings
 from pens.simulation.simulator import Simulator, advance_together
 from tests.conftest import TINY

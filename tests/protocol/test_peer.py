@@ -25,7 +25,6 @@ from pens.protocol.messages import (
     Drop,
     Event,
     Finish,
-    Keep,
     Losses,
     ModelRef,
     PeerId,
@@ -80,12 +79,10 @@ def started(a_plan: Plan) -> Peer:
     return it
 
 
-def search(
-    n_sampled: int, m: int, rounds: int, samplings_per_round: int, epochs: int, step2_model: Keep = "last"
-) -> Search:
+def search(n_sampled: int, m: int, rounds: int, samplings_per_round: int, epochs: int) -> Search:
     """Step 1 at whose end those are found that were selected in more than m of n_sampled comparisons."""
     rule = SelectionRule(m, n_sampled, num_others=7, expected="received")
-    return Search(n_sampled, m, rounds, samplings_per_round, epochs, rule, step2_model)
+    return Search(n_sampled, m, rounds, samplings_per_round, epochs, rule)
 
 
 def found(*peers: int) -> Answered:
@@ -712,9 +709,9 @@ def test_step_two_may_begin_with_another_model() -> None:
     """Not in the paper: an update that merges nothing, with the model that is kept for it; models that come meanwhile
     are saved for the next. What is kept is said by each update before, the first training included. Who found nobody
     goes on with its newest model."""
-    step1 = search(2, 1, rounds=1, samplings_per_round=1, epochs=5, step2_model="first")
+    step1 = search(2, 1, rounds=1, samplings_per_round=1, epochs=5)
     for neighbours in ((2, 6), ()):
-        it = peer(plan(search=step1, rounds=2))
+        it = peer(plan(search=step1, rounds=2, keep="first"))
         assert it.handle(Start()) == [Update((), None, 3, may_stop=False, keep="first")]
         it.handle(Updated())
         it.handle(received(1))
@@ -723,7 +720,7 @@ def test_step_two_may_begin_with_another_model() -> None:
         it.handle(Updated())
         update = Update((), None, 3, may_stop=True, from_kept=bool(neighbours))
         assert it.handle(found(*neighbours)) == [chose(*neighbours), update]
-    it = peer(plan(search=step1, rounds=2))
+    it = peer(plan(search=step1, rounds=2, keep="first"))
     for event in (Start(), Updated(), received(1), received(2), Updated()):
         it.handle(event)
     it.handle(found(2, 6))
@@ -732,25 +729,22 @@ def test_step_two_may_begin_with_another_model() -> None:
     assert it.handle(Updated()) == [Update((model(2), model(6)), None, 3, may_stop=True)]
 
 
-def test_a_state_with_another_model_kept_is_refused_until_step_two_begins() -> None:
-    """In each of the phases until then: starting, searching, selecting."""
-    best, last = (
-        plan(search=search(2, 1, rounds=1, samplings_per_round=1, epochs=5, step2_model=begin))
-        for begin in ("best", "last")
-    )
-    for one, other in ((best, last), (last, best)):
-        it, phases = peer(one), []
-        for event in (Start(), Updated(), received(1), received(2), Updated()):
-            it.handle(event)
-            phases.append(it.phase)
-            peer(one).restore(it.state())
-            with pytest.raises(ValueError, match=f"step2_model = {one.step2_model}, not {other.step2_model}"):
-                peer(other).restore(it.state())
-        assert set(phases) == {"starting", "searching", "selecting"}
-        it.handle(found(2, 6))
-        again = peer(other)
-        again.restore(it.state())
-        assert again.phase == "gossiping"
+def test_a_restored_peer_goes_on_with_the_model_that_its_plan_says() -> None:
+    """In each phase before step 2 (starting, searching, selecting): what is kept is said by each update anew."""
+    step1 = search(2, 1, rounds=1, samplings_per_round=1, epochs=5)
+    before, after = plan(search=step1, keep="last"), plan(search=step1, keep="best")
+    it = peer(before)
+    phases: list[str] = []
+    kept: list[tuple[str, str, bool]] = []
+    for event in (Start(), Updated(), received(1), received(2), Updated(), found(2, 6)):
+        again = peer(after)
+        if event != Start():
+            again.restore(it.state())
+        updates = [action for action in again.handle(event) if isinstance(action, Update)]
+        kept += [(phases[-1] if phases else "", update.keep, update.from_kept) for update in updates]
+        it.handle(event)
+        phases.append(it.phase)
+    assert kept == [("", "best", False), ("searching", "best", False), ("selecting", "last", True)]
 
 
 def test_waits_in_vain_are_counted_from_the_last_update() -> None:

@@ -33,7 +33,7 @@ class Answer(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A model that a peer keeps aside, for a later update to begin with (`pens.protocol.messages.Keep`)."""
+    """A model that a peer keeps aside, for a later update to begin with (`pens.settings.schema.Keep`)."""
 
     row: int
     val_loss: float = math.inf

@@ -46,10 +46,11 @@ class Pens(Method):
 
     def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:
         pens, rule = settings.pens, self.selection(settings, num_peers)
-        epochs, begin = epochs_of_step1(settings, train, val), pens.step2_model
+        epochs = epochs_of_step1(settings, train, val)
         return replace(
             super().plan(settings, train, val, num_peers),
-            search=Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, rule, begin),
+            search=Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, rule),
+            keep=pens.step2_model,
             admit=pens.admit and settings.gossip.schedule == "async",
             admission_trials=pens.admission_trials,
         )

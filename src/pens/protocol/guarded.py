@@ -24,7 +24,6 @@ from pens.protocol.messages import (
     Counts,
     Drop,
     Finish,
-    Keep,
     Losses,
     ModelRef,
     Request,
@@ -32,6 +31,7 @@ from pens.protocol.messages import (
     Update,
 )
 from pens.protocol.situation import Situation
+from pens.settings.schema import Keep
 
 _ACTIONS = get_args(Action)
 _WHY_DROPPED = ("refused", "replaced", "unused", "judged")

@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NewType
 
+from pens.settings.schema import Keep
+
 PeerId = NewType("PeerId", int)
 
 
@@ -28,12 +30,6 @@ class ModelRef(NamedTuple):
 
     owner: PeerId
     version: int
-
-
-Keep = Literal["last", "first", "best"]
-"""Which model a peer keeps aside, beside its newest one, for a later update to begin with. last: none. first: its own
-as it was before the first update that says so. best: of that one and of those that are validated from then on, the one
-with the lowest validation loss, where that of the first counts as infinite."""
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

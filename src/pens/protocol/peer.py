@@ -58,8 +58,6 @@ BEHAVIOURS: Mapping[str, Callable[[Situation], Behaviour]] = {
 }
 """The behaviour in each phase, unless the plan has another."""
 
-_BEFORE_STEP2 = {behaviour.phase for behaviour in (Starting, Searching, Selecting)}
-
 
 class Peer(Situation):
     """One peer of the network. What it does is its behaviour's."""
@@ -131,14 +129,11 @@ class Peer(Situation):
             "saved": [[ref.owner, ref.version] for ref in self._saved.values()],
             "neighbours": None if self.neighbours is self.reachable else list(self.neighbours),
             "notes": [[peer, note] for peer, note in self.notes.items()],
-            "step2_model": self.plan.step2_model if self.phase in _BEFORE_STEP2 else None,
             "behaviour": self.behaviour.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become what `state` described."""
-        if (kept := state["step2_model"]) not in (None, self.plan.step2_model):
-            raise ValueError(f"it was written with step2_model = {kept}, not {self.plan.step2_model}")
         self.updates, self.waits = state["updates"], state["waits"]
         self._draws, self.busy = state["draws"], state["busy"]
         self._saved = {PeerId(o): ModelRef(PeerId(o), v) for o, v in state["saved"]}

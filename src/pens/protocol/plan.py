@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pens.protocol.messages import Keep
 from pens.protocol.policies import SelectionRule
+from pens.settings.schema import Keep
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,6 @@ class Search:
     """May differ between peers, with the number of samples that each holds."""
     rule: SelectionRule
     """Who becomes a neighbour in the end."""
-    step2_model: Keep = "last"
-    """With which model step 2 begins. first and best are not in the paper."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,8 @@ class Plan:
     epochs: int
     search: Search | None
     """None: no step 1."""
+    keep: Keep = "last"
+    """Which model is kept aside until step 1 ends, for step 2 to begin with. first and best are not in the paper."""
     accept_anyone: bool = False
     interval: float = 1.0
     """Δ of WAIT(Δ)."""
@@ -56,8 +56,3 @@ class Plan:
     """What a method tells behaviours of its own: plain data that never changes, such as its section of the settings."""
     behaviours: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     """Of phases in which a peer behaves otherwise than usual (`BEHAVIOURS`), and of those that the usual plan lacks."""
-
-    @property
-    def step2_model(self) -> Keep:
-        """Which model is kept aside until step 2 begins; last where there is no step 1."""
-        return self.search.step2_model if self.search else "last"

@@ -49,7 +49,7 @@ class Searching(Gathering):
             more = self.begin_round() if self.peer.plan.pace == "pull" else self.use_if_enough()
             return [Compare(models, search.m), *more]
         self.samplings = 0
-        keep = search.step2_model
+        keep = self.peer.plan.keep
         return [self.peer.update(models, may_stop=False, top_m=search.m, epochs=search.epochs, keep=keep)]
 
     def on_updated(self) -> list[Action]:
@@ -100,7 +100,7 @@ class Selecting(Talking):
         peer.neighbours = selection.neighbours
         chose = Chose(selection.neighbours, "fallback" if selection.fallback else "selection")
         entering = peer.enter("gossiping" if selection.neighbours or peer.plan.admit else "alone")
-        goes_back = search.step2_model != "last" and selection.neighbours
+        goes_back = peer.plan.keep != "last" and selection.neighbours
         return [chose, *entering, *([self._go_back()] if goes_back else [])]
 
     def _go_back(self) -> Update:

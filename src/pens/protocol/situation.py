@@ -7,8 +7,9 @@ import random
 from collections.abc import Sequence
 
 from pens import rng
-from pens.protocol.messages import Action, Keep, ModelRef, Note, PeerId, Update
+from pens.protocol.messages import Action, ModelRef, Note, PeerId, Update
 from pens.protocol.plan import Plan
+from pens.settings.schema import Keep
 
 
 class Situation:

@@ -16,7 +16,7 @@ class Starting(Behaviour):
 
     def begin(self) -> list[Action]:
         peer, plan = self.peer, self.peer.plan
-        return [peer.update((), may_stop=False, keep=plan.step2_model)] if plan.train_first else self.on_updated()
+        return [peer.update((), may_stop=False, keep=plan.keep)] if plan.train_first else self.on_updated()
 
     def on_updated(self) -> list[Action]:
         """Whoever can reach nobody at this moment trains alone, or waits for strangers where they may join."""

@@ -18,8 +18,11 @@ from pens import parts
 from pens.settings.section import Count, Fraction, NotNegative, Positive, Section
 
 S = TypeVar("S", bound="Section")
-Step2Model = Literal["last", "first", "best"]
 WireForm = Literal["fp32", "fp16", "int8"]
+Keep = Literal["last", "first", "best"]
+"""Which model a peer keeps aside, beside its newest one, for a later update to begin with. last: none. first: its own
+as it was before the first update that says so. best: of that one and of those that are validated from then on, the one
+with the lowest validation loss, where that of the first counts as infinite."""
 
 
 class ScenarioSettings(Section):
@@ -161,7 +164,7 @@ class PensSettings(Section):
     neighbours_by: Literal["expected", "groups"] = "expected"
     """expected: the peers that were selected more often than expected are the neighbours (paper). groups: the counts
     of selections are split into two groups, and the peers of the group with the higher counts are the neighbours."""
-    step2_model: Step2Model = "last"
+    step2_model: Keep = "last"
     """What a peer begins step 2 with. last: what step 1 made of its model (paper); first: its untrained model; best:
     that of step 1's models with the lowest validation loss. `pens+`: first where init = common, else best."""
     admit: bool = False
