@@ -24,13 +24,11 @@ from pens.errors import DataError, Interrupted, ModelError, NotEnoughData, RunDi
 from pens.experiment import execution, wiring
 from pens.experiment.execution import Experiment
 from pens.experiment.observer import Observer
-from pens.experiment.outcome import _all_warnings, _comparisons, _data_sizes, _history, _pairs
+from pens.experiment.outcome import _all_warnings, _data_sizes
 from pens.experiment.presets import resolve_settings
 from pens.experiment.wiring import build_simulator, first_models, new_executor, reached
-from pens.learning.curves import UpdateRecord
 from pens.learning.executor import Evaluate, Executor
 from pens.learning.learners import Learners
-from pens.learning.ledger import Ledger
 from pens.learning.rules import LearningRules
 from pens.measuring.results import RunResult, epochs_of_updates
 from pens.methods.names import find_method
@@ -817,44 +815,6 @@ def test_the_mean_batch_counts_updates_by_call(monkeypatch: pytest.MonkeyPatch) 
         assert run.mean_batch == mean
 
 
-def test_pairs_are_listed_by_receiver_and_sender() -> None:
-    """Merges, selections and comparisons of the same pair stand in one row; a pair may have only some of them."""
-    simulator, _ = fake_simulation(settings_of(peers=10), "random")
-    learners = simulator.learners
-    learners.by_peer[PeerId(1)].merges.update({PeerId(3): 2, PeerId(0): 1})
-    learners.by_peer[PeerId(1)].tally.add([PeerId(3), PeerId(5)], [PeerId(5)])
-    learners.by_peer[PeerId(4)].tally.add([PeerId(2)], [PeerId(2)])
-    learners.by_peer[PeerId(7)].tally.add([PeerId(8), PeerId(1)], [PeerId(1)])
-    learners.by_peer[PeerId(1)].merges[PeerId(10)] = 5  # a server
-    pairs = _pairs(learners, 10)
-    rows = zip(pairs.receiver, pairs.sender, pairs.merged, pairs.selected, pairs.sampled, strict=True)
-    assert [tuple(map(int, row)) for row in rows] == [
-        (1, 0, 1, 0, 0),
-        (1, 3, 2, 0, 1),
-        (1, 5, 0, 1, 1),
-        (4, 2, 0, 1, 1),
-        (7, 1, 0, 1, 1),
-        (7, 8, 0, 0, 1),
-    ]
-
-
-def test_comparisons_are_counted_by_receiver_round_and_sender() -> None:
-    ledger = Ledger("peer", "round", "sender", "chosen")
-    for row in ((2, 1, 0, 1), (0, 2, 1, 0), (2, 1, 0, 0), (2, 1, 1, 1), (0, 1, 2, 1), (2, 1, 0, 1)):
-        ledger.add(*row)
-    found = _comparisons(ledger)
-    assert found
-    columns = (found.receiver, found.round, found.sender, found.sampled, found.selected)
-    assert [column.tolist() for column in columns] == [
-        [0, 0, 2, 2],
-        [1, 2, 1, 1],
-        [2, 1, 0, 1],
-        [1, 1, 3, 1],
-        [1, 0, 2, 1],
-    ]
-    assert _comparisons(Ledger("peer", "round", "sender", "chosen")) is None
-
-
 def test_warnings_say_who_found_nobody_and_whose_updates_were_undone() -> None:
     """In order of their numbers, in which a set of 8 and less does not list them."""
     simulator, _ = fake_simulation(settings_of(peers=10), "pens")
@@ -870,37 +830,6 @@ def test_warnings_say_who_found_nobody_and_whose_updates_were_undone() -> None:
         "peer 3: selected nobody more often than expected, so took those selected most often",
         "peer 8: selected nobody more often than expected, so trained alone",
     ]
-
-
-def test_the_history_is_in_order_of_virtual_time() -> None:
-    """Whatever order updates were computed in; `received` belongs to the update's own peer and version."""
-    simulator, _ = fake_simulation(settings_of(), "random")
-    learners, traffic = simulator.learners, simulator.traffic
-    traffic.begin_update(PeerId(1), 1)
-    traffic.begin_update(PeerId(0), 1)
-    traffic.count("received", PeerId(1), 1.0, models=3)
-    traffic.begin_update(PeerId(1), 2)
-    learners.history.add(
-        [
-            UpdateRecord(2.5, PeerId(1), 2, False, 3, 0.1, 0.2, 0.3, 4),
-            UpdateRecord(0.5, PeerId(1), 1, True, 0, 0.4, 0.5, 0.6, 2),
-            UpdateRecord(0.5, PeerId(0), 1, True, 0, 0.7, 0.8, 0.9, 0),
-        ]
-    )
-    history = _history(learners, traffic)
-    assert history.time.tolist() == [0.5, 0.5, 2.5]
-    assert history.peer.tolist() == [0, 1, 1]
-    assert history.version.tolist() == [1, 1, 2]
-    assert history.searching.tolist() == [True, True, False]
-    assert history.merged.tolist() == [0, 0, 3]
-    assert [column.dtype for column in (history.peer, history.version, history.merged)] == [np.int64] * 3
-    assert history.train_loss.tolist() == [0.7, 0.4, 0.1]
-    assert history.val_loss.tolist() == [0.8, 0.5, 0.2]
-    assert history.val_accuracy.tolist() == [0.9, 0.6, 0.3]
-    assert history.epochs is not None
-    assert history.epochs.tolist() == [0, 2, 4]
-    assert history.received is not None
-    assert history.received.tolist() == [0, 0, 3]
 
 
 def test_data_sizes_are_each_learners_own() -> None:

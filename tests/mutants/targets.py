@@ -68,6 +68,7 @@ TARGETS: dict[str, Target] = {
     ),
     "simulation.message_counts": Target(_tests("simulation/test_simulator", "test_by_hand", "measuring/test_metrics")),
     "measuring.metrics": Target(_tests("measuring/test_metrics", "test_by_hand")),
+    "measuring.records": Target((*_tests("measuring/test_records"), *_EXPERIMENT)),
     "measuring.results": Target(_tests("measuring/test_results", "test_by_hand")),
     "experiment.execution": Target(_EXPERIMENT, frozenset({"Experiment._first_models", "Experiment._place"})),
     "experiment.wiring": Target(_EXPERIMENT),

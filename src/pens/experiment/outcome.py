@@ -7,26 +7,21 @@ This module reads test data and the true clusters. Nothing that trains or simula
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 import numpy as np
 import torch
 
-from pens.data.samples import Array
 from pens.data.scenarios import Federation
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, peak_memory_bytes
 from pens.engine.rounding import model_bytes
 from pens.engine.training import Engine
 from pens.experiment.running import Running
-from pens.learning.curves import UpdateRecord
-from pens.learning.learners import Learners
-from pens.learning.ledger import Ledger
 from pens.measuring.metrics import neighbour_agreement
-from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
+from pens.measuring.records import comparisons_of, history_of, pairs_of
+from pens.measuring.results import Communication, DataSizes, RunResult
 from pens.methods.spec import RunSpec
 from pens.protocol.messages import PeerId
-from pens.simulation.message_counts import MessageCounts
 from pens.simulation.simulator import Simulator
 from pens.topologies.topology import Graph, topology_of
 
@@ -56,8 +51,8 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
         neighbours={int(p): tuple(int(n) for n in ns) for p, ns in sorted(neighbours.items())},
         communication=_communication(simulator, slice(count), weight),
         servers=_communication(simulator, slice(count, None), weight) if spec.method.num_servers else None,
-        pairs=_pairs(learners, count),
-        history=_history(learners, traffic),
+        pairs=pairs_of(learners, range(count)),
+        history=history_of(learners, traffic.received_at),
         models=tensors,
         rounds=simulator.now,
         mean_batch=learners.num_updates / learners.num_batches,
@@ -65,7 +60,7 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
         warnings=tuple(_all_warnings(simulator)),
         device=device_name(device),
         peak_memory_bytes=peak_memory_bytes(device),
-        comparisons=_comparisons(learners.comparisons),
+        comparisons=comparisons_of(learners.comparisons),
         data_sizes=_data_sizes(spec, federation),
         step1_epochs=_step1_epochs(simulator),
     )
@@ -114,30 +109,6 @@ def _fallback(simulator: Simulator, peer: PeerId, neighbours: Sequence[PeerId]) 
     return f"{why}, so began step 2 without neighbours, and {later}"
 
 
-def _pairs(learners: Learners, num_peers: int) -> Pairs:
-    """How often each peer merged, selected and sampled each other peer, for pairs that did so at all; no servers."""
-    columns: list[list[int]] = [[], [], [], [], []]
-    for peer, learner in islice(learners.by_peer.items(), num_peers):
-        merges, tally = learner.merges, learner.tally
-        for other in sorted(other for other in set(merges) | set(tally.sampled) if other < num_peers):
-            row = (peer, other, merges[other], tally.selected[other], tally.sampled[other])
-            for column, value in zip(columns, row, strict=True):
-                column.append(value)
-    return Pairs(*(np.array(column, np.int64) for column in columns))
-
-
-def _comparisons(ledger: Ledger) -> Comparisons | None:
-    """The comparisons of step 1, counted per receiver, round and sender, and sorted in that order."""
-    if not len(ledger):
-        return None
-    columns = tuple(ledger.column(name) for name in ("peer", "round", "sender"))
-    shape = tuple(int(c.max()) + 1 for c in columns)
-    keys, place, sampled = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True, return_counts=True)
-    selected = np.bincount(place, ledger.column("chosen"), len(keys)).astype(np.int64)
-    receiver, round_, sender = np.unravel_index(keys, shape)
-    return Comparisons(receiver, round_, sender, sampled, selected)
-
-
 def _data_sizes(spec: RunSpec, federation: Federation) -> DataSizes:
     """How many training and validation samples each peer used."""
     train, val = zip(*spec.method.data_sizes(federation, spec.settings), strict=True)
@@ -148,13 +119,3 @@ def _step1_epochs(simulator: Simulator) -> tuple[int, ...] | None:
     """The local epochs of each peer in step 1; None where the method has no step 1."""
     searches = [peer.plan.search for peer in simulator.peers]
     return tuple(search.epochs for search in searches if search) if all(searches) else None
-
-
-def _history(learners: Learners, traffic: MessageCounts) -> History:
-    """The learning curves of all peers, with the models that each had received at each update."""
-    curves = learners.history.sorted()
-    types = {"peer": np.int64, "version": np.int64, "searching": np.bool_, "merged": np.int64, "epochs": np.int64}
-    columns: dict[str, Array] = {
-        name: curves.column(name).astype(types.get(name, np.float64)) for name in UpdateRecord._fields
-    }
-    return History(**columns, received=traffic.received_at(columns["peer"], columns["version"]))

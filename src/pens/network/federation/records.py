@@ -37,6 +37,7 @@ from pens.data.samples import Array
 from pens.errors import PensError, RunDirError
 from pens.experiment.presets import PAPERS_METHOD
 from pens.measuring.metrics import neighbour_agreement
+from pens.measuring.records import HISTORY_TYPES, PAIR_COUNTS
 from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 from pens.methods.names import recall
 from pens.partitions.partition import partition_of
@@ -49,18 +50,8 @@ from pens.storage.runlog import ExperimentDir, ExperimentRecord
 T = TypeVar("T")
 
 COUNTS = ("sent", "received", "refused", "merged", "scored")
-_PAIR_COUNTS = ("merged", "selected", "sampled")
-_HISTORY = {
-    "time": np.float64,
-    "version": np.int64,
-    "searching": np.bool_,
-    "merged": np.int64,
-    "train_loss": np.float64,
-    "val_loss": np.float64,
-    "val_accuracy": np.float64,
-    "received": np.int64,
-}
-_LATER = {"epochs": np.int64}
+_OF_ONE_PEER = [name for name in HISTORY_TYPES if name != "peer"]
+_LATER = ("epochs",)
 """Columns that older records lack."""
 
 
@@ -215,7 +206,7 @@ def _record(
         device=str(card.get("device", "cpu")),
         own_parts=_own_parts(card),
         history=history,
-        pairs={sender: {name: int(counts.get(name, 0)) for name in _PAIR_COUNTS} for sender, counts in pairs.items()},
+        pairs={sender: {name: int(counts.get(name, 0)) for name in PAIR_COUNTS} for sender, counts in pairs.items()},
         comparisons=comparisons,
         model=model,
         accuracy=float(history["val_accuracy"][-1] if accuracy is None else accuracy),
@@ -266,8 +257,8 @@ def _read_history(path: Path) -> dict[str, Array]:
     """A peer's updates in the order of versions."""
     columns = _read_table(path)
     order = np.argsort(columns["version"], kind="stable")
-    types = {**_HISTORY, **{name: type_ for name, type_ in _LATER.items() if name in columns}}
-    return {name: columns[name].astype(type_)[order] for name, type_ in types.items()}
+    names = [name for name in _OF_ONE_PEER if name in columns or name not in _LATER]
+    return {name: columns[name].astype(HISTORY_TYPES[name])[order] for name in names}
 
 
 # --- all peers --------------------------------------------------------------------------------------------------------
@@ -342,7 +333,7 @@ def _communication(peers: Sequence[PeerRecord]) -> Communication:
 def _history(peers: Sequence[PeerRecord]) -> History:
     """All updates in order of time, on the clock of the peer that started first."""
     first = min(peer.started for peer in peers)
-    names = [*_HISTORY, *(name for name in _LATER if all(name in peer.history for peer in peers))]
+    names = [name for name in _OF_ONE_PEER if all(name in peer.history for peer in peers)]
     columns = {name: np.concatenate([peer.history[name] for peer in peers]) for name in names}
     columns["time"] += np.repeat([p.started - first for p in peers], [p.num_updates for p in peers])
     columns["peer"] = np.repeat(np.arange(len(peers)), [p.num_updates for p in peers])
@@ -353,7 +344,7 @@ def _history(peers: Sequence[PeerRecord]) -> History:
 def _pairs(peers: Sequence[PeerRecord], numbers: Mapping[str, int]) -> Pairs:
     """Pairs of peers that are shown, in the order of receivers and senders."""
     rows = sorted(
-        (receiver, numbers[sender], *(counts[name] for name in _PAIR_COUNTS))
+        (receiver, numbers[sender], *(counts[name] for name in PAIR_COUNTS))
         for receiver, peer in enumerate(peers)
         for sender, counts in peer.pairs.items()
         if sender in numbers

@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from pens.data.samples import Array
-from pens.learning.curves import UpdateRecord
 from pens.learning.learners import Learners
-from pens.learning.ledger import Ledger
+from pens.measuring.records import PAIR_COUNTS, comparisons_of, history_of, pairs_of
+from pens.measuring.results import History
 from pens.network.node.learning import Learning
 from pens.network.node.state import Records
 from pens.protocol.messages import PeerId
@@ -37,53 +36,38 @@ def compose_records(learning: Learning, past: Past, names: Mapping[PeerId, str],
     learners = learning.learners
     return Records(
         result=result,
-        pairs=_pairs(learners, learning.me, names),
-        history=_history(learners, past),
-        comparisons=_comparisons(learners.comparisons, names),
+        pairs=_pairs(learners, names),
+        history=vars(_history(learners, past)),
+        comparisons=_comparisons(learners, names),
         models=learning.tested_model(),
     )
 
 
-def _name(peer: PeerId, names: Mapping[PeerId, str]) -> str:
-    return names.get(peer, str(peer))
+def _named(peers: Array, names: Mapping[PeerId, str]) -> list[str]:
+    """The names of peers, as far as they are known, otherwise their numbers."""
+    return [names.get(PeerId(peer), str(peer)) for peer in peers.tolist()]
 
 
-def _pairs(learners: Learners, me: PeerId, names: Mapping[PeerId, str]) -> dict[str, dict[str, int]]:
-    learner = learners.by_peer[me]
-    merges, tally = learner.merges, learner.tally
-    counters = {"merged": merges, "selected": tally.selected, "sampled": tally.sampled}
-    met = sorted({*merges, *tally.sampled})
-    return {_name(peer, names): {what: counts[peer] for what, counts in counters.items()} for peer in met}
+def _pairs(learners: Learners, names: Mapping[PeerId, str]) -> dict[str, dict[str, int]]:
+    """The counts of each sender, by its name."""
+    pairs = pairs_of(learners)
+    counts = {name: getattr(pairs, name).tolist() for name in PAIR_COUNTS}
+    senders = enumerate(_named(pairs.sender, names))
+    return {sender: {name: column[row] for name, column in counts.items()} for row, sender in senders}
 
 
-def _comparisons(ledger: Ledger, names: Mapping[PeerId, str]) -> dict[str, Array] | None:
-    """How often the models of each sender were sampled and selected, by round."""
-    columns = [ledger.column(name).tolist() for name in ("round", "sender", "chosen")]
-    sampled: Counter[tuple[int, PeerId]] = Counter()
-    selected: Counter[tuple[int, PeerId]] = Counter()
-    for round_, sender, chosen in zip(*columns, strict=True):
-        sampled[round_, sender] += 1
-        selected[round_, sender] += chosen
-    keys = sorted(sampled)
-    if not keys:
+def _comparisons(learners: Learners, names: Mapping[PeerId, str]) -> dict[str, Array] | None:
+    """The columns of `results.Comparisons`, with the senders' names; the only receiver is the peer."""
+    found = comparisons_of(learners.comparisons)
+    if not found:
         return None
-    return {
-        "round": np.array([round_ for round_, _ in keys], np.int64),
-        "sender": np.array([_name(sender, names) for _, sender in keys]),
-        "sampled": np.array([sampled[key] for key in keys], np.int64),
-        "selected": np.array([selected[key] for key in keys], np.int64),
-    }
+    columns = {name: column for name, column in vars(found).items() if name != "receiver"}
+    return {**columns, "sender": np.array(_named(found.sender, names))}
 
 
-def _history(learners: Learners, past: Past) -> dict[str, Array]:
-    """The columns of `results.History`; the only peer is number 0."""
-    columns = {name: learners.history.column(name) for name in UpdateRecord._fields}
-    versions = columns["version"].astype(np.int64)
-    types = {"searching": np.bool_, "merged": np.int64, "epochs": np.int64}
-    return {
-        **{name: column.astype(types.get(name, np.float64)) for name, column in columns.items()},
-        "time": np.array(past.completed, np.float64)[versions - 1],
-        "peer": np.zeros(len(versions), np.int64),
-        "version": versions,
-        "received": np.array(past.received, np.int64)[versions - 1],
-    }
+def _history(learners: Learners, past: Past) -> History:
+    """The peer's updates at the times of its own clock; the only peer is number 0."""
+    received = np.array(past.received, np.int64)
+    found = history_of(learners, lambda _, versions: received[versions - 1])
+    completed = np.array(past.completed, np.float64)[found.version - 1]
+    return replace(found, time=completed, peer=np.zeros_like(found.peer))
