@@ -4,7 +4,7 @@
     PYTHONPATH=. python benchmarks/async_batches.py cifar-10 40 1
 
 The arguments are a preset, a number of rounds, and how many seeds are computed together; no peer stops early. A step of
-K peers is assumed to cost a + b · K. The last column compares client-steps a second with those of `rounds`, where all
+K peers is assumed to cost a + b · K. The last column compares peer-steps a second with those of `rounds`, where all
 peers of all these seeds are one batch.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures client-steps a second of whole runs, with merging, validation and bookkeeping: rounds against async.
+"""Measures peer-steps a second of whole runs, with merging, validation and bookkeeping: rounds against async.
 
     python benchmarks/run_rate.py PRESET METHOD SEEDS [KEY=VALUE …]
 
@@ -52,7 +52,7 @@ def main(preset: str, method: str, seeds: str, *assignments: str) -> None:
         overrides = {**parse_assignments(assignments), "schedule": schedule}
         rates[schedule], batch, memory = rate(preset, method, int(seeds), overrides)
         print(
-            f"{preset} {method}, {seeds} seed(s), {schedule}: {rates[schedule]:,.0f} client-steps a second, "
+            f"{preset} {method}, {seeds} seed(s), {schedule}: {rates[schedule]:,.0f} peer-steps a second, "
             f"mean batch {batch:.1f}, peak memory {memory:.1f} GB",
             flush=True,
         )

@@ -68,7 +68,7 @@ def test_all_operations_are_measured(capsys: pytest.CaptureFixture[str]) -> None
         bench("digits", "--device", "cpu")
     assert exit_.value.code == 0
     printed = capsys.readouterr().out
-    for word in ("training", "scoring", "evaluation", "merging", "client-steps", "ratio", "of peak", "layers.9"):
+    for word in ("training", "scoring", "evaluation", "merging", "peer-steps", "ratio", "of peak", "layers.9"):
         assert word in printed
 
 

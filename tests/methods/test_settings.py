@@ -22,7 +22,7 @@ def test_methods_are_known_and_named_once() -> None:
     assert parse_methods("pens, random") == ("pens", "random")
     with pytest.raises(SettingsError, match="did you mean 'oracle'"):
         parse_methods("oracel")
-    with pytest.raises(SettingsError, match="stands twice"):
+    with pytest.raises(SettingsError, match="listed twice"):
         parse_methods("pens,pens")
     with pytest.raises(SettingsError, match="no method"):
         parse_methods("")

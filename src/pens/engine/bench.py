@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what a device can do, for `pens bench`: the loop beside the stack, in one run.
 
-Training, scoring, evaluation and merging are measured. A client-step is one optimizer step of one peer's network on one
+Training, scoring, evaluation and merging are measured. A peer-step is one optimizer step of one peer's network on one
 batch. Rates are medians over repeated calls; each call ends by reading numbers back, so that the device has finished.
 TFLOP/s count the operations of the network as its author wrote it. They are compared with the rate of a large matrix
 product, measured on the same device in the same run.
@@ -124,7 +124,7 @@ def run_bench(settings: BenchSettings) -> BenchResult:
         costs=layer_costs(network, first, data.x[:, : settings.batch_size]),
         peak_tflops=_matmul_peak(device, settings.seconds),
         rows=[
-            Row("training", "client-steps", trained[0], trained[1], trained[1] * per_step / 1e12),
+            Row("training", "peer-steps", trained[0], trained[1], trained[1] * per_step / 1e12),
             Row("scoring", "samples", scored[0], scored[1], scored[1] * forward / 1e12),
             Row("evaluation", "samples", tested[0], tested[1], tested[1] * forward / 1e12),
             Row(f"merging {_MERGED} models", "merges", merged[0], merged[1], None),

@@ -190,9 +190,9 @@ def answer(merging: Merging, rows: Rows) -> Tensor:
     """The rule's own answer; an error that names it where that is no model.  → [merge, number]"""
     merged, name = merging.rule.merge(rows, merging.options), merging.rule.name
     if not isinstance(merged, Tensor) or merged.shape != rows.own.shape:
-        told = f"of shape {list(merged.shape)}" if isinstance(merged, Tensor) else f"{type(merged).__name__}"
+        told = f"a tensor of shape {list(merged.shape)}" if isinstance(merged, Tensor) else f"{type(merged).__name__}"
         raise SettingsError(
-            f"merge rule {name!r} returned {told}: it has to be one row for each merge, {list(rows.own.shape)}"
+            f"merge rule {name!r} returned {told}: return one row per merge, of shape {list(rows.own.shape)}"
         )
     if not bool(torch.isfinite(merged).all()):
         raise SettingsError(f"merge rule {name!r} returned numbers that are not finite, from models whose numbers are")

@@ -53,7 +53,7 @@ def parse_methods(methods: str | Method | type[Method] | Iterable[MethodLike]) -
         raise SettingsError(f"no method given: choose from {', '.join(METHODS.names())}")
     names = tuple(_name_of(each) for each in given)
     if len(set(names)) < len(names):
-        raise SettingsError(f"methods {', '.join(names)}: one of them stands twice, list each once")
+        raise SettingsError(f"methods {', '.join(names)}: a method is listed twice: list each once")
     return names
 
 

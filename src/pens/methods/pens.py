@@ -30,8 +30,8 @@ class Pens(Method):
         pens, others = settings.pens, who.num_others
         if pens.admit and settings.gossip.schedule == "rounds":
             raise SettingsError(
-                "admit = true, but schedule = rounds: there peers ask those whom they chose, and no stranger sends "
-                "anything that could be judged: set schedule = async or admit = false"
+                "admit = true, but schedule = rounds: in rounds a peer pulls only from its neighbours, so it never "
+                "receives a stranger's model: set schedule = async or admit = false"
             )
         if others < min(2, who.num_peers - 1):
             raise SettingsError(
@@ -76,6 +76,6 @@ def _check_sampling(pens: PensSettings) -> None:
         )
     if pens.m == pens.n_sampled:
         raise SettingsError(
-            f"m = n_sampled = {pens.m}: every sampled model would be chosen, and nobody more often than expected: "
-            "lower m or raise n_sampled"
+            f"m = n_sampled = {pens.m}: every sampled model would be selected, so no peer could exceed the expected "
+            "count: lower m or raise n_sampled"
         )
