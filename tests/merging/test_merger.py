@@ -251,7 +251,7 @@ class Elsewhere(Mean):
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
-        (Own(lambda rows: rows.models), r"'my-rule' returned a tensor of shape \[3, 4, 6\]: return one row per merge, of shape \[3, 6\]"),
+        (Own(lambda rows: rows.models), r"returned a tensor of shape \[3, 4, 6\]: return one row .* shape \[3, 6\]"),
         (Own(None), "'my-rule' returned NoneType: return one row per merge"),
         (Own(lambda rows: rows.own * torch.nan), "'my-rule' returned numbers that are not finite"),
         (Own(lambda rows: rows.own.index_fill(1, torch.tensor([2]), torch.inf)), "numbers that are not finite"),

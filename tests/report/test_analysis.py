@@ -20,7 +20,7 @@ from pens.protocol.policies import SelectionRule, Tally, choose_neighbours
 from pens.report.analysis import costs, difference, differences, gains, holm, outcomes, paired, ranking, summary_of
 from pens.report.learning_curves import curves, positions, value_at
 from pens.report.merge_maps import merge_map
-from pens.report.selection_curves import agreement_by_round, selecting
+from pens.report.selection_curves import agreement_by_round, selection_curve
 from pens.report.study import read_studies
 from pens.settings.tree import Settings
 from tests.conftest import TINY
@@ -269,7 +269,7 @@ def test_neighbours_at_the_last_round_are_those_that_were_selected(
     (study,) = read_studies([tmp_path / "run"])
     (cost,) = costs(study)
     for run in study.runs:
-        found = selecting(study, run)
+        found = selection_curve(study, run)
         assert found
         assert run.agreement
         assert found.precision[-1] == pytest.approx(run.agreement.precision)

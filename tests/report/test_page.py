@@ -113,7 +113,7 @@ def test_the_page_stands_alone_and_answers_every_question(whole: Path) -> None:
         "Does PENS find the right neighbours, and when?",
         "Does every peer gain?",
         "What does it cost?",
-        "Could the differences be luck?",
+        "Are the differences significant?",
         "How can this be repeated?",
     ):
         assert page.text.count(question) == 2  # in the list of sections, and above its own
@@ -194,13 +194,13 @@ def test_the_paper_stands_beside_its_own_settings(tmp_path: Path) -> None:
     made_study(tmp_path / "run", settings, accuracies)
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
-    told = "by Welch's test at 5 %: no difference is seen for pens; it differs for random (above by 5.5)."
-    assert told in text
+    told = "no significant difference for pens; a significant difference for random (above by 5.5)."
+    assert f"by Welch's test at 5 %: {told}" in text
     assert "Unlike in the paper, random is above pens." in text
     made_study(tmp_path / "one", settings, {"random": accuracies["random"]})
     write_report([tmp_path / "one"], tmp_path / "one.html")
     one = read_page(tmp_path / "one.html").text
-    assert "by Welch's test at 5 %: it differs for random (above by 5.5)." in one
+    assert "by Welch's test at 5 %: a significant difference for random (above by 5.5)." in one
     assert "57.8 ± 0.4" in text
     assert "rounds = 100 (paper: 333)" in text
     assert "The paper's table 5: precision 99.7 ± 0.1 %" in text
@@ -210,7 +210,7 @@ def test_own_parts_are_not_set_beside_the_paper(tmp_path: Path) -> None:
     made_study(tmp_path / "run", PRESETS["cifar-10"].settings, {"local": [0.3]}, own_parts=("data",))
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
-    assert "own data or an own network" in text
+    assert "(your own data or network)" in text
     assert "data=your_data" in text
 
 
@@ -221,8 +221,8 @@ def test_a_few_methods_with_one_seed_are_enough(tmp_path: Path, methods: str, sc
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
     assert "one seed" in text
-    assert "That cannot be said" in text  # who gained: there is nothing to pair with
-    assert ("pens was not run here" in text) == (methods != "pens")
+    assert "Gains cannot be computed" in text  # who gained: there is nothing to pair with
+    assert ("No method that selects neighbours, such as pens, was run here" in text) == (methods != "pens")
     assert ("virtual time counts the rounds" in text) == (schedule == "rounds")
 
 
@@ -230,7 +230,7 @@ def test_two_peers_have_a_report(tmp_path: Path) -> None:
     overrides = {"peers": 2, "n_peers": 1, "rounds": 2}
     tiny_run(methods="local,random", seeds=2, out=tmp_path / "run", overrides=overrides)
     write_report([tmp_path / "run"], tmp_path / "report.html")
-    assert "Nobody said which peers belong together." in read_page(tmp_path / "report.html").text
+    assert "The clusters are not known." in read_page(tmp_path / "report.html").text
 
 
 def unknown_clusters(folder: Path) -> Path:
@@ -261,9 +261,9 @@ def test_where_clusters_are_not_known_groups_are_discovered_and_nothing_is_claim
     assert "own cluster" not in page.text
     assert "1 of hospital-00" not in page.text
     assert "own data: 12 peers, 70 to 81 training samples each" in page.text
-    assert "there are 3 groups of 4, 4 and 4 peers: discovered, not known. 100.0 % of the chosen" in page.text
+    assert "pens give 3 groups of 4, 4 and 4 peers: discovered, not known. 100.0 % of the selected" in page.text
     assert {"group 2", "hospital-01, hospital-04, hospital-07, hospital-10"} <= set(page.words)
-    assert "nobody can say which neighbours are right" in page.text
+    assert "so the neighbours have no precision and no recall" in page.text
     names = {path.stem.removeprefix("run-") for path in (tmp_path / "report_files").glob("*.svg")}
     assert {"merges-pens", "merges-random"} <= names
     assert not [name for name in names if name.startswith("neighbours")]
@@ -277,7 +277,9 @@ def test_where_clusters_are_not_known_groups_are_discovered_and_nothing_is_claim
 
 def test_words_are_explained_after_what_they_are_used_for(whole: Path) -> None:
     text = read_page(whole / "report.html").text
-    assert text.index("How accurate is each method?") < text.index("with data of its own that nobody else sees")
+    assert text.index("How accurate is each method?") < text.index(
+        "one participant, whose data no other participant sees"
+    )
     assert "an upper bound, because it needs to know the true clusters" in text
 
 
@@ -287,8 +289,8 @@ def test_two_seeds_have_no_interval_anywhere(tmp_path: Path) -> None:
     text = read_page(tmp_path / "report.html").text
     assert "±" not in text
     assert re.search(r"pens has \d+\.\d \(2 seeds: \d+\.\d, \d+\.\d\) %", text)
-    assert "2 seeds are too few for an interval, and it may be luck" in text
-    assert "there is no interval and no test below 3 seeds" in text
+    assert "2 seeds are too few for an interval, so the difference may be due to chance" in text
+    assert "Significance cannot be tested with 2 seeds: intervals and tests need at least 3 seeds" in text
     for name in ("accuracy", "differences"):
         assert {row["half_width_95"] for row in rows_of(tmp_path / "report_files" / f"run-{name}.csv")} == {""}
 
@@ -335,7 +337,7 @@ def test_many_peers_of_unequal_kinds_make_a_small_page(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size < 5_000_000
     text = read_page(tmp_path / "report.html").text
     assert "1200 peers (300 of 0°, 900 of 180°)" in text
-    assert "1200 peers are too many for a map" in text
+    assert "1200 peers are too many for one row each" in text
     assert len(rows_of(tmp_path / "report_files" / "run-merges-pens.csv")) == 100 * 100
 
 
@@ -345,7 +347,7 @@ def test_missing_runs_are_named(tmp_path: Path) -> None:
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
     assert "3 of 6 runs are missing: random seed 1, pens seed 0, pens seed 1." in text
-    assert "pens was not run here" in text
+    assert "No method that selects neighbours, such as pens, was run here" in text
 
 
 def test_what_older_runs_did_not_record_is_explained(tmp_path: Path) -> None:
@@ -358,8 +360,8 @@ def test_what_older_runs_did_not_record_is_explained(tmp_path: Path) -> None:
     assert study.runs
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
-    assert "There is no picture of pens over the rounds: these runs are older than that record" in text
-    assert "Over work pens cannot be shown" in text
+    assert "There is no picture of pens over the rounds: these runs were recorded before pens kept it" in text
+    assert "The picture over work lacks pens: these runs were recorded before pens kept it" in text
 
 
 def test_several_experiments_have_a_table_in_common(tmp_path: Path) -> None:
@@ -440,7 +442,7 @@ def test_foreign_and_damaged_folders_are_refused_in_words(whole: Path, tmp_path:
     ExperimentDir(tmp_path / "begun").create(ExperimentRecord(SETTINGS, ("pens",), (0,)))
     refused(RunDirError, "no run is complete yet", tmp_path / "begun")
     (tmp_path / "thesis.html").write_text("precious")
-    refused(ReportError, "is no report: choose another --out", whole / "run", to=tmp_path / "thesis.html")
+    refused(ReportError, "is not a report: choose another --out", whole / "run", to=tmp_path / "thesis.html")
     refused(ReportError, "is a folder", whole / "run", to=tmp_path)
     refused(ReportError, "cannot be written", whole / "run", to=tmp_path / "thesis.html" / "report.html")
 
@@ -453,7 +455,7 @@ def test_the_upper_bound_is_the_oracle_that_tests_the_same_model(tmp_path: Path)
     text = read_page(tmp_path / "report.html").text
     assert "oracle+, which is told the clusters" in text
     assert "oracle, which is told the clusters" not in text
-    assert "pens+ tests the merged model, oracle the one that a peer fine-tuned from it" in text
+    assert "pens+ tests the merged model, while oracle tests the model that a peer fine-tuned from it" in text
 
 
 def test_a_method_that_tests_otherwise_is_said_to(whole: Path, tmp_path: Path) -> None:
@@ -461,11 +463,11 @@ def test_a_method_that_tests_otherwise_is_said_to(whole: Path, tmp_path: Path) -
     made_study(tmp_path / "run", SETTINGS, accuracies)
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
-    assert "pens+ tests the merged model, oracle and random the one that a peer fine-tuned from it" in text
-    assert "pens+ has neighbours_by = groups, step2_model = best and validated = merged, whatever is said below" in text
+    assert "pens+ tests the merged model, while oracle and random test the model that a peer fine-tuned from it" in text
+    assert "pens+ runs with neighbours_by = groups, step2_model = best and validated = merged, in place of" in text
     made_study(tmp_path / "merged", SETTINGS.replace({"validated": "merged"}), accuracies)
     write_report([tmp_path / "merged"], tmp_path / "report.html")
-    assert "Not all of that comes from whom it talks to" not in read_page(tmp_path / "report.html").text
+    assert "The choice of neighbours is not the only difference" not in read_page(tmp_path / "report.html").text
 
 
 def test_two_experiments_are_paired_by_seed_and_told_apart(tmp_path: Path) -> None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run directories → tables and pictures."""
+"""Turns run directories into tables, pictures and one HTML page."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a report: differences between methods, what each peer gained, what it cost. No pictures, no words."""
+"""The numbers of a report: differences between methods, the gain of each peer, and the cost of each method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pens.report.study import Study
 from pens.settings.tree import MethodName
 
 FEWEST_FOR_WILCOXON = 6
-"""With n seeds the signed-rank test cannot give less than 2 / 2ⁿ: below six seeds never less than 0.05."""
+"""With n seeds the p-value of the signed-rank test is at least 2 / 2ⁿ, so fewer than six seeds never reach 0.05."""
 
 
 # --- differences between methods --------------------------------------------------------------------------------------
@@ -26,18 +26,19 @@ FEWEST_FOR_WILCOXON = 6
 
 @dataclass(frozen=True)
 class Difference:
-    """The better of two methods minus the other, seed by seed."""
+    """The difference between two methods, the better minus the other, seed by seed."""
 
     better: MethodName
     other: MethodName
     seeds: tuple[int, ...]
     values: tuple[float, ...]
-    """Difference of the mean accuracies.  [seed]"""
+    """Differences of the mean accuracies.  [seed]"""
     mean: Interval
     p_t: float | None
-    """Paired t test, two-sided; None with fewer than three seeds, or where all seeds differ by the same."""
+    """The p-value of the two-sided paired t test; None with fewer than three seeds, or where all differences are
+    equal."""
     p_wilcoxon: float | None
-    """Wilcoxon's signed-rank test, two-sided; None with too few seeds."""
+    """The p-value of Wilcoxon's two-sided signed-rank test; None with too few seeds."""
     p_holm: float | None = None
     """`p_t` after Holm's correction for all differences of the experiment."""
 
@@ -48,8 +49,8 @@ class Difference:
 
 
 def difference(one: Sequence[RunResult], two: Sequence[RunResult]) -> Difference | None:
-    """Two methods over the seeds that both have; None where they share none."""
-    from scipy import stats  # here: half a second that only a report has to wait for
+    """Compare two methods over the seeds that both have; None where they share no seed."""
+    from scipy import stats  # imported here: it takes half a second, and only a report needs it
 
     by_seed = _by_seed(one, two)
     if not by_seed:
@@ -72,27 +73,27 @@ def difference(one: Sequence[RunResult], two: Sequence[RunResult]) -> Difference
 
 
 def paired(one: Sequence[RunResult], two: Sequence[RunResult]) -> Interval | None:
-    """One less two over the seeds that both have; None where they share none."""
+    """The mean accuracy of `one` minus that of `two`, over the seeds that both have; None where they share no seed."""
     by_seed = _by_seed(one, two)
     return interval(list(by_seed.values())) if by_seed else None
 
 
 def _by_seed(one: Sequence[RunResult], two: Sequence[RunResult]) -> dict[int, float]:
-    """Seed → by how much the mean accuracy of one is above that of two, for the seeds that both have."""
+    """The mean accuracy of `one` minus that of `two`, for each seed that both have."""
     second = {run.seed: run.mean_accuracy for run in two}
     return {run.seed: run.mean_accuracy - second[run.seed] for run in one if run.seed in second}
 
 
 def differences(study: Study) -> list[Difference]:
-    """All pairs of methods, largest difference first."""
+    """The differences between all pairs of methods, the largest first."""
     pairs = combinations(study.by_method(), 2)
-    found = sorted((d for a, b in pairs if (d := difference(a, b))), key=lambda d: -d.mean.mean)
-    corrected = iter(holm([d.p_t for d in found if d.p_t is not None]))
-    return [d if d.p_t is None else replace(d, p_holm=next(corrected)) for d in found]
+    uncorrected = sorted((d for a, b in pairs if (d := difference(a, b))), key=lambda d: -d.mean.mean)
+    corrected = iter(holm([d.p_t for d in uncorrected if d.p_t is not None]))
+    return [d if d.p_t is None else replace(d, p_holm=next(corrected)) for d in uncorrected]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: the k-th smallest of n times n − k + 1, never less than those before it."""
+    """Holm's step-down correction: the k-th smallest p-value times n − k + 1, and never less than those before it."""
     order = np.argsort(p_values)
     corrected = np.zeros(len(p_values))
     highest = 0.0
@@ -103,20 +104,20 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def summary_of(study: Study, method: MethodName) -> Summary:
-    """A method as a row of a table, its work as far as it can be known."""
+    """Summarise a method as a row of a table. Its work is None where the records do not tell it."""
     parts = _work(study, study.of(method))
     work = None if None in parts else sum(part or 0.0 for part in parts)
     return replace(summarise(study.of(method)), work=work)
 
 
 def ranking(study: Study) -> list[MethodName]:
-    """Methods by mean accuracy over seeds, best first."""
+    """The methods by mean accuracy over seeds, the best first."""
     means = {runs[0].method: np.mean([run.mean_accuracy for run in runs]) for runs in study.by_method()}
     return sorted(in_order(means), key=lambda method: -means[method])
 
 
 def paper_cells(study: Study) -> dict[MethodName, PaperValue]:
-    """The paper's accuracies for the methods of an experiment; none beside own data or an own network."""
+    """The paper's accuracies for the methods of an experiment; empty where users brought their own data or network."""
     if study.record.own_parts:
         return {}
     cells = {method: paper_accuracy(study.settings, method) for method in study.methods}
@@ -128,22 +129,22 @@ def paper_cells(study: Study) -> dict[MethodName, PaperValue]:
 
 @dataclass(frozen=True)
 class PeerOutcome:
-    """One peer of one run."""
+    """The outcome of one peer in one run."""
 
     method: MethodName
     seed: int
     peer: int
     name: str
     cluster: str
-    """Empty where clusters are not known."""
+    """The name of the peer's cluster; empty where clusters are not known."""
     accuracy: float
     gain: float | None
-    """Over training alone with the same seed; None where nobody trained alone with it."""
+    """The gain over training alone with the same seed; None where no run trained alone with that seed."""
 
 
 @dataclass(frozen=True)
 class Gains:
-    """What the peers of a method gained over training alone, over all seeds with which peers trained alone, too."""
+    """The gains of a method's peers over training alone, for all seeds for which training alone was run, too."""
 
     method: MethodName
     values: Array
@@ -152,7 +153,7 @@ class Gains:
 
     @property
     def lost(self) -> int:
-        """Peers worse off than alone."""
+        """The number of peers that are less accurate than when training alone."""
         return int((self.values < 0).sum())
 
     @property
@@ -165,23 +166,23 @@ def _alone(study: Study) -> tuple[RunResult, ...]:
 
 
 def outcomes(study: Study) -> list[PeerOutcome]:
-    """Every peer of every run."""
+    """The outcomes of all peers in all runs."""
     alone = {run.seed: run.accuracy for run in _alone(study)}
-    found = []
+    result = []
     for run in study.runs:
         gains = run.accuracy - alone[run.seed] if run.seed in alone else [None] * len(run.accuracy)
         for peer, (accuracy, gain) in enumerate(zip(run.accuracy, gains, strict=True)):
             gained = None if gain is None else float(gain)
             who = run.peer_label(peer), run.cluster_label(peer)
-            found.append(PeerOutcome(run.method, run.seed, peer, *who, float(accuracy), gained))
-    return found
+            result.append(PeerOutcome(run.method, run.seed, peer, *who, float(accuracy), gained))
+    return result
 
 
-def gains(study: Study, found: Sequence[PeerOutcome]) -> list[Gains]:
-    """Per method other than training alone, where it can be paired with that."""
+def gains(study: Study, peer_outcomes: Sequence[PeerOutcome]) -> list[Gains]:
+    """The gains of each method other than training alone, where it shares seeds with that."""
     result = []
     for method in study.methods:
-        mine = [(o.gain, o) for o in found if o.method == method and o.gain is not None]
+        mine = [(o.gain, o) for o in peer_outcomes if o.method == method and o.gain is not None]
         if mine and method != study.alone:
             _, worst = min(mine, key=lambda one: one[0])
             result.append(Gains(method, np.array([gain for gain, _ in mine]), worst))
@@ -193,7 +194,7 @@ def gains(study: Study, found: Sequence[PeerOutcome]) -> list[Gains]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method costs per peer: means over peers and seeds. Work on pooled data is divided among the peers."""
+    """The cost of a method per peer: means over peers and seeds. Work on pooled data is divided among the peers."""
 
     method: MethodName
     sent: float
@@ -201,17 +202,18 @@ class Cost:
     refused: float
     merged: float
     scored: float
-    """Models."""
+    """The number of models, as in the four fields above."""
     bytes_received: float
     training: float | None
     validation: float | None
     scoring: float | None
-    """Forward passes of one sample, or as much work; None where the sizes of the data are not on record."""
+    """Work in forward passes of one sample, as in the two fields above; None where the sizes of the data are not on
+    record."""
     seconds: float
-    """Wall-clock time of a seed, all peers together."""
+    """The wall-clock time of one seed, all peers together."""
     accuracy: float
     gain: float | None
-    """Mean accuracy over that of training alone."""
+    """The mean accuracy minus that of training alone."""
 
     @property
     def forwards(self) -> float | None:
@@ -219,12 +221,12 @@ class Cost:
         return None if None in parts else float(sum(part or 0.0 for part in parts))
 
     def per_gb(self, what: float | None) -> float | None:
-        """So much for each GB that a peer received."""
+        """Divide a quantity by the GB that a peer received; None where a peer received nothing."""
         return None if what is None or not self.bytes_received else what / (self.bytes_received / 1e9)
 
 
 def costs(study: Study) -> list[Cost]:
-    """Per method."""
+    """The cost of each method."""
     return [_cost(study, study.of(method)) for method in study.methods]
 
 
@@ -251,16 +253,17 @@ def _cost(study: Study, runs: Sequence[RunResult]) -> Cost:
 
 
 def _work(study: Study, runs: Sequence[RunResult]) -> tuple[float | None, float | None, float | None]:
-    """Forward passes per peer for training, validation and scoring."""
-    found = [work for run in runs if (work := work_of(run, study.spec(run), data_sizes(study, run)))]
-    if len(found) < len(runs):
+    """Forward passes per peer for training, validation and scoring; None where the records do not tell them."""
+    works = [work for run in runs if (work := work_of(run, study.spec(run), data_sizes(study, run)))]
+    if len(works) < len(runs):
         return None, None, None
-    training, validation, scoring = np.mean(found, axis=0).tolist()
+    training, validation, scoring = np.mean(works, axis=0).tolist()
     return training, validation, scoring
 
 
 def data_sizes(study: Study, run: RunResult) -> DataSizes | None:
-    """How many samples each learner held. Older records of simulations leave it to the settings."""
+    """The number of samples that each learner held. Older records of simulations lack it; there, the settings tell
+    it."""
     if run.data_sizes or study.record.real_peers or "data" in study.record.own_parts:
         return run.data_sizes
     scenario, peers = study.settings.scenario, run.num_peers

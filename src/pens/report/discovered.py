@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who belongs together by the peers' own choices, where nobody knows the clusters.
+"""Groups of peers found from their neighbour selections, when clusters are unknown.
 
-Peers that chose each other as neighbours are near each other. Average linkage makes a tree of them, whose leaves are
-the order in which a map of merges shows its structure, and the tree is cut where Newman's modularity is largest: where
-peers chose within their group most more often than chance would have it. Nothing has to be set, and where choices do
-not part the peers there is one group. What comes out is discovered, not known: it can be wrong where choices were.
+Two peers that selected each other as neighbours are close. Average linkage builds a tree of the peers, and the order of
+its leaves is the order of rows in a merge map. The tree is cut where Newman's modularity is largest, that is, where
+peers selected members of their own group most often, compared with chance. The procedure has no parameters. Where
+selections do not separate the peers, there is one group. The groups are estimates: where selections are wrong, the
+groups can be wrong, too.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from pens.methods.names import method_of
 from pens.settings.tree import MethodName
 
 MOST_PEERS = 3000
-"""A tree needs the distances of all pairs."""
+"""With more peers no groups are sought, because the tree needs the distances of all pairs."""
 
 
 @dataclass(frozen=True)
 class Discovered:
-    """Groups of peers that chose each other, largest first, and those of nobody's choice after them."""
+    """Groups of peers that selected each other, the largest first; single peers come last."""
 
     groups: tuple[tuple[int, ...], ...]
     order: tuple[int, ...]
-    """All peers, group by group, those that chose each other side by side."""
+    """All peers, group by group; peers that selected each other stand side by side."""
     within: tuple[float, ...]
-    """Of the neighbours that a group's peers chose, the share that are of the group; not a number where they chose
-    nobody.  [group]"""
+    """The share of a group's selected neighbours that belong to the group; NaN where the group selected none.
+    [group]"""
     within_all: float
-    """The same for all peers."""
+    """The share over the selected neighbours of all peers."""
 
 
 def discover(runs: Sequence[RunResult]) -> Discovered | None:
-    """The groups of one method's runs, all seeds together: by the neighbours that peers selected, or, where they have
-    none yet, by whose models they merged in step 1. None where peers choose nobody, or are too many."""
+    """The groups of one method's runs, over all seeds: by the neighbours that peers selected or, before any were
+    selected, by the models that were merged in step 1. None where peers select no neighbours, or are too many."""
     if not runs or not method_of(runs[0].method).selects or runs[0].num_peers > MOST_PEERS:
         return None
     choices = np.mean([_choices(run) for run in runs], axis=0)
@@ -47,14 +48,15 @@ def discover(runs: Sequence[RunResult]) -> Discovered | None:
 
 
 def discovered_in(by_method: Sequence[Sequence[RunResult]]) -> tuple[MethodName | None, Discovered | None]:
-    """The method whose peers' choices part them best, and the groups; nothing where clusters are known."""
+    """The method whose selections separate the peers best, and its groups. Both are None where clusters are known, or
+    where no method gives groups."""
     unknown = [runs for runs in by_method if not runs[0].clusters_known]
-    found = [(runs[0].method, groups) for runs in unknown if (groups := discover(runs))]
-    return max(found, key=lambda each: each[1].within_all) if found else (None, None)
+    candidates = [(runs[0].method, groups) for runs in unknown if (groups := discover(runs))]
+    return max(candidates, key=lambda each: each[1].within_all) if candidates else (None, None)
 
 
 def _choices(run: RunResult) -> Array:
-    """How much a peer chose another, from 0 to 1.  [chooser, chosen]"""
+    """How strongly each peer selected each other peer, from 0 to 1.  [selecting peer, selected peer]"""
     num = run.num_peers
     chosen = np.zeros((num, num))
     if any(run.neighbours.values()):
@@ -67,14 +69,14 @@ def _choices(run: RunResult) -> Array:
 
 
 def grouped(choices: Array) -> Discovered:
-    """Groups by choices from 0 to 1.  [chooser, chosen]"""
+    """Group peers by selection strengths from 0 to 1.  [selecting peer, selected peer]"""
     num = len(choices)
     mutual = (choices + choices.T) / 2
     np.fill_diagonal(mutual, 0)
     if num < 3:
         groups = [tuple(range(num))] if mutual.any() else [(peer,) for peer in range(num)]
         return _described(groups, list(range(num)), choices)
-    from scipy.cluster.hierarchy import leaves_list, linkage  # here: only pictures and reports have to wait for it
+    from scipy.cluster.hierarchy import leaves_list, linkage  # imported here: only pictures and reports need it
     from scipy.spatial.distance import squareform
 
     distance = 1 - mutual
@@ -99,17 +101,17 @@ def _described(groups: Sequence[tuple[int, ...]], order: Sequence[int], choices:
 
 
 def _best_cut(tree: Array, mutual: Array) -> list[int]:
-    """The group of each peer where the tree is cut at the largest modularity; of equal ones the finest.  [peer]
+    """The group of each peer when the tree is cut at the largest modularity; among equal cuts, at the finest.  [peer]
 
-    Joining groups a and b changes modularity by 2 (e_ab − d_a d_b): e_ab is the share of all weight that lies between
-    them, one direction, and d the share of all degrees.
+    Joining groups a and b changes modularity by 2 (e_ab − d_a d_b), where e_ab is the share of the total weight that
+    leads from a to b, and d is a group's share of the total degree.
     """
     num, total = len(mutual), float(mutual.sum())
     if not total:
         return list(range(num))
-    between = mutual / total  # [group, group], rows of groups that were joined are not read again
+    between = mutual / total  # [group, group]; rows of joined groups are not read again
     degree = between.sum(1)
-    row_of = list(range(num))  # of each node of the tree
+    row_of = list(range(num))  # the row of each node of the tree
     gain, best, best_joins = 0.0, 0.0, 0
     for joins, (left, right, *_) in enumerate(tree, 1):
         a, b = row_of[int(left)], row_of[int(right)]
@@ -121,7 +123,7 @@ def _best_cut(tree: Array, mutual: Array) -> list[int]:
         if gain > best + 1e-12:
             best, best_joins = gain, joins
     group = list(range(2 * num - 1))
-    for joins in range(best_joins - 1, -1, -1):  # from the top of the cut down: a node's group is its parent's
+    for joins in range(best_joins - 1, -1, -1):  # from the cut downwards: a node's group is its parent's
         for child in tree[joins, :2]:
             group[int(child)] = group[num + joins]
     return group[:num]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures: who merged whose models (the paper's figure 2), and learning curves."""
+"""Pictures of a run: merge counts as heatmaps (the paper's figure 2), and learning curves."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pens.report.discovered import discovered_in
 from pens.report.learning_curves import curve_at, traces_of
 from pens.report.merge_maps import MergeMap, merge_map, stretches
 
-_CELLS = 1000  # of a heatmap, along each side
-_MOST_NAMES = 30  # of peers, along each side
+_CELLS = 1000  # the largest number of rows and columns of a heatmap
+_MOST_NAMES = 30  # the largest number of peers named along each side
 
 
 def write_heatmaps(result: ExperimentResult, path: Path) -> bool:
-    """Figure 2: how often each peer merged each other's models, one map per method, first seed. Peers of one cluster
-    stand together, or, where clusters are not known, those that chose each other. False where nothing was merged."""
+    """Figure 2: how often each peer merged the models of each other peer, one map per method, for the first seed. Peers
+    are sorted by cluster or, where clusters are not known, by discovered group. False where nothing was merged."""
     _, discovered = discovered_in(result.by_method())
-    maps = [found for runs in result.by_method() if (found := merge_map(runs[0], _CELLS, discovered))]
+    maps = [merges for runs in result.by_method() if (merges := merge_map(runs[0], _CELLS, discovered))]
     if not maps:
         return False
     figure = Figure(figsize=(3.6 * len(maps) + 0.9, 3.9), layout="constrained")
     axes = figure.subplots(1, len(maps), squeeze=False)[0]
-    for axis, found in zip(axes, maps, strict=True):
-        image = _draw_heatmap(axis, found)
+    for axis, merges in zip(axes, maps, strict=True):
+        image = _draw_heatmap(axis, merges)
     axes[0].set_ylabel("receiving peer")
     figure.colorbar(image, ax=list(axes), label="merges, relative to the largest", shrink=0.9)
     figure.savefig(path, dpi=140)

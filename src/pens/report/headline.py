@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was run, who wins, and several experiments side by side."""
+"""The head of a report: what was run, which method is the most accurate, and experiments side by side."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from pens.settings.keys import flat_values
 from pens.settings.tree import MethodName
 
 _FEW_NAMES = 6
-"""That a sentence can hold."""
+"""The largest number of names that a sentence lists."""
 
 
 def what_was_run(study: Study) -> str:
-    """Setting, peers, seeds, device and versions."""
+    """A sentence with the setting, peers, seeds, device and versions."""
     schedule = "synchronous rounds" if study.settings.gossip.schedule == "rounds" else "event-driven (async)"
     schedule = "real peers" if study.record.real_peers else schedule
     devices = ", ".join(dict.fromkeys(r.device for r in study.runs))
@@ -43,7 +43,7 @@ def what_was_run(study: Study) -> str:
 
 
 def _peers_words(study: Study) -> str:
-    """Their clusters where these are known, else their names where there are few."""
+    """The clusters of the peers where they are known; otherwise their names where there are few."""
     run = study.runs[0]
     if study.clusters_known:
         return f" ({', '.join(f'{number} of {name}' for name, number in run.cluster_sizes.items())})"
@@ -52,7 +52,7 @@ def _peers_words(study: Study) -> str:
 
 
 def _samples_words(study: Study) -> str:
-    """How many samples a peer trains on, as recorded; nothing where that is not on record."""
+    """The number of samples that a peer trains on; empty where it is not on record."""
     run = next((run for run in study.runs if run.method not in study.pooled), None)
     sizes = data_sizes(study, run) if run else None
     if sizes is None:
@@ -62,7 +62,7 @@ def _samples_words(study: Study) -> str:
 
 
 def verdict(study: Study) -> str:
-    """Who wins, by how much, and how sure that is."""
+    """Sentences on which method is the most accurate, by how much, and how certain that is."""
     order = ranking(study)
     real = [method for method in order if method_of(method).attainable] or order
     best = real[0]
@@ -77,18 +77,19 @@ def verdict(study: Study) -> str:
 
 
 def _references(study: Study, best: MethodName) -> list[tuple[MethodName, str]]:
-    """What no real peer can reach, and in words why: one of those that are told the clusters, rather one that tests
-    the same model as the best, and those with all data in one place."""
+    """Upper bounds, which no real peer can reach, each with the reason in words. Of the methods that are told the
+    clusters, one is shown, preferably one that tests the same model as the best method; methods with pooled data are
+    all shown."""
     told = [method for method in in_order(study.methods) if method_of(method).told_clusters]
     told.sort(key=lambda method: _tests(study, method) != _tests(study, best))
     return [
         *((method, "which is told the clusters") for method in told[:1]),
-        *((method, "one model on everybody's data") for method in study.pooled),
+        *((method, "one model trained on the data of all peers") for method in study.pooled),
     ]
 
 
 def missing(study: Study) -> str:
-    """Which runs are not complete; empty where all are."""
+    """A sentence that lists the missing runs; empty where all are complete."""
     if not study.missing:
         return ""
     named = ", ".join(f"{method} seed {seed}" for method, seed in study.missing[:12])
@@ -96,46 +97,47 @@ def missing(study: Study) -> str:
     total = len(study.missing) + len(study.runs)
     return (
         f"{len(study.missing)} of {total} runs are missing: {named}{more}. "
-        f"What follows is of those that are complete. Continue with: pens run --resume {shlex.quote(str(study.folder))}"
+        "The results below are those of the complete runs. "
+        f"Continue with: pens run --resume {shlex.quote(str(study.folder))}"
     )
 
 
 def _lead(study: Study, best: MethodName, second: MethodName) -> str:
-    found = difference(study.of(best), study.of(second))
-    if found is None:
+    diff = difference(study.of(best), study.of(second))
+    if diff is None:
         return f"{best} ({accuracy_of(study, best)} %) and {second} ({accuracy_of(study, second)} %) share no seed."
-    gap = f"{points(found.mean)} points"
-    if len(found.seeds) < FEWEST_SEEDS:
-        more = "more" if found.better == best else "less"
-        seeds = "one seed is" if len(found.seeds) == 1 else f"{len(found.seeds)} seeds are"
+    gap = f"{points(diff.mean)} points"
+    if len(diff.seeds) < FEWEST_SEEDS:
+        more = "more" if diff.better == best else "less"
+        seeds = "one seed is" if len(diff.seeds) == 1 else f"{len(diff.seeds)} seeds are"
         return (
             f"{best} has {accuracy_of(study, best)} %, {gap} {more} than {second}; "
-            f"but {seeds} too few for an interval, and it may be luck."
+            f"{seeds} too few for an interval, so the difference may be due to chance."
         )
-    if found.better != best or not found.is_clear:
+    if diff.better != best or not diff.is_clear:
         return (
             f"{best} ({accuracy_of(study, best)} %) and {second} ({accuracy_of(study, second)} %) are level: "
-            f"a difference of {gap} may be chance."
+            f"a difference of {gap} may be due to chance."
         )
     return (
-        f"Of what real peers can run, {best} is the most accurate with {accuracy_of(study, best)} %, {gap} ahead of "
-        f"{second} ({accuracy_of(study, second)} %)."
+        f"Of the methods that real peers can run, {best} is the most accurate with {accuracy_of(study, best)} %, {gap} "
+        f"ahead of {second} ({accuracy_of(study, second)} %)."
     )
 
 
 def _beside(study: Study, best: MethodName, reference: MethodName, what: str) -> str:
-    found = difference(study.of(best), study.of(reference))
+    diff = difference(study.of(best), study.of(reference))
     accuracy = f"{reference}, {what}, reaches {accuracy_of(study, reference)} %"
-    if found is None:
+    if diff is None:
         return f"{accuracy}."
-    gap = f"{points(found.mean)} points"
-    if len(found.seeds) >= FEWEST_SEEDS and not found.is_clear:
+    gap = f"{points(diff.mean)} points"
+    if len(diff.seeds) >= FEWEST_SEEDS and not diff.is_clear:
         return f"{accuracy}: no clear difference ({gap})."
-    return f"{accuracy}, {gap} {'less' if found.better == best else 'more'}."
+    return f"{accuracy}, {gap} {'less' if diff.better == best else 'more'}."
 
 
 def _tested_otherwise(study: Study, best: MethodName) -> str:
-    """A caution where the best method tests merged models and others, which would gain by that, too, do not."""
+    """A caution where the best method tests merged models and other methods, which would gain from that, do not."""
     if _tests(study, best) != "merged":
         return ""
     others = [name for name in study.methods if method_of(name).merges and _tests(study, name) != "merged"]
@@ -143,9 +145,9 @@ def _tested_otherwise(study: Study, best: MethodName) -> str:
         return ""
     plus = [method.name for method in all_methods() if method.plus_of and not method.selects]
     return (
-        f"Not all of that comes from whom it talks to: {best} tests the merged model, {listed(others)} the one that a "
-        "peer fine-tuned from it. They would gain by that, too: compare with "
-        f"{listed(plus)}."
+        f"The choice of neighbours is not the only difference: {best} tests the merged model, while {listed(others)} "
+        f"{'tests' if len(others) == 1 else 'test'} the model that a peer fine-tuned from it. Testing the merged model "
+        f"would improve {'this method' if len(others) == 1 else 'these methods'}, too: compare with {listed(plus)}."
     )
 
 
@@ -155,9 +157,10 @@ def _tests(study: Study, method: MethodName) -> str:
 
 
 def _price(study: Study, best: MethodName, other: MethodName) -> str:
-    """How much more or less the best method spends than another; empty where it is the same or cannot be said."""
-    found = {cost.method: cost for cost in costs(study)}
-    one, two = found[best], found[other]
+    """How the bytes and work of the best method compare with those of another; empty where they are equal or
+    unknown."""
+    cost_of = {cost.method: cost for cost in costs(study)}
+    one, two = cost_of[best], cost_of[other]
     words = []
     if two.received and abs((ratio := one.bytes_received / two.bytes_received) - 1) >= 0.05:
         words.append(f"receives {ratio:.1f} times the bytes")
@@ -170,23 +173,24 @@ def _price(study: Study, best: MethodName, other: MethodName) -> str:
 
 
 def title(studies: Sequence[Study]) -> str:
-    """What the page is about."""
+    """The title of the page."""
     settings = list(dict.fromkeys(_scene(study) for study in studies))
     return settings[0] if len(settings) == 1 else f"{len(studies)} experiments"
 
 
 def side_by_side(studies: Sequence[Study]) -> str:
-    """What the experiments differ in."""
+    """A sentence that introduces the table of several experiments."""
     apart = _apart(studies)
     differ = f", which differ in {listed(apart)}" if apart else ""
     return (
         f"{len(studies)} experiments side by side{differ}: accuracy in per cent, mean over peers ± 95 % interval over "
-        "seeds; below it what a peer received and computed."
+        "seeds; below it, the models that a peer received and the work that it did."
     )
 
 
 def overview(studies: Sequence[Study]) -> Table:
-    """All experiments side by side: accuracy of each method, the paper's, and what lies between two experiments."""
+    """All experiments side by side: the accuracy of each method, the paper's accuracy, and the difference between two
+    experiments."""
     methods = tuple(dict.fromkeys(m for study in studies for m in study.methods))
     apart = _apart(studies)
     rows = []
@@ -201,9 +205,9 @@ def overview(studies: Sequence[Study]) -> Table:
             rows.append(("the paper", where, *(papers[m].value.percent() if m in papers else "–" for m in methods)))
     if len(studies) == 2:
         first, second = studies
-        found = {m: value for m in methods if (value := paired(second.of(m), first.of(m)))}
-        words = [found[m].signed() if m in found else "–" for m in methods]
-        rows += [("difference", "the second less the first, paired by seed", *words)] if found else []
+        changes = {m: value for m in methods if (value := paired(second.of(m), first.of(m)))}
+        words = [changes[m].signed() if m in changes else "–" for m in methods]
+        rows += [("difference", "the second minus the first, paired by seed", *words)] if changes else []
     return Table(("experiment", "setting", *methods), tuple(rows), wordy=("setting",))
 
 
@@ -219,7 +223,7 @@ def _scene(study: Study) -> str:
 
 
 def _apart(studies: Sequence[Study]) -> list[str]:
-    """Settings in which experiments differ; none where those are many."""
+    """The settings in which experiments differ; empty where there are more than four."""
     values = [flat_values(study.settings) for study in studies]
     known = dict.fromkeys(key for each in values for key in each)
     keys = [key for key in known if any(other.get(key) != values[0].get(key) for other in values)]
@@ -236,11 +240,11 @@ def _setting_words(study: Study, apart: Sequence[str]) -> str:
 
 
 def _cost_words(study: Study, method: MethodName) -> str:
-    """904; 201"""
+    """The models that a peer received and its thousand forward passes: 904; 201"""
     row = summary_of(study, method)
     return f"{row.models_received:,.0f}; {thousands(row.work)}"
 
 
 def accuracy_of(study: Study, method: MethodName) -> str:
-    """88.0 ± 3.2, in per cent."""
+    """The accuracy of a method in per cent: 88.0 ± 3.2"""
     return summarise(study.of(method)).accuracy.percent()

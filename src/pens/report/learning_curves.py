@@ -17,7 +17,7 @@ from pens.settings.tree import MethodName
 
 Axis = Literal["rounds", "time", "seconds", "bytes", "forwards"]
 POINTS = 120
-"""Of a curve, at most."""
+"""The largest number of points of a curve."""
 
 
 @dataclass(frozen=True)
@@ -32,24 +32,26 @@ class Curve:
     high: Array
 
     def first_reach(self, value: float) -> float | None:
-        """Where the mean first is at least so high."""
+        """The place where the mean is first at least `value`; None where it never is."""
         there = np.flatnonzero(self.mean >= value)
         return float(self.at[there[0]]) if len(there) else None
 
 
 def curves(study: Study, axis: Axis, points: int = POINTS) -> list[Curve]:
-    """One per method that moves along this axis and has it on record; of so many points at most."""
-    found = []
+    """The learning curves over an axis, for each method that moves along it and has it on record, with at most `points`
+    points."""
+    result = []
     for runs in study.by_method():
         if (traces := _traces(study, runs, axis)) is not None:
             end = max(float(places[-1]) for places, _ in traces)
             if end > 0:
-                found.append(curve_at(runs[0].method, traces, _grid(end, points, whole=axis == "rounds")))
-    return found
+                result.append(curve_at(runs[0].method, traces, _grid(end, points, whole=axis == "rounds")))
+    return result
 
 
 def value_at(study: Study, method: MethodName, axis: Axis, budget: float) -> float | None:
-    """A method's mean validation accuracy once each peer has spent so much; None where that is not on record."""
+    """A method's mean validation accuracy once each peer has spent `budget` on an axis; None where that is not on
+    record."""
     traces = _traces(study, study.of(method), axis)
     return None if traces is None else float(curve_at(method, traces, np.array([budget])).mean[0])
 
@@ -61,7 +63,8 @@ def _grid(end: float, points: int, whole: bool) -> Array:
 
 
 def curve_at(method: MethodName, traces: Sequence[tuple[Array, Array]], grid: Array) -> Curve:
-    """Peers on a common axis; a peer's last value holds, its first one stands before it, too."""
+    """Average the peers on a common axis. A peer keeps its last value after its end, and has its first value from the
+    start."""
     values = np.stack(
         [what[np.clip(np.searchsorted(places, grid, side="right") - 1, 0, None)] for places, what in traces]
     )  # [peer, point]
@@ -70,30 +73,32 @@ def curve_at(method: MethodName, traces: Sequence[tuple[Array, Array]], grid: Ar
 
 
 def _traces(study: Study, runs: Sequence[RunResult], axis: Axis) -> list[tuple[Array, Array]] | None:
-    """Each peer's places on the axis and its validation accuracy there, in order."""
-    found = []
+    """Each peer's places on the axis and its validation accuracy at them, in order; None where the axis is not on
+    record."""
+    traces = []
     for run in runs:
         places = positions(study, run, axis)
         if places is None:
             return None
-        found += traces_of(run, places)
-    return found
+        traces += traces_of(run, places)
+    return traces
 
 
 def traces_of(run: RunResult, places: Array) -> list[tuple[Array, Array]]:
-    """The same for one run, whose updates stand at these places.  places [update]"""
+    """Each peer's places on an axis and its validation accuracy at them, for one run.  `places`: those of its updates
+    [update]"""
     order = np.lexsort((run.history.version, run.history.peer))
     cuts = np.flatnonzero(np.diff(run.history.peer[order])) + 1
     return list(zip(np.split(places[order], cuts), np.split(run.history.val_accuracy[order], cuts), strict=True))
 
 
 def first_trainings(study: Study) -> int:
-    """Updates of a peer before its first round."""
+    """The number of updates of a peer before its first round."""
     return int(study.settings.training.train_first)
 
 
 def positions(study: Study, run: RunResult, axis: Axis) -> Array | None:
-    """Where each update stands on an axis; None where that is not on record.  [update]"""
+    """The place of each update on an axis; None where that is not on record.  [update]"""
     history = run.history
     if axis == "rounds":
         rounds: Array = history.version - first_trainings(study)
@@ -119,7 +124,8 @@ def positions(study: Study, run: RunResult, axis: Axis) -> Array | None:
 
 
 def _scored_by(run: RunResult) -> Array | None:
-    """Models that a peer scored in the round that an update ends.  [update]"""
+    """The number of models that a peer scored in the round that each update ends; None where that is not on
+    record.  [update]"""
     history, counts = run.history, run.comparisons
     if counts is None:
         return None if run.communication.scored.any() else np.zeros(len(history.version), np.int64)

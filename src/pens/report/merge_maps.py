@@ -16,16 +16,17 @@ from pens.settings.tree import MethodName
 
 @dataclass(frozen=True)
 class MergeMap:
-    """How often peers merged each other's models: figure 2, with peers taken together where there are many."""
+    """Merge counts between peers, as in figure 2. With many peers, each row and column stands for several."""
 
     method: MethodName
     seed: int
     groups: tuple[tuple[int, ...], ...]
     """The peers of each row and column, section by section."""
     sections: tuple[str, ...]
-    """Of each row and column: the peers' cluster; where clusters are not known, their discovered group, or nothing."""
+    """The section of each row and column: the peers' cluster or, where clusters are not known, their discovered group
+    or nothing."""
     names: tuple[str, ...]
-    """Of each row and column, where each is one peer that has a name; else empty."""
+    """The name of each row and column, where each is one peer that has a name; otherwise empty."""
     mean: Array
     """Merges per pair of peers.  [receiving group, sending group]"""
     within: float | None
@@ -33,8 +34,8 @@ class MergeMap:
 
 
 def merge_map(run: RunResult, cells: int = 100, discovered: Discovered | None = None) -> MergeMap | None:
-    """One run's merges with at most about `cells` rows; None where nothing was merged. `discovered`: by which peers are
-    ordered where their clusters are not known."""
+    """The merge counts of one run, in at most about `cells` rows; None where nothing was merged. `discovered`: the
+    groups that order the peers where their clusters are not known."""
     if not run.pairs.merged.sum():
         return None
     num = run.num_peers
@@ -51,7 +52,7 @@ def merge_map(run: RunResult, cells: int = 100, discovered: Discovered | None = 
     merges = np.zeros((len(groups), len(groups)))
     np.add.at(merges, (place[run.pairs.receiver], place[run.pairs.sender]), run.pairs.merged)
     sizes = np.array([len(group) for group in groups])
-    pairs = np.outer(sizes, sizes) - np.diag(sizes)  # nobody is sent its own model
+    pairs = np.outer(sizes, sizes) - np.diag(sizes)  # no peer receives its own model
     named = len(groups) == num and (run.peer_names or not run.clusters_known)
     return MergeMap(
         run.method,
@@ -65,13 +66,14 @@ def merge_map(run: RunResult, cells: int = 100, discovered: Discovered | None = 
 
 
 def stretches(names: Sequence[str]) -> list[tuple[str, int, int]]:
-    """(name, begin, end) of each stretch of equal names: the sections of a map, or the names of its rows."""
+    """Stretches of equal names, as (name, begin, end): the sections of a map, or the names of its rows."""
     begins = [i for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
     return [(names[b], b, e) for b, e in zip(begins, [*begins[1:], len(names)], strict=True)]
 
 
 def merged_within(run: RunResult) -> float | None:
-    """The share of merges that stayed within the receiver's cluster; None where nobody knows, or nothing was merged."""
+    """The share of merges that stayed within the receiver's cluster; None where clusters are not known or nothing was
+    merged."""
     total = run.pairs.merged.sum()
     if not total or run.clusters is None:
         return None
@@ -81,7 +83,7 @@ def merged_within(run: RunResult) -> float | None:
 
 
 def _sections(run: RunResult, discovered: Discovered | None) -> list[tuple[str, Array]]:
-    """(name, peers) of each part of a map."""
+    """The parts of a map, as (name, peers)."""
     if run.clusters is not None:
         clusters = np.array(run.clusters)
         return [
@@ -91,8 +93,8 @@ def _sections(run: RunResult, discovered: Discovered | None) -> list[tuple[str, 
         ]
     if discovered is None:
         return [("", np.arange(run.num_peers))]
-    order, found, begin = np.array(discovered.order), [], 0
+    order, sections, begin = np.array(discovered.order), [], 0
     for number, group in enumerate(discovered.groups, 1):
-        found.append((f"group {number}", order[begin : begin + len(group)]))
+        sections.append((f"group {number}", order[begin : begin + len(group)]))
         begin += len(group)
-    return found
+    return sections

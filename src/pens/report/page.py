@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One page about one or several experiments, with every picture as SVG and its numbers as CSV in a folder beside it."""
+"""Writes one HTML page about one or several experiments, and a folder with its pictures as SVG and their numbers as
+CSV."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from pens.report.sections.merges import merges_section
 from pens.report.sections.neighbours import neighbours_section
 from pens.report.sections.peers import peers_section
 from pens.report.sections.settings import settings_section
-from pens.report.sections.significance import luck_section
+from pens.report.sections.significance import significance_section
 from pens.report.study import Study, read_studies
 from pens.report.svg import palette, standalone
 from pens.version import VERSION
@@ -37,7 +38,7 @@ _SECTIONS = (
     neighbours_section,
     peers_section,
     costs_section,
-    luck_section,
+    significance_section,
     settings_section,
 )
 
@@ -48,9 +49,9 @@ class StudyView:
 
     name: str
     id: str
-    """Of its place on the page, and the beginning of its files' names."""
+    """The anchor of the experiment on the page, which also begins the names of its files."""
     files: str
-    """The address at which they begin."""
+    """The beginning of the addresses of its files."""
     verdict: str
     what: str
     missing: str
@@ -62,7 +63,7 @@ class StudyView:
 
 
 def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
-    """Read run directories and write the page; returns all files written, the page first."""
+    """Read run directories, write the page, and return all files written, the page first."""
     _check_place(out)
     studies = read_studies(folders)
     folder = out.with_name(f"{out.stem}_files")
@@ -101,12 +102,12 @@ def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
 
 
 def _check_place(out: Path) -> None:
-    """Write over an older report, and over nothing else."""
+    """Refuse to write over anything but an older report."""
     if out.is_dir():
         raise ReportError(f"{out} is a folder: name a file for the page, for instance --out {out / 'report.html'}")
     try:
         if out.exists() and f'content="{_GENERATOR}"' not in out.read_text(encoding="utf-8", errors="replace"):
-            raise ReportError(f"{out} is there already and is no report: choose another --out")
+            raise ReportError(f"{out} already exists and is not a report: choose another --out")
     except OSError as error:
         raise ReportError(f"{out}: cannot be written: {error.strerror or error}") from None
 
@@ -142,6 +143,6 @@ def _template() -> Template:
 
 
 def _unbroken(text: str) -> str:
-    """Numbers that keep their ± and their units beside them at the end of a line."""
+    """Insert no-break spaces, so that numbers keep their ± and their units at the end of a line."""
     text = text.replace(" ± ", "\u00a0±\u00a0")
     return re.sub(r"(?<=[0-9]) (?=%|[kMG]?B\b)", "\u00a0", text)

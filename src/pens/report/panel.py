@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A panel: one picture as SVG, the table of numbers that it shows, and the axes that panels share."""
+"""A panel of a report: one picture as SVG, the table of its numbers, and the axes that panels share."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Row = tuple[str | float | int | None, ...]
 
 @dataclass(frozen=True)
 class Chart:
-    """One panel, and its numbers as a table."""
+    """One panel of a report, and its numbers as a table."""
 
     name: str
-    """Of its files."""
+    """The name of its files."""
     caption: str
     svg: str
     columns: tuple[str, ...]
@@ -31,7 +31,7 @@ class Chart:
 
 
 def as_csv(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """A table as the text of a file."""
+    """A table as CSV text."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
@@ -40,7 +40,7 @@ def as_csv(columns: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def draw_axes(canvas: Canvas, x: Scale, y: Scale, x_title: str, y_title: str) -> None:
-    """For curves: lines across, numbers on both sides, titles above and below."""
+    """Draw the axes of curves: horizontal lines, numbers on both axes, and their titles."""
     for tick in y.ticks():
         canvas.line(x.start, y(tick), x.end, y(tick))
         canvas.text(x.start - 6, y(tick) + 4, tick_label(tick), "soft", "end")
@@ -51,12 +51,12 @@ def draw_axes(canvas: Canvas, x: Scale, y: Scale, x_title: str, y_title: str) ->
 
 
 def points_at(x: Scale, y: Scale, at: Array, fractions: Array) -> list[tuple[float, float]]:
-    """Where fractions, drawn in per cent, stand; what is not a number is left out."""
+    """The places of fractions, drawn in per cent; NaN is left out."""
     return [(x(float(a)), y(100 * float(v))) for a, v in zip(at, fractions, strict=True) if not np.isnan(v)]
 
 
 def draw_columns(canvas: Canvas, x: Scale, top: float, bottom: float, title: str) -> None:
-    """For rows of marks or bars: lines down, numbers and a title below."""
+    """Draw the axis of rows of marks or bars: vertical lines, with numbers and a title below."""
     for tick in x.ticks():
         canvas.line(x(tick), top, x(tick), bottom)
         canvas.text(x(tick), bottom + 15, tick_label(tick), "soft", "middle")
@@ -64,8 +64,8 @@ def draw_columns(canvas: Canvas, x: Scale, top: float, bottom: float, title: str
 
 
 def interval_ends(value: Interval) -> tuple[float, float]:
-    """Of an interval of fractions, in per cent, within what is possible; of the single values where there are too few
-    for an interval."""
+    """The ends of an interval of fractions, in per cent, within 0 and 100. Without an interval: the smallest and
+    largest single value."""
     if value.half_width is None and value.values:
         return 100 * min(value.values), 100 * max(value.values)
     half = value.half_width or 0
@@ -76,7 +76,7 @@ Mark = Literal["dot", "square", "diamond"]
 
 
 def draw_mark(canvas: Canvas, x: float, y: float, colour: str, mark: Mark) -> None:
-    """Of a mean: ours a dot, the paper's a hollow diamond, others a hollow square."""
+    """Draw the mark of a mean: a dot for ours, a hollow diamond for the paper's, a hollow square for others."""
     if mark == "dot":
         canvas.dot(x, y, colour, 3.5)
     elif mark == "diamond":
@@ -86,8 +86,7 @@ def draw_mark(canvas: Canvas, x: float, y: float, colour: str, mark: Mark) -> No
 
 
 def draw_interval(canvas: Canvas, x: Scale, y: float, value: Interval, colour: str, mark: Mark) -> None:
-    """A mean with its interval, lying. Two seeds have no interval: each is a
-    tick of its own."""
+    """Draw a mean with a horizontal interval. Two seeds have no interval: each is drawn as a tick."""
     low, high = interval_ends(value)
     if value.half_width is not None:
         canvas.line(x(low), y, x(high), y, colour, 2)

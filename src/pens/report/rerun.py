@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How to run an experiment again: the shortest command that gives the same settings."""
+"""The shortest command that runs an experiment again with the same settings."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pens.storage.runlog import ExperimentRecord
 
 
 def command(record: ExperimentRecord) -> str:
-    """`pens run …`, or the call from Python where the command line cannot say it, or what each real peer is started
-    with where nothing but these peers can do it again."""
+    """`pens run …`; the call from Python where the command line cannot express it; or the command that starts each real
+    peer, where only these peers can repeat the run."""
     if not can_be_simulated(record):
         return "pens peer CONFIG.toml"
     base, changed = nearest_preset(record.settings)
@@ -33,8 +33,8 @@ def command(record: ExperimentRecord) -> str:
 
 
 def can_be_simulated(record: ExperimentRecord) -> bool:
-    """Whether the settings say all that decides the results, and pens accepts them for so many peers. What was
-    simulated can be again; of real peers, those that held shares of a scenario."""
+    """Whether the settings hold all that decides the results, and pens accepts them for that many peers. Simulated runs
+    can be repeated; runs of real peers only where the peers held shares of a scenario."""
     if not record.real_peers:
         return True
     if record.own_parts:
@@ -48,7 +48,7 @@ def can_be_simulated(record: ExperimentRecord) -> bool:
 
 
 def nearest_preset(settings: Settings) -> tuple[str, dict[str, Any]]:
-    """The preset with the fewest settings to change, and those."""
+    """The preset with the fewest settings to change, and those settings."""
     options = {name: _changes(preset.settings, settings) for name, preset in PRESETS.items()}
     name = min(options, key=lambda name: len(options[name]))
     return name, options[name]

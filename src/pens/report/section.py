@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A section of a report: a reader's question, its answer, and what that rests on.
+"""A section of a report: a reader's question, its answer, and the evidence.
 
-A section that has nothing to show says so, and what would fill it.
+A section without data says so, and says how to obtain the data.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from dataclasses import dataclass
 
 from pens.report.panel import Chart
 
-OLDER = "these runs are older than that record; run them again to have it"
+OLDER = "these runs were recorded before pens kept it; run them again"
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as they are shown; the first of each row names it."""
+    """Cells as they are shown; the first cell of each row names the row."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     narrow: bool = False
-    """Whether it fits on a phone as it is; else its rows become cards there."""
+    """Whether the table fits on a phone as it is; otherwise its rows become cards there."""
     wordy: tuple[str, ...] = ()
-    """Columns of words, which are read from the left."""
+    """Columns of text, which are aligned to the left."""
 
 
 @dataclass(frozen=True)
 class ReportSection:
-    """A question, its answer, and what it rests on."""
+    """A question, its answer, and the evidence."""
 
     name: str
     question: str

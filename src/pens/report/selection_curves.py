@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Precision and recall of the neighbours round by round: the rule of the end of step 1, applied to the counts so far.
+"""Precision and recall of the neighbours round by round: the rule for the end of step 1, applied to the counts so far.
 
-Records count comparisons by round. Rounds that an update ended have as many samplings as the settings say, from which
-the size of each follows. Where that is not n_sampled, because there were fewer models to compare, a sampling counts by
-its own size, as in the peer's own tally. A round whose samplings had several sizes counts by their mean; only real
-peers have such rounds, while others join.
+Records count comparisons by round. A round that an update ended has as many samplings as the settings say, and its
+counts give the size of each sampling. Where this size is not n_sampled, because fewer models were available, a sampling
+counts by its own size, as in the peer's own tally. A round whose samplings had several sizes counts by their mean; only
+real peers have such rounds, while other peers join.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from pens.topologies.topology import Graph, build_graph
 
 @dataclass(frozen=True)
 class SelectionCurve:
-    """Precision and recall of the neighbours, had step 1 ended after so many rounds.  [round] each"""
+    """Precision and recall of the neighbours that peers would select if step 1 ended after each round.  [round] each"""
 
     rounds: Array
     precision: Array
-    """Not a number where nobody had selected anybody."""
+    """NaN where no peer would have neighbours."""
     recall: Array
 
 
-def selecting(study: Study, run: RunResult) -> SelectionCurve | None:
-    """One run's neighbours over the rounds of step 1; None where comparisons or clusters are not on record."""
+def selection_curve(study: Study, run: RunResult) -> SelectionCurve | None:
+    """The selection curve of one run; None where comparisons or clusters are not on record."""
     if run.comparisons is None or run.clusters is None:
         return None
     spec = study.spec(run)
@@ -45,13 +45,13 @@ def selecting(study: Study, run: RunResult) -> SelectionCurve | None:
         return None
     try:
         graph = build_graph(spec.settings, run.num_peers, run.seed)
-    except SettingsError:  # its topology, or the file of it, is not there any more
+    except SettingsError:  # the topology, or its file, no longer exists
         return None
     sparse = None if isinstance(graph, Everybody) else graph
     samplings = spec.settings.pens.step1_samplings
-    found = agreement_by_round(run.comparisons, rule, run.clusters, sparse, samplings, _last_ended(run))
-    rounds = np.arange(1, len(found) + 1)
-    return SelectionCurve(rounds, np.array([a.precision for a in found]), np.array([a.recall for a in found]))
+    agreements = agreement_by_round(run.comparisons, rule, run.clusters, sparse, samplings, _last_ended(run))
+    rounds = np.arange(1, len(agreements) + 1)
+    return SelectionCurve(rounds, np.array([a.precision for a in agreements]), np.array([a.recall for a in agreements]))
 
 
 def _last_ended(run: RunResult) -> Array:
@@ -71,23 +71,23 @@ def agreement_by_round(
 ) -> list[Agreement]:
     """Precision and recall after each round.
 
-    `graph`: whom each peer can reach, if not all others. `samplings`: of a peer in a round that it ended. `ended`: the
-    last such round of each peer; None: they ended all.  [peer]
+    `graph`: the peers that each peer can reach; None: all others. `samplings`: the number of samplings of a peer in a
+    round that it ended. `ended`: the last round that each peer ended; None: all peers ended all rounds.  [peer]
     """
-    found = []
+    agreements = []
     if ended is None:
         ended = np.full(len(clusters), counts.round.max())
     counted = _Counted(counts, rule, samplings, ended)
     selections: dict[PeerId, tuple[PeerId, ...]] = {PeerId(peer): () for peer in range(len(clusters))}
     rules = [rule if graph is None else replace(rule, num_others=len(graph[peer])) for peer in range(len(clusters))]
-    for round_ in range(int(counts.round.min()), int(counts.round.max()) + 1):  # from 0 where nobody trains first
+    for round_ in range(int(counts.round.min()), int(counts.round.max()) + 1):  # from 0 where peers do not train first
         selections |= {peer: counted.neighbours(peer, rules[peer]) for peer in counted.add(round_)}
-        found.append(neighbour_agreement(selections, clusters, graph) or Agreement(np.nan, np.nan))
-    return found
+        agreements.append(neighbour_agreement(selections, clusters, graph) or Agreement(np.nan, np.nan))
+    return agreements
 
 
 class _Counted:
-    """The tallies of all peers as columns, a row for each pair of peers that met."""
+    """The tallies of all peers as columns, with a row for each pair of peers that met."""
 
     def __init__(self, counts: Comparisons, rule: SelectionRule, samplings: int, ended: Array) -> None:
         self._counts, self._rule, self._samplings, self._ended = counts, rule, samplings, ended
@@ -101,7 +101,7 @@ class _Counted:
         self._num_samplings = np.zeros(num_peers, np.int64)
 
     def add(self, round_: int) -> list[PeerId]:
-        """Count one round; returns who compared in it."""
+        """Count one round, and return the peers that compared models in it."""
         now = self._counts.round == round_
         receiver, sampled, pair = self._counts.receiver[now], self._counts.sampled[now], self._pair[now]
         number, size = self._sizes(round_, receiver, sampled)
@@ -113,10 +113,11 @@ class _Counted:
         return [PeerId(peer) for peer in np.flatnonzero(number).tolist()]
 
     def _sizes(self, round_: int, receiver: Array, sampled: Array) -> tuple[Array, Array]:
-        """How many samplings each peer had in a round, and of how many models; 0 for those who compared nothing.
+        """The number of samplings of each peer in a round, and the number of models in each; 0 for peers that compared
+        nothing.
 
-        In a round that a peer did not end as few as there can be: none has more than n_sampled models, and no sender is
-        in one twice.  [peer] each
+        In a round that a peer did not end, the smallest possible number of samplings counts: no sampling has more than
+        n_sampled models, and no sender is in a sampling twice.  [peer] each
         """
         total, number = np.zeros(len(self._ended), np.int64), np.zeros(len(self._ended), np.int64)
         np.add.at(total, receiver, sampled)
@@ -127,10 +128,11 @@ class _Counted:
         return number, np.rint(total / np.maximum(1, number)).astype(np.int64)
 
     def neighbours(self, peer: PeerId, rule: SelectionRule) -> tuple[PeerId, ...]:
-        """Whom a peer would select by what it has counted so far."""
+        """The neighbours that a peer would select from its counts so far."""
         rows = slice(self._begin[peer], self._begin[peer + 1])
         counts = (column[rows].tolist() for column in (self._sampled, self._selected, self._by_chance))
-        known = [row for row in zip(self._sender[rows], *counts, strict=True) if row[1]]  # others come in a later round
+        # without the pairs that met only in later rounds
+        known = [row for row in zip(self._sender[rows], *counts, strict=True) if row[1]]
         heard, compared, selected, received = zip(*known, strict=True)
         by_chance = rule.by_chance(int(self._num_samplings[peer]), received, len(known))
         return select_neighbours(heard, selected, compared, by_chance, rule).neighbours

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report is made of: an experiment's folder, as far as it is complete."""
+"""An experiment as a report reads it: the record and the complete runs of a run directory."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pens.storage.runlog import ExperimentDir, ExperimentRecord
 
 @dataclass(frozen=True)
 class Study(RunsByMethod):
-    """An experiment under a name of its own."""
+    """An experiment and its complete runs, under a unique name."""
 
     name: str
     folder: Path
     record: ExperimentRecord
     runs: tuple[RunResult, ...]
-    """Those that are complete, by method and then by seed, as the record lists them."""
+    """The complete runs, by method and then by seed, in the order of the record."""
 
     @property
     def settings(self) -> Settings:
@@ -34,7 +34,7 @@ class Study(RunsByMethod):
 
     @property
     def missing(self) -> tuple[tuple[MethodName, int], ...]:
-        """Runs that are not complete."""
+        """The runs that are not complete."""
         done = {(run.method, run.seed) for run in self.runs}
         planned = [(method, seed) for method in self.record.methods for seed in self.record.seeds]
         return tuple(run for run in planned if run not in done)
@@ -49,7 +49,7 @@ class Study(RunsByMethod):
 
     @property
     def num_untested(self) -> int:
-        """Peers whose accuracy is on validation data, because they have no test data."""
+        """The number of peers whose accuracy is on validation data, because they have no test data."""
         return max(len(run.untested) for run in self.runs)
 
     @property
@@ -57,21 +57,21 @@ class Study(RunsByMethod):
         return "data" in self.record.own_parts
 
     def spec(self, run: RunResult) -> RunSpec:
-        """What decided one of the runs."""
+        """The method and settings that decided a run."""
         return spec_of(run, self.settings)
 
     def spec_of(self, method: MethodName) -> RunSpec:
-        """What decided a method's runs, but for their seeds."""
+        """The method and settings that decided a method's runs, apart from their seeds."""
         return RunSpec.of(method_of(method), self.settings, 0)
 
     @property
     def pooled(self) -> tuple[MethodName, ...]:
-        """The methods whose data are in one place: their one learner's work and rounds are no peer's."""
+        """The methods that train one learner on pooled data, whose work and rounds are not those of a peer."""
         return tuple(name for name in self.methods if method_of(name).pools_data)
 
     @property
     def alone(self) -> MethodName | None:
-        """The method with which each peer trained alone, where there is one."""
+        """The method with which each peer trained alone; None where there is none."""
         return next((name for name in in_order(self.methods) if method_of(name).trains_alone), None)
 
     @property
@@ -81,7 +81,7 @@ class Study(RunsByMethod):
 
 
 def read_studies(folders: Sequence[Path]) -> list[Study]:
-    """The experiments of these folders, or of the folders in them, each named after its folder."""
+    """Read the experiments of these folders, or of the folders in them, each named after its folder."""
     studies: list[Study] = []
     for folder in (run for named in folders for run in _run_directories(named)):
         place = folder.resolve()
@@ -102,14 +102,15 @@ def read_studies(folders: Sequence[Path]) -> list[Study]:
 
 
 def _run_directories(folder: Path) -> list[Path]:
-    """The folder itself, or the run directories in it, if it is none and holds some (as that of `pens reproduce`)."""
+    """The folder itself, if it is a run directory; otherwise the run directories in it, as in a folder of `pens
+    reproduce`."""
     if ExperimentDir(folder).exists() or not folder.is_dir():
         return [folder]
     return sorted(f for f in folder.iterdir() if ExperimentDir(f).exists()) or [folder]
 
 
 def _check(folder: Path, run: RunResult, num_peers: int) -> None:
-    """Refuse a run whose parts do not belong together: somebody exchanged files or changed numbers."""
+    """Refuse a run whose files do not belong together, because files were exchanged or numbers were changed."""
     method, learners = method_of(run.method), len(run.communication.received)
     possible = {1, num_peers} if isinstance(method, Absent) else {method.num_learners(num_peers)}
     peers = (run.history.peer, run.pairs.receiver, run.pairs.sender)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small drawing vocabulary: a canvas that ends as SVG text, scales with round ticks, one palette.
+"""A small drawing vocabulary: a canvas that becomes SVG text, scales with round ticks, and one palette.
 
 All panels are 340 units wide and are shown 300 to 460 pixels wide, so that text of 12 units stays legible on a phone.
-Colours are written as CSS variables, which the page sets for light, dark and print. In a file of its own a picture has
-the light ones in their place, because few programs other than browsers know variables, a background, so that it can be
-read on any page, and a style by which browsers exchange every colour for its dark form where the reader prefers that.
+Colours are written as CSS variables, which the page sets for light, dark and print. A picture in a file of its own has
+the light colours instead, because few programs other than browsers support variables. It also has a background, so that
+it can be read on any page, and a style by which browsers exchange each colour for its dark form where the reader
+prefers dark pages.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ DARK = {
     "paper": "#14171b",
     "rule": "#fff",
 }
-"""Of all that is no method's. Methods have Okabe and Ito's colours for all kinds of eyes, darkened or lightened until
-text in them is legible."""
+"""The dark form of all colours other than those of methods. Methods have Okabe and Ito's colours, which colour-blind
+readers can tell apart, darkened or lightened until text in them is legible."""
 
 
 def palette(methods: Iterable[MethodName]) -> tuple[dict[str, str], dict[str, str]]:
-    """All colours of a picture of these methods, by the names of `colour`: on a light page, and on a dark one."""
+    """All colours of a picture of these methods, by the names of `colour`: on a light page, and on a dark page."""
     own = {_variable(name): method_of(name).colours for name in methods}
     own = {name: colours for name, colours in own.items() if name not in LIGHT}
     light, dark = ({name: colours[place] for name, colours in own.items()} for place in (0, 1))
@@ -47,7 +48,7 @@ def palette(methods: Iterable[MethodName]) -> tuple[dict[str, str], dict[str, st
 
 
 def colour(name: str) -> str:
-    """A colour of the palette, or a method's, as the page knows it."""
+    """A colour of the palette, or of a method, as a CSS variable of the page."""
     return f"var(--{_variable(name)})"
 
 
@@ -56,11 +57,11 @@ def _variable(name: str) -> str:
 
 
 MARGIN = 14
-"""Around a picture in a file of its own, within its background."""
+"""The margin around a picture in a file of its own, within its background."""
 
 
 def standalone(svg: str, methods: Iterable[MethodName]) -> str:
-    """A panel as a file of its own. `methods`: those whose colours may be in it."""
+    """A panel as a file of its own. `methods`: the methods whose colours the panel may have."""
     used = {*re.findall(r"var\(--([\w-]+)\)", svg), "paper"}
     light, dark = ({name: value for name, value in each.items() if name in used} for each in palette(methods))
     left, top, width, height = map(float, _VIEW_BOX.search(svg)[1].split())  # type: ignore[index]
@@ -71,14 +72,15 @@ def standalone(svg: str, methods: Iterable[MethodName]) -> str:
         f'width="{_n(width + 2 * MARGIN)}" height="{_n(height + 2 * MARGIN)}" fill="{colour("paper")}"/>'
     )
     whole = _VIEW_BOX.sub(f'viewBox="{box}"', svg[:begin], count=1) + ground + svg[begin:]
-    return re.sub(r"var\(--([\w-]+)\)", lambda found: light[found[1]], whole) + "\n"
+    return re.sub(r"var\(--([\w-]+)\)", lambda match: light[match[1]], whole) + "\n"
 
 
 _VIEW_BOX = re.compile(r'viewBox="([^"]*)"')
 
 
 def _dark_style(light: Mapping[str, str], dark: Mapping[str, str]) -> str:
-    """Each light colour, told by its attribute, for the dark one. No two of our names share a light colour."""
+    """A style that exchanges each light colour, identified by its attribute, for the dark one. No two names share a
+    light colour."""
     rules = [
         f'[{what}="{value}"]{{{what}:{dark[name]}}}'
         for name, value in light.items()
@@ -93,7 +95,7 @@ class Canvas:
     """Shapes in the order in which they were drawn."""
 
     title: str
-    """What the picture shows, for those who do not see it."""
+    """A description of the picture for screen readers."""
     height: float
     width: float = WIDTH
     _shapes: list[str] = field(default_factory=list)
@@ -163,7 +165,7 @@ class Canvas:
 
 @dataclass(frozen=True)
 class Scale:
-    """A straight map from values to places on the canvas."""
+    """A linear map from values to places on the canvas."""
 
     low: float
     high: float
@@ -190,13 +192,13 @@ def scale_over(low: float, high: float, start: float, end: float, about: int = 5
 
 
 def tick_label(value: float) -> str:
-    """0.25, 20, 87.5, 1,500"""
+    """A value as the label of a tick: 0.25, 20, 87.5, 1,500"""
     text = f"{value:,.0f}" if math.isclose(value, round(value), abs_tol=1e-9) else f"{value:g}"
     return text.replace("-", "−")
 
 
 def spread(places: list[float], gap: float) -> list[float]:
-    """Places at least `gap` apart, in the same order from top to bottom, moved as little as is simple."""
+    """Move places to be at least `gap` apart, and keep their order and their mean."""
     order = sorted(range(len(places)), key=places.__getitem__)
     moved = list(places)
     for above, below in pairwise(order):
@@ -217,5 +219,5 @@ def _path(points: list[tuple[float, float]]) -> str:
 
 
 def _n(value: float) -> str:
-    """A coordinate, to a hundredth."""
+    """A coordinate as text, to a hundredth."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

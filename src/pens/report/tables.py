@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table that ends a run."""
+"""The tables that `pens run` and `pens bench` print."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _MOST_GROUPS, _MOST_NAMES = 12, 12
 
 
 def results_table(rows: Sequence[Summary], title: str, width: int) -> Table:
-    """One row per method: accuracy in per cent, mean over peers ± half the 95 % confidence interval over seeds, and
-    what it cost a peer.
+    """One row per method: accuracy in per cent, mean over peers ± half the 95 % confidence interval over seeds, and the
+    cost of a peer.
 
-    Where it is wider than `width`, it goes without some columns, rather than with numbers cut short.
+    A table that would be wider than `width` leaves out some columns, so that no number is cut short.
     """
     columns: dict[str, list[str]] = {
         "method": [row.method for row in rows],
@@ -53,7 +53,7 @@ def narrow_table(
     words: Collection[str] = ("method",),
     styles: Sequence[str] | None = None,
 ) -> Table:
-    """Columns as a table no wider than `width`, if going without some brings that about.
+    """Columns as a table that is no wider than `width`, where leaving out some columns achieves that.
 
     `words`: headings of columns that hold no numbers. `styles`: one for each row.
     """
@@ -71,12 +71,12 @@ def narrow_table(
 
 
 def _width(columns: Mapping[str, Sequence[str]]) -> int:
-    """Of a table with borders."""
+    """The width of a table with borders."""
     return 1 + sum(3 + max(map(len, (*heading.split("\n"), *cells))) for heading, cells in columns.items())
 
 
 def print_results(console: Console, result: ExperimentResult, name: str) -> None:
-    """The table of an experiment on the data set `name`, what its columns mean, and what the runs warn of."""
+    """Print the table of an experiment on the data set `name`, its legend, and the warnings of the runs."""
     seeds = len({run.seed for run in result.runs})
     title = f"{name}: {_peers_words(result.runs[0])}, {seeds} seed{'s' if seeds > 1 else ''}"
     console.print(results_table(result.table, escape(title), console.width))
@@ -84,7 +84,8 @@ def print_results(console: Console, result: ExperimentResult, name: str) -> None
     console.print(f"{LEGEND}{' precision, recall: of the selected neighbours.' if selected else ''}", style="dim")
     if seeds < FEWEST_SEEDS:
         console.print(
-            f"With fewer than {FEWEST_SEEDS} seeds there is no interval; two seeds stand in brackets.", style="dim"
+            f"With fewer than {FEWEST_SEEDS} seeds there is no interval; the values of two seeds are in brackets.",
+            style="dim",
         )
     for words in filter(None, map(server_words, result.by_method())):
         console.print(words, style="dim", markup=False)
@@ -104,7 +105,7 @@ def print_results(console: Console, result: ExperimentResult, name: str) -> None
 
 
 def _peers_words(run: RunResult) -> str:
-    """20 peers, clusters 0°, 180°; or, where these are of unequal size, clusters 0° (16), 180° (4)"""
+    """The peers and their clusters: 20 peers, clusters 0°, 180°; with unequal sizes, clusters 0° (16), 180° (4)"""
     sizes = run.cluster_sizes
     if not sizes:
         return f"{run.num_peers} peers"
@@ -114,27 +115,25 @@ def _peers_words(run: RunResult) -> str:
 
 
 def group_lines(result: ExperimentResult) -> list[str]:
-    """Who belongs together by the peers' own choices, where nobody knows the clusters."""
+    """Groups of peers found from their neighbour selections, when clusters are unknown."""
     if result.runs[0].clusters_known:
         return []
     lines = []
     for method in selecting(run.method for run in result.runs):
         runs = result.of(method)
-        if (found := discover(runs)) is None:
+        if (discovered := discover(runs)) is None:
             continue
-        lines.append(
-            f"clusters are not known; by their own choices in {method} these peers belong together (discovered):"
-        )
-        for number, group in enumerate(found.groups[:_MOST_GROUPS], 1):
+        lines.append(f"clusters are not known; groups discovered from the neighbour selections of {method}:")
+        for number, group in enumerate(discovered.groups[:_MOST_GROUPS], 1):
             names = ", ".join(runs[0].peer_label(peer) for peer in group[:_MOST_NAMES])
             lines.append(f"  group {number}: {names}{' …' if len(group) > _MOST_NAMES else ''}")
-        if len(found.groups) > _MOST_GROUPS:
-            lines.append(f"  … and {len(found.groups) - _MOST_GROUPS} more")
+        if len(discovered.groups) > _MOST_GROUPS:
+            lines.append(f"  … and {len(discovered.groups) - _MOST_GROUPS} more")
     return lines
 
 
 def layers_table(result: BenchResult) -> Table:
-    """Which path each layer of a network took, and its share of all layers' time in a training step."""
+    """The path that each layer of a network took, and its share of all layers' time in a training step."""
     table = Table(title=f"{result.network}, {result.num_parameters:,} numbers", title_justify="left")
     for heading in ("layer", "kind", "path", "ms", "share"):
         table.add_column(heading, justify="right" if heading in ("ms", "share") else "left")
@@ -147,7 +146,7 @@ def layers_table(result: BenchResult) -> Table:
 
 
 def bench_table(result: BenchResult, peers: int, batch_size: int) -> Table:
-    """Loop against stack, per second."""
+    """The rates of the loop and of the stack, per second."""
     title = f"{result.device}: {peers} peers, batches of {batch_size}, per second"
     table = Table(title=title, title_justify="left")
     for heading in ("operation", "unit", "loop", "stack", "ratio", "TFLOP/s", "of peak"):
@@ -164,9 +163,10 @@ def bench_table(result: BenchResult, peers: int, batch_size: int) -> Table:
 
 
 LEGEND = (
-    "accuracy: on each peer's own distribution, mean over peers ± 95 % interval over seeds; worst tenth: of peers.\n"
-    "received, work, merged: of one peer; work in thousand forward passes of a sample, a trained one counts three.\n"
-    "mean batch: a run's peers at once."
+    "accuracy: on each peer's own distribution, mean over peers ± 95 % interval over seeds.\n"
+    "worst tenth: mean accuracy of the least accurate tenth of the peers.\n"
+    "received, work, merged: per peer; work in thousand forward passes of a sample, training on one counts as three.\n"
+    "mean batch: updates computed at once, on average."
 )
 
 

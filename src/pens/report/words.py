@@ -12,17 +12,17 @@ from pens.measuring.results import RunResult
 
 
 def points(value: Interval) -> str:
-    """7.0 ± 3.8, or of two seeds 7.0 (2 seeds: 6.1, 7.9)"""
+    """A difference in points: 7.0 ± 3.8; for two seeds 7.0 (2 seeds: 6.1, 7.9)"""
     return value.percent().replace("-", "−")
 
 
 def p_value(value: float | None) -> str:
-    """0.031, or < 0.001"""
+    """A p-value: 0.031, or < 0.001"""
     return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def size(amount: float) -> str:
-    """320 B, 37.0 kB, 16.7 MB, 1.4 GB"""
+    """A number of bytes with its unit: 320 B, 37.0 kB, 16.7 MB, 1.4 GB"""
     for unit, one in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if amount >= one:
             return f"{amount / one:,.1f} {unit}"
@@ -38,22 +38,22 @@ def thousands(passes: float | None) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """1 seed, 4 seeds"""
+    """A number with its noun: 1 seed, 4 seeds"""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(names: Sequence[str]) -> str:
-    """local, random and pens"""
+    """Names as a list in words: local, random and pens"""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def low_to_high(values: Sequence[float]) -> str:
-    """Fractions as 67.2 to 81.8, in per cent."""
+    """The range of fractions in per cent: 67.2 to 81.8"""
     return f"{100 * min(values):.1f} to {100 * max(values):.1f}"
 
 
 def server_words(runs: Sequence[RunResult]) -> str | None:
-    """What the servers of a method received and sent beside its peers, on average over its runs; None without any."""
+    """What the servers of a method received and sent, on average over its runs; None for a method without servers."""
     told = [run.servers for run in runs if run.servers]
     if not told:
         return None
@@ -70,14 +70,14 @@ def server_words(runs: Sequence[RunResult]) -> str | None:
 
 
 def setting_text(value: object) -> str:
-    """A setting's value, as a reader would write it."""
+    """The value of a setting, as a reader would write it."""
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def duration(seconds: float) -> str:
-    """3.2 s, 4 min 05 s, 2 h 10 min"""
+    """A duration in words: 3.2 s, 4 min 05 s, 2 h 10 min"""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

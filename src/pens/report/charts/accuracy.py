@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accuracy of each method, and the paper's."""
+"""A chart of the accuracy of each method, and the paper's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pens.settings.tree import MethodName
 
 
 def accuracy_chart(table: Sequence[Summary], paper: dict[MethodName, PaperValue], tested: bool = True) -> Chart:
-    """Mean and interval of each method, with the paper's below where it has one. `tested`: whether all is test data."""
+    """The mean and interval of each method, with the paper's below where it has one. `tested`: whether all accuracies
+    are on test data."""
     what = "test accuracy" if tested else "accuracy"
     cells = {row.method: [(row.accuracy, False)] for row in table}
     for method, cell in paper.items():

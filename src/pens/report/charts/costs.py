@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a peer receives and computes."""
+"""Charts of the bytes that a peer receives and of the work that it does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pens.settings.tree import MethodName
 
 
 def bytes_chart(costs: Sequence[Cost]) -> Chart:
-    """What a peer receives, and what becomes of it."""
+    """The bytes that a peer receives, by what it does with the models."""
     per_model = {c.method: c.bytes_received / c.received / 1e6 if c.received else 0.0 for c in costs}
     parts = {c.method: [per_model[c.method] * n for n in (c.merged, max(0.0, c.received - c.merged))] for c in costs}
     svg = _bars("Megabytes received per peer", "received per peer, MB", parts, (1.0, 0.35))
@@ -22,7 +22,7 @@ def bytes_chart(costs: Sequence[Cost]) -> Chart:
 
 
 def work_chart(costs: Sequence[Cost]) -> Chart:
-    """What a peer computes."""
+    """The work of a peer: training, validation and scoring."""
     known = [c for c in costs if c.forwards is not None]
     parts = {c.method: [(p or 0.0) / 1e3 for p in (c.training, c.validation, c.scoring)] for c in known}
     svg = _bars("Work per peer", "thousand forward passes per peer", parts, (1.0, 0.62, 0.3))
@@ -33,7 +33,7 @@ def work_chart(costs: Sequence[Cost]) -> Chart:
 
 
 def _bars(title: str, axis: str, parts: dict[MethodName, list[float]], shades: Sequence[float]) -> str:
-    """One bar per method, its parts in these strengths of the method's colour."""
+    """One bar per method, with its parts in these strengths of the method's colour."""
     row, left, right = 34.0, 62.0, 282.0
     height = row * len(parts) + 46
     canvas = Canvas(title, height)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learning curves."""
+"""A chart of learning curves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AXIS_UNITS: dict[Axis, float] = {"rounds": 1, "time": 1, "seconds": 1, "bytes": 
 
 
 def curves_chart(curves: Sequence[Curve], still: dict[MethodName, float], axis: Axis) -> Chart:
-    """Validation accuracy along an axis. `still`: the final value of methods that do not move along it."""
+    """Validation accuracy along an axis. `still`: the final value of each method that does not move along the axis."""
     height, bottom, right = 256.0, 212.0, 280.0
     unit = AXIS_UNITS[axis]
     canvas = Canvas(f"Validation accuracy over {AXIS_COLUMNS[axis].replace('_', ' ')}", height)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Differences between methods."""
+"""A chart of the differences between methods."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pens.report.panel import Chart, draw_columns
 from pens.report.svg import WIDTH, Canvas, scale_over
 
 
-def differences_chart(found: Sequence[Difference]) -> Chart:
-    """Paired differences with their intervals, a row each, all on one scale."""
+def differences_chart(differences: Sequence[Difference]) -> Chart:
+    """Paired differences with their intervals, one row each, all on one scale."""
     row, left, right = 24.0, 126.0, WIDTH - 88.0
-    height = row * len(found) + 44
+    height = row * len(differences) + 44
     canvas = Canvas("Differences between methods with their 95 % intervals", height)
-    reach = [end for d in found for end in _ends(d)]
+    reach = [end for d in differences for end in _ends(d)]
     x = scale_over(min(0.0, *reach), max(0.0, *reach), left, right, about=3)
     draw_columns(canvas, x, 4, height - 34, "points of accuracy")
     canvas.line(x(0), 4, x(0), height - 34, "ink", 1)
-    for number, d in enumerate(found):
+    for number, d in enumerate(differences):
         middle, colour = row * number + 16, d.better if d.is_clear else "soft"
         canvas.text(0, middle + 4, f"{d.better} − {d.other}", bold=True)
         canvas.text(WIDTH, middle + 4, Interval(d.mean.mean, d.mean.half_width).signed(), "ink", "end")
@@ -31,20 +31,21 @@ def differences_chart(found: Sequence[Difference]) -> Chart:
             canvas.line(x(100 * single), middle - 4, x(100 * single), middle + 4, colour, 1.5)
         canvas.dot(x(100 * d.mean.mean), middle, colour)
     rows = tuple(
-        (d.better, d.other, len(d.seeds), d.mean.mean, d.mean.half_width, d.p_t, d.p_holm, d.p_wilcoxon) for d in found
+        (d.better, d.other, len(d.seeds), d.mean.mean, d.mean.half_width, d.p_t, d.p_holm, d.p_wilcoxon)
+        for d in differences
     )
     columns = ("better", "other", "seeds", "difference", "half_width_95", "p_paired_t", "p_holm", "p_wilcoxon")
     caption = "Dot: mean of the seeds' differences."
-    if any(d.mean.half_width is not None for d in found):
-        caption += " Bar: 95 % interval. Grey: no interval, or one that holds zero."
-    if any(d.mean.values for d in found):
+    if any(d.mean.half_width is not None for d in differences):
+        caption += " Bar: 95 % interval. Grey: no interval, or an interval that contains zero."
+    if any(d.mean.values for d in differences):
         caption += " Ticks: single seeds, too few for an interval."
     return Chart("differences", caption, canvas.svg(), columns, rows)
 
 
-def _ends(found: Difference) -> tuple[float, float]:
-    """Of its interval, in points; of the single values where there are too few for one."""
-    mean, half = found.mean.mean, found.mean.half_width
+def _ends(difference: Difference) -> tuple[float, float]:
+    """The ends of a difference's interval, in points; without an interval, the smallest and largest single value."""
+    mean, half = difference.mean.mean, difference.mean.half_width
     if half is None:
-        return 100 * min(found.values), 100 * max(found.values)
+        return 100 * min(difference.values), 100 * max(difference.values)
     return 100 * (mean - half), 100 * (mean + half)

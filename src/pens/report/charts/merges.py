@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who merged whom: the paper's figure 2."""
+"""Merge maps: whose models each peer merged (the paper's figure 2)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pens.report.panel import Chart
 from pens.report.svg import Canvas
 
 _MOST_NAMES = 12
-"""Rows of a map that have room for the names of their peers."""
+"""The largest number of rows of a map that leaves room for the names of the peers."""
 
 
 def merge_chart(merges: MergeMap, most: float) -> Chart:
-    """Figure 2 for one method; `most` is the value of the lightest colour, the same for all methods."""
+    """Figure 2 for one method. `most`: the value of the lightest colour, the same for all methods."""
     left, top, side = 44.0, 44.0, 280.0
     canvas = Canvas(f"How often peers merged each other's models with {merges.method}", 404)
     canvas.text(0, 14, merges.method, merges.method, bold=True, size=13)
@@ -50,14 +50,16 @@ def merge_chart(merges: MergeMap, most: float) -> Chart:
     )
     part = "cluster" if merges.within is not None else "discovered_group"
     columns = ("receiving_peers", f"receiving_{part}", "sending_peers", f"sending_{part}", "merges_per_pair")
-    within = "" if merges.within is None else f": {100 * merges.within:.1f} % of merges within the own cluster"
+    within = (
+        "" if merges.within is None else f": {100 * merges.within:.1f} % of merges are within the receiver's cluster"
+    )
     caption = f"{merges.method}, seed {merges.seed}{within}."
     return Chart(f"merges-{merges.method}", caption, canvas.svg(), columns, numbers)
 
 
 def _png(values: Array) -> str:
     """Numbers from 0 to 1 as an image.  [row, column]"""
-    from matplotlib.image import imsave  # here: only a report has to wait for it
+    from matplotlib.image import imsave  # imported here: only a report needs it
 
     file = io.BytesIO()
     imsave(file, values, format="png", cmap="magma", vmin=0, vmax=1)
@@ -65,13 +67,13 @@ def _png(values: Array) -> str:
 
 
 def _cut(name: str, room: float) -> str:
-    """A name that fits, with … for what does not; nothing where not even that would."""
+    """A name cut to the room that it has, with … for the rest; empty where there is no room."""
     letters = int(room / 7)
     return name if len(name) <= letters else f"{name[: letters - 1]}…" if letters > 1 else ""
 
 
 def _span(peers: Sequence[int]) -> str:
-    """7, 7–12 or, where they do not follow each other, 7 9 12"""
+    """The numbers of peers in a row: 7, 7–12 or, where they are not consecutive, 7 9 12"""
     if len(peers) > 2 and list(peers) == list(range(peers[0], peers[-1] + 1)):
         return f"{peers[0]}–{peers[-1]}"
     return " ".join(map(str, peers))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Precision and recall of the neighbours over the rounds of step 1."""
+"""A chart of precision and recall of the neighbours over the rounds of step 1."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pens.settings.tree import MethodName
 
 
 def neighbours_chart(
-    method: MethodName, found: Sequence[SelectionCurve], paper: tuple[PaperValue, PaperValue] | None, lowest: float
+    method: MethodName, curves: Sequence[SelectionCurve], paper: tuple[PaperValue, PaperValue] | None, lowest: float
 ) -> Chart:
-    """Precision and recall had step 1 ended earlier: mean over seeds, and their range. `lowest` is the least that a
-    chart beside it shows."""
-    rounds = max((s.rounds for s in found), key=len)
+    """Precision and recall if step 1 ended after each round: mean over seeds, and their range. `lowest`: the smallest
+    value that the charts side by side show."""
+    rounds = max((s.rounds for s in curves), key=len)
     lines = {
-        "precision": np.stack([_held(s.precision, len(rounds)) for s in found]),  # [seed, round]
-        "recall": np.stack([_held(s.recall, len(rounds)) for s in found]),
+        "precision": np.stack([_held(s.precision, len(rounds)) for s in curves]),  # [seed, round]
+        "recall": np.stack([_held(s.recall, len(rounds)) for s in curves]),
     }
     canvas, right = Canvas(f"{method}: precision and recall of the neighbours over the rounds of step 1", 256), 268.0
     y = scale_over(100 * lowest, 100, 212, 30)
@@ -32,7 +32,7 @@ def neighbours_chart(
     rows: list[Row] = []
     for (name, each), dash in zip(lines.items(), ("", "5 3"), strict=True):
         mean, low, high = each.mean(0), each.min(0), each.max(0)
-        if len(found) > 1:
+        if len(curves) > 1:
             canvas.area(points_at(x, y, rounds, high) + points_at(x, y, rounds, low)[::-1], method)
         canvas.path(points_at(x, y, rounds, mean), method, dash=dash)
         numbers = zip(rounds.tolist(), mean.tolist(), low.tolist(), high.tolist(), strict=True)
@@ -44,12 +44,12 @@ def neighbours_chart(
     ends = [y(100 * float(each.mean(0)[-1])) for each in lines.values()]
     for name, place in zip(lines, spread(ends, 14), strict=True):
         canvas.text(right + 8, place + 4, name, method, bold=True)
-    caption = "Line: mean over seeds. Band: their range." if len(found) > 1 else "One seed."
+    caption = "Line: mean over seeds. Band: their range." if len(curves) > 1 else "One seed."
     caption += " Diamonds: the paper's table 5, at the end of its step 1." if paper else ""
     columns = ("measure", "round", "mean", "lowest", "highest")
     return Chart(f"neighbours-{method}", caption, canvas.svg(), columns, tuple(rows))
 
 
 def _held(values: Array, length: int) -> Array:
-    """The last value holds."""
+    """Values extended to a length by repeating the last one."""
     return np.concatenate([values, np.repeat(values[-1:], length - len(values))])

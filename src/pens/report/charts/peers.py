@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers as a distribution: how accurate they are, and what they gained."""
+"""Charts of the distribution over peers of accuracy and of gains."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from pens.settings.tree import MethodName
 
 
 def peers_chart(outcomes: Sequence[PeerOutcome], tested: bool = True) -> Chart:
-    """How accuracy is distributed over peers, per method. `tested`: whether all is test data."""
+    """The distribution of accuracy over peers, per method. `tested`: whether all accuracies are on test data."""
     axis = "test accuracy of a peer, %" if tested else "accuracy of a peer, %"
     rows = tuple((o.method, o.seed, o.peer, o.name, o.cluster, o.accuracy, o.gain) for o in outcomes)
     by_method = _grouped(outcomes, lambda o: o.accuracy)
     svg = _histograms("Accuracy of the peers", axis, by_method, zero=False)
-    caption = "Each row: how many peers (of all seeds) reached which accuracy. Line: mean. Triangle: the worst peer."
+    caption = "Each row: how accuracy is distributed over the peers of all seeds. Line: mean. Triangle: the worst peer."
     columns = ("method", "seed", "peer", "name", "cluster", "accuracy", "gain_over_local")
     return Chart("peers", caption, svg, columns, rows)
 
 
 def gains_chart(outcomes: Sequence[PeerOutcome], alone: MethodName | None) -> Chart:
-    """What each peer gained over training alone, per method. `alone`: the method with which it did."""
+    """The distribution of the gains over training alone, per method. `alone`: the method with which peers train
+    alone."""
     paired = [o for o in outcomes if o.gain is not None and o.method != alone]
     rows = tuple((o.method, o.seed, o.peer, o.name, o.cluster, o.accuracy, o.gain) for o in paired)
     by_method = _grouped(paired, lambda o: o.gain or 0.0)
     svg = _histograms("What each peer gained over training alone", "points over training alone", by_method, zero=True)
-    caption = "Each row: how many peers gained how many points over "
-    caption += f"{alone} with the same seed; left of zero they lost."
+    caption = "Each row: how the gains over "
+    caption += f"{alone} with the same seed are distributed over peers; peers left of zero lost accuracy."
     columns = ("method", "seed", "peer", "name", "cluster", "accuracy", "gain_over_local")
     return Chart("gains", caption, svg, columns, rows)
 
@@ -43,7 +44,8 @@ def _grouped(outcomes: Sequence[PeerOutcome], value: Callable[[PeerOutcome], flo
 
 
 def _histograms(title: str, axis: str, by_method: dict[MethodName, Array], zero: bool) -> str:
-    """One row of bars per method, with its mean and its worst peer. `zero`: the scale has a line there."""
+    """One row of bars per method, with its mean and its least accurate peer. `zero`: whether there is a line at
+    zero."""
     row, left, right = 52.0, 62.0, WIDTH - 10.0
     height = row * len(by_method) + 44
     canvas = Canvas(title, height)

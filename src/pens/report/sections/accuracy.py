@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How accurate is each method? Beside the paper, where it has the same settings."""
+"""The section on accuracy: that of each method, and the paper's where it has the same settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pens.settings.tree import MethodName
 
 
 def accuracy_section(study: Study) -> ReportSection:
-    """Accuracy per method, what it cost, and the paper's."""
+    """The accuracy of each method, its cost, and the paper's accuracy."""
     table = [summary_of(study, method) for method in study.methods]
     cells = paper_cells(study)
     named = ", ".join(
@@ -45,8 +45,8 @@ def accuracy_section(study: Study) -> ReportSection:
     ]
     if untested:
         notes.append(
-            f"{untested} of {study.num_peers} peers had no test data: their accuracy is the last one on their "
-            "validation data, by which their model was chosen, so that it flatters."
+            f"{untested} of {study.num_peers} peers had no test data. Their accuracy is the last one on their "
+            "validation data. This overestimates, because their model was chosen on the same data."
         )
     return ReportSection(
         "accuracy",
@@ -82,35 +82,41 @@ def _paper_answer(table: Sequence[Summary], cells: dict[MethodName, PaperValue])
     same = [row.method for row, _, verdict in judged if verdict.agrees]
     apart = [f"{row.method} ({verdict})" for row, _, verdict in judged if verdict.outcome in ("above", "below")]
     few = [row.method for row, _, verdict in judged if verdict.outcome == "too few seeds"]
-    words = [f"no difference is seen for {listed(same)}"] if same else []
-    words += [f"it differs for {listed(apart)}"] if apart else []
-    words += [f"there are too few seeds to tell for {listed(few)}"] if few else []
-    text = f" Beside the paper's numbers, by Welch's test at 5 %: {'; '.join(words)}."
+    words = [f"no significant difference for {listed(same)}"] if same else []
+    words += [f"a significant difference for {listed(apart)}"] if apart else []
+    words += [f"too few seeds to test {listed(few)}"] if few else []
+    text = f" Compared with the paper by Welch's test at 5 %: {'; '.join(words)}."
     return text + (_order_words(judged) if len(judged) > 1 else "")
 
 
 def _order_words(judged: Sequence[tuple[Summary, PaperValue, PaperVerdict]]) -> str:
-    """Whether the methods stand in the paper's order."""
+    """Whether the methods rank as in the paper."""
     turned = [
         f"{a.method} is above {b.method}"
         for a, paper, _ in judged
         for b, papers, _ in judged
         if a.accuracy.mean > b.accuracy.mean and paper.value.mean < papers.value.mean
     ]
-    return f" Unlike in the paper, {listed(turned)}." if turned else " The methods stand in the paper's order."
+    return f" Unlike in the paper, {listed(turned)}." if turned else " The methods rank as in the paper."
 
 
 def _paper_notes(study: Study, cells: dict[MethodName, PaperValue]) -> list[str]:
     if not cells:
-        why = "own data or an own network" if study.record.own_parts else "other data, peers, samples or initialisation"
+        why = (
+            "your own data or network" if study.record.own_parts else "different data, peers, samples or initialisation"
+        )
         if not study.record.own_parts and study.settings.scenario.partition != PAPER_PARTITION:
             why = departures(study.settings)[0]
-        return [f"The paper has no number for these settings ({why}), so there is nothing to set beside them."]
+        return [f"The paper has no number for these settings ({why}), so there is nothing to compare with."]
     changed = departures(study.settings, study.methods)
     notes = [
-        f"{RULE} The paper has {PAPER_SEEDS} seeds; ours − paper stands with its 95 % interval.",
-        "The paper's text says SGD with a rate of 0.001, which does not learn here; pens uses Adam, as its code does.",
+        f"{RULE} The paper has {PAPER_SEEDS} seeds; ours − paper is shown with its 95 % interval.",
+        "The paper's text says SGD with a rate of 0.001, which does not learn here; pens uses Adam, as the authors' "
+        "code does.",
     ]
     if changed:
-        notes.append(f"Compare with care, these settings are not those that repeat the paper: {'; '.join(changed)}.")
+        notes.append(
+            "Compare with care, because these settings differ from those that reproduce the paper: "
+            f"{'; '.join(changed)}."
+        )
     return notes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does it cost, and who is ahead at equal cost?"""
+"""The section on costs: the cost of each method, and its accuracy at equal cost."""
 
 from __future__ import annotations
 
@@ -17,95 +17,100 @@ from pens.settings.tree import MethodName
 
 
 def costs_section(study: Study) -> ReportSection:
-    """Models, bytes, work and seconds, and accuracy at equal terms."""
-    found = costs(study)
+    """Models, bytes, work and seconds of each method, and its accuracy at equal bytes or work."""
+    all_costs = costs(study)
     notes = [
-        f"Per peer: means over peers and seeds. One model weighs {size(study.runs[0].communication.model_bytes)}. "
+        f"Per peer: means over peers and seeds. One model has {size(study.runs[0].communication.model_bytes)}. "
         "A forward pass looks at one sample; training on a sample counts as three, scoring a received model as one for "
-        "each sample that it is scored on. Seconds are of one seed, all peers, where it ran."
+        "each sample that it is scored on. Seconds are the wall-clock time of one seed with all peers, on the machine "
+        "where it ran."
     ]
-    budgets, words = _equal_terms(study, found)
+    budgets, words = _equal_terms(study, all_costs)
     notes += words
     for traffic in filter(None, (server_words(study.of(method)) for method in study.methods)):
-        notes.append(f"Beside the peers, in {traffic}.")
+        notes.append(f"Servers are not counted above; {traffic}.")
     for method in study.pooled:
         notes.append(f"The work of {method} is divided among the peers; it collects data instead of models.")
-    equal = {_budget(axis, amount): _values_at(study, found, axis, amount) for axis, amount in budgets.items()}
+    equal = {_budget(axis, amount): _values_at(study, all_costs, axis, amount) for axis, amount in budgets.items()}
     rows = [
-        *_cost_rows(found, study.alone or alone().name),
+        *_cost_rows(all_costs, study.alone or alone().name),
         *((f"validation accuracy % at {at}", *map(_percent, values)) for at, values in equal.items()),
     ]
-    shown = [bytes_chart(found)] if any(c.received for c in found) else []
-    shown += [work_chart(found)] if any(c.forwards is not None for c in found) else []
+    shown = [bytes_chart(all_costs)] if any(c.received for c in all_costs) else []
+    shown += [work_chart(all_costs)] if any(c.forwards is not None for c in all_costs) else []
     over_work = [curve for curve in curves(study, "forwards") if curve.method not in study.pooled]
     shown += [curves_chart(over_work, {}, "forwards")] if over_work else []
     drawn = {*study.pooled, *(curve.method for curve in over_work)}
-    if unknown := [c.method for c in found if c.method not in drawn]:
-        notes.append(f"Over work {listed(unknown)} cannot be shown: {OLDER}.")
-    if not any(c.received for c in found):
+    if unknown := [c.method for c in all_costs if c.method not in drawn]:
+        notes.append(f"The picture over work lacks {listed(unknown)}: {OLDER}.")
+    if not any(c.received for c in all_costs):
         notes.append("No method here sends models, so there is no picture of bytes.")
-    if not any(c.forwards is not None for c in found):
+    if not any(c.forwards is not None for c in all_costs):
         notes.append(f"There is no picture of the work, which depends on how many samples each peer holds: {OLDER}.")
     answer = (
-        f"Per peer, MB received and thousand forward passes computed: {'; '.join(_cost_words(c) for c in found)}."
-        f"{_equal_words(found, equal)}"
+        f"Per peer, MB received and thousand forward passes computed: {'; '.join(_cost_words(c) for c in all_costs)}."
+        f"{_equal_words(all_costs, equal)}"
     )
     table = Table(("per peer", *study.methods), tuple(rows), narrow=True)
     return ReportSection("costs", "What does it cost?", answer, tuple(shown), table, tuple(notes))
 
 
-def _equal_terms(study: Study, found: Sequence[Cost]) -> tuple[dict[Axis, float], list[str]]:
-    """The least that any method spends on bytes and on work, where more than one spends it and it is on record."""
+def _equal_terms(study: Study, all_costs: Sequence[Cost]) -> tuple[dict[Axis, float], list[str]]:
+    """The smallest amount of bytes and of work that any method spends in total, where several methods spend it and it
+    is on record; and notes that explain the amounts."""
     budgets: dict[Axis, float] = {}
-    talking = [c for c in found if c.received and value_at(study, c.method, "bytes", 0) is not None]
+    talking = [c for c in all_costs if c.received and value_at(study, c.method, "bytes", 0) is not None]
     if len(talking) > 1:
         budgets["bytes"] = min(c.bytes_received for c in talking)
     working = [
-        c for c in found if c.method not in study.pooled and value_at(study, c.method, "forwards", 0) is not None
+        c for c in all_costs if c.method not in study.pooled and value_at(study, c.method, "forwards", 0) is not None
     ]
     if len(working) > 1:
         budgets["forwards"] = min(c.forwards or 0.0 for c in working)
     if not budgets:
-        return {}, ["Accuracy at equal bytes or work needs two methods that spend them, and their record; not so here."]
+        return {}, [
+            "Accuracy at equal bytes or work is not shown, because it needs the records of two methods that spend them."
+        ]
     return budgets, [
-        "At equal terms: the mean validation accuracy when each peer has spent as much as the thriftiest method spends "
-        "in all, on bytes received or on work, scoring included."
+        "Validation accuracy at equal bytes or work: the mean over peers once each peer has spent as much as the "
+        "cheapest method spends in total, on bytes received or on work, scoring included."
     ]
 
 
-def _values_at(study: Study, found: Sequence[Cost], axis: Axis, budget: float) -> list[float | None]:
-    """Validation accuracy of each method; None for those that do not spend it, or whose work is not a peer's."""
-    spend = [c.method not in study.pooled and (axis != "bytes" or c.received > 0) for c in found]
-    return [value_at(study, c.method, axis, budget) if does else None for c, does in zip(found, spend, strict=True)]
+def _values_at(study: Study, all_costs: Sequence[Cost], axis: Axis, budget: float) -> list[float | None]:
+    """Validation accuracy of each method; None for methods that spend nothing on the axis, or whose work is not that of
+    a peer."""
+    spend = [c.method not in study.pooled and (axis != "bytes" or c.received > 0) for c in all_costs]
+    return [value_at(study, c.method, axis, budget) if does else None for c, does in zip(all_costs, spend, strict=True)]
 
 
-def _equal_words(found: Sequence[Cost], equal: Mapping[str, Sequence[float | None]]) -> str:
+def _equal_words(all_costs: Sequence[Cost], equal: Mapping[str, Sequence[float | None]]) -> str:
     words = []
     for at, values in equal.items():
-        ordered = sorted(((v, c.method) for c, v in zip(found, values, strict=True) if v is not None), reverse=True)
-        words.append(f"at {at} per peer " + ", ".join(f"{m} {100 * v:.1f} %" for v, m in ordered))
-    return f" Validation accuracy at equal terms: {'; '.join(words)}." if words else ""
+        ordered = sorted(((v, c.method) for c, v in zip(all_costs, values, strict=True) if v is not None), reverse=True)
+        words.append(f"at {at} per peer, " + ", ".join(f"{m} {100 * v:.1f} %" for v, m in ordered))
+    return f" Validation accuracy: {'; '.join(words)}." if words else ""
 
 
 def _budget(axis: Axis, amount: float) -> str:
     return f"equal {size(amount)}" if axis == "bytes" else f"equal work ({amount / 1e3:,.1f} thousand passes)"
 
 
-def _cost_rows(found: Sequence[Cost], reference: MethodName) -> list[tuple[str, ...]]:
-    """What it costs line by line, methods side by side. `reference`: the method with which peers train alone."""
-    scoring = [c.scoring / c.forwards if c.forwards and c.scoring is not None else None for c in found]
+def _cost_rows(all_costs: Sequence[Cost], reference: MethodName) -> list[tuple[str, ...]]:
+    """The rows of the table, with a column for each method. `reference`: the method with which peers train alone."""
+    scoring = [c.scoring / c.forwards if c.forwards and c.scoring is not None else None for c in all_costs]
     return [
-        ("models sent", *(f"{c.sent:,.0f}" for c in found)),
-        ("models received", *(f"{c.received:,.0f}" for c in found)),
-        ("… merged", *(f"{c.merged:,.0f}" for c in found)),
-        ("… scored", *(f"{c.scored:,.0f}" for c in found)),
-        ("… refused", *(f"{c.refused:,.0f}" for c in found)),
-        ("MB received", *(_megabytes(c.bytes_received) for c in found)),
-        ("thousand forward passes", *("–" if c.forwards is None else f"{c.forwards / 1e3:,.1f}" for c in found)),
+        ("models sent", *(f"{c.sent:,.0f}" for c in all_costs)),
+        ("models received", *(f"{c.received:,.0f}" for c in all_costs)),
+        ("… merged", *(f"{c.merged:,.0f}" for c in all_costs)),
+        ("… scored", *(f"{c.scored:,.0f}" for c in all_costs)),
+        ("… refused", *(f"{c.refused:,.0f}" for c in all_costs)),
+        ("MB received", *(_megabytes(c.bytes_received) for c in all_costs)),
+        ("thousand forward passes", *("–" if c.forwards is None else f"{c.forwards / 1e3:,.1f}" for c in all_costs)),
         ("… % for scoring", *(_percent(share, digits=0) for share in scoring)),
-        ("seconds for one seed", *(f"{c.seconds:,.1f}" for c in found)),
-        ("accuracy, points per GB", *(_percent(c.per_gb(c.accuracy), digits=0) for c in found)),
-        (f"… gained over {reference}", *(_percent(c.per_gb(c.gain), digits=0) for c in found)),
+        ("seconds for one seed", *(f"{c.seconds:,.1f}" for c in all_costs)),
+        ("accuracy, points per GB", *(_percent(c.per_gb(c.accuracy), digits=0) for c in all_costs)),
+        (f"… gained over {reference}", *(_percent(c.per_gb(c.gain), digits=0) for c in all_costs)),
     ]
 
 
@@ -122,7 +127,7 @@ def _megabytes(amount: float) -> str:
 
 
 def _cost_words(c: Cost) -> str:
-    received = f"{c.method} {_megabytes(c.bytes_received) if c.received else 'nothing'}"
+    received = f"{c.method} {_megabytes(c.bytes_received) if c.received else '0'}"
     if c.forwards is None:
         return f"{received} and unknown"
     scoring = f" ({100 * c.scoring / c.forwards:.0f} % of it scoring)" if c.scoring else ""

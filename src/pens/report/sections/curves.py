@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast does each method learn?"""
+"""The section on learning curves: how fast each method learns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pens.report.study import Study
 from pens.report.words import count, listed
 
 _EXACT = 100_000
-"""More points than there are rounds."""
+"""More points than a run has rounds, so that every round is a point."""
 
 
 def curves_section(study: Study) -> ReportSection:
@@ -22,8 +22,8 @@ def curves_section(study: Study) -> ReportSection:
     over_rounds = curves(study, "rounds")
     shown = [curves_chart(over_rounds, {}, "rounds")] if over_rounds else []
     notes = [
-        "Accuracy is each peer's on its own validation data, of the model it has at that time; the one that is tested "
-        f"is its best. {_stopping_words(study)}"
+        "Accuracy is that of each peer's current model on its own validation data; each peer's best model is tested. "
+        f"{_stopping_words(study)}"
     ]
     if in_rounds:
         notes.append("Rounds are synchronous: virtual time counts the rounds, so it has no picture of its own.")
@@ -38,8 +38,8 @@ def curves_section(study: Study) -> ReportSection:
         shown.append(curves_chart(over_time, {}, clock))
     for method in study.pooled:
         notes.append(
-            f"A round of {method} is {count(study.spec_of(method).settings.training.epochs, 'epoch')} over everybody's "
-            "data; it cannot be compared with the others'."
+            f"A round of {method} is {count(study.spec_of(method).settings.training.epochs, 'epoch')} over all peers' "
+            "data, so its rounds cannot be compared with those of other methods."
         )
     moving = curves(study, "bytes")
     talking = [runs[0].method for runs in study.by_method() if any(r.communication.received.any() for r in runs)]
@@ -47,39 +47,41 @@ def curves_section(study: Study) -> ReportSection:
         still = {c.method: float(c.mean[-1]) for c in over_rounds if c.method not in talking}
         shown.append(curves_chart(moving, still, "bytes"))
         notes.append(
-            "Bytes are models received times the size of one, counted when the update began; refused models count."
+            "Bytes are the models received, refused ones included, times the size of a model, counted when the update "
+            "began."
         )
     if not talking:
-        notes.append("Over bytes there is no picture: no method here receives anything.")
+        notes.append("There is no picture over bytes, because no method here receives models.")
     elif unknown := [method for method in talking if method not in {curve.method for curve in moving}]:
-        notes.append(f"Over bytes {listed(unknown)} cannot be shown: {OLDER}.")
+        notes.append(f"The picture over bytes lacks {listed(unknown)}: {OLDER}.")
     return ReportSection(
         "curves", "How fast does each method learn?", _curves_answer(study), tuple(shown), notes=tuple(notes)
     )
 
 
 def _curves_answer(study: Study) -> str:
-    """Who is as good as random ends, and when; or as the weakest, where nobody gossips at random."""
-    found = {c.method: c for c in curves(study, "rounds", points=_EXACT) if c.method not in study.pooled}
-    if not found:
-        return "There are no rounds to look at: nobody trained more than once."
-    baseline = next((method for method in in_order(found) if method_of(method).is_baseline), None)
-    mark = found[baseline] if baseline else min(found.values(), key=lambda c: float(c.mean[-1]))
+    """Which methods reach the accuracy at which the baseline ends, and in which round. Without a baseline, the least
+    accurate method takes its place."""
+    curve_of = {c.method: c for c in curves(study, "rounds", points=_EXACT) if c.method not in study.pooled}
+    if not curve_of:
+        return "There are no rounds to show, because no peer trained more than once."
+    baseline = next((method for method in in_order(curve_of) if method_of(method).is_baseline), None)
+    mark = curve_of[baseline] if baseline else min(curve_of.values(), key=lambda c: float(c.mean[-1]))
     target = float(mark.mean[-1])
-    if len(found) == 1:
+    if len(curve_of) == 1:
         return f"{mark.method} ends at {100 * target:.1f} % validation accuracy after {mark.at[-1]:.0f} rounds."
-    reached = {method: curve.first_reach(target) for method, curve in found.items()}
+    reached = {method: curve.first_reach(target) for method, curve in curve_of.items()}
     known = sorted((at, method) for method, at in reached.items() if at is not None)
     never = [method for method, at in reached.items() if at is None]
     return (
-        f"The {100 * target:.1f} % validation accuracy at which {mark.method} ends is first reached, in the mean over "
-        f"peers, by {listed([f'{method} in round {at:.0f}' for at, method in known])}"
-        f"{f'; never by {listed(never)}' if never else ''}."
+        f"{mark.method} ends at {100 * target:.1f} % validation accuracy. The mean over peers first reaches this "
+        f"accuracy with {listed([f'{method} in round {at:.0f}' for at, method in known])}"
+        f"{f'; never with {listed(never)}' if never else ''}."
     )
 
 
 def _stopping_words(study: Study) -> str:
-    """How long peers went on, on average."""
+    """How long peers train, on average."""
     lasted = {}
     for runs in study.by_method():
         if runs[0].method not in study.pooled:
@@ -87,6 +89,6 @@ def _stopping_words(study: Study) -> str:
                 [len(run.history.version) / run.num_peers - first_trainings(study) for run in runs]
             )
     if not lasted:
-        return "Once it has stopped, its last value holds."
+        return "A peer that has stopped keeps its last value."
     words = ", ".join(f"{method} {rounds:.0f}" for method, rounds in lasted.items())
-    return f"Peers that no longer improve stop, and their last value holds. Rounds of a peer on average: {words}."
+    return f"Peers that no longer improve stop, and keep their last value. Rounds of a peer on average: {words}."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does every peer gain?"""
+"""The section on peers: the distribution of their accuracy, and their gains over training alone."""
 
 from __future__ import annotations
 
@@ -14,21 +14,28 @@ from pens.report.words import listed, low_to_high
 
 
 def peers_section(study: Study) -> ReportSection:
-    """Accuracy as a distribution over peers, and who lost."""
-    found = outcomes(study)
-    gained = gains(study, found)
-    shown = [peers_chart(found, tested=not study.num_untested)]
+    """The distribution of accuracy over peers, and the peers that lost."""
+    peer_outcomes = outcomes(study)
+    gained = gains(study, peer_outcomes)
+    shown = [peers_chart(peer_outcomes, tested=not study.num_untested)]
     question = "Does every peer gain?"
     if not gained:
         reference = study.alone or alone().name
         only = study.methods == (reference,)
         why = f"only {reference} was run" if only else f"{reference} was not run with the same seeds"
         spread = "; ".join(
-            f"{m} from {low_to_high([o.accuracy for o in found if o.method == m])} %" for m in study.methods
+            f"{m} from {low_to_high([o.accuracy for o in peer_outcomes if o.method == m])} %" for m in study.methods
         )
-        answer = f"That cannot be said ({why}), only how far peers are apart: {spread}."
+        answer = f"Gains cannot be computed, because {why}. Accuracy of the peers: {spread}."
         return ReportSection("peers", question, answer, tuple(shown))
-    columns = ("method", "mean gain", "peers that lost", "worst-off: smallest gain", "its peer", "lowest accuracy %")
+    columns = (
+        "method",
+        "mean gain",
+        "peers that lost",
+        "smallest gain",
+        "peer with the smallest gain",
+        "lowest accuracy %",
+    )
     rows = tuple(
         (
             g.method,
@@ -36,27 +43,31 @@ def peers_section(study: Study) -> ReportSection:
             f"{g.lost} of {len(g.values)} ({100 * g.share_lost:.1f} %)",
             f"{100 * (g.worst.gain or 0):+.1f} points, to {100 * g.worst.accuracy:.1f} %".replace("-", "−"),
             f"{g.worst.name}, seed {g.worst.seed}{f', cluster {g.worst.cluster}' if g.worst.cluster else ''}",
-            f"{100 * min(o.accuracy for o in found if o.method == g.method):.1f}",
+            f"{100 * min(o.accuracy for o in peer_outcomes if o.method == g.method):.1f}",
         )
         for g in gained
     )
     notes = (
         f"A gain is a peer's accuracy minus its own with {study.alone} and the same seed, in points. "
-        "Who gains least need not be the least accurate.",
+        "The peer with the smallest gain need not be the least accurate peer.",
     )
-    shown.append(gains_chart(found, study.alone))
-    answer = f"Against training alone, {_gain_words(gained)}."
-    return ReportSection("peers", question, answer, tuple(shown), Table(columns, rows, wordy=("its peer",)), notes)
+    shown.append(gains_chart(peer_outcomes, study.alone))
+    answer = f"Compared with training alone, {_gain_words(gained)}."
+    return ReportSection(
+        "peers", question, answer, tuple(shown), Table(columns, rows, wordy=("peer with the smallest gain",)), notes
+    )
 
 
 def _gain_words(gained: Sequence[Gains]) -> str:
-    """Those with whom nobody loses first, in one breath."""
+    """The losses of each method in words; methods without losses come first, in one clause."""
     happy = [g.method for g in gained if not g.lost]
-    words = [f"no peer loses with {listed(happy)}"] if happy else []
+    words = [f"no peer loses accuracy with {listed(happy)}"] if happy else []
     for g in sorted(gained, key=lambda g: g.share_lost):
         if g.lost:
-            cluster = f" ({g.worst.cluster})" if g.worst.cluster else ""
-            worst = f"{g.worst.name} of seed {g.worst.seed}{cluster}"
+            cluster = f", {g.worst.cluster}" if g.worst.cluster else ""
+            worst = f"{g.worst.name}, seed {g.worst.seed}{cluster}"
             loss = f"{-100 * (g.worst.gain or 0):.1f} points"
-            words.append(f"with {g.method} {100 * g.share_lost:.1f} % of peers lose, most of all {worst} with {loss}")
+            words.append(
+                f"with {g.method}, {100 * g.share_lost:.1f} % of peers lose accuracy, at most {loss} ({worst})"
+            )
     return "; ".join(words)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Could the differences be luck?"""
+"""The section on significance: paired tests of the differences between methods."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from pens.report.study import Study
 from pens.report.words import count, p_value, points
 
 
-def luck_section(study: Study) -> ReportSection:
+def significance_section(study: Study) -> ReportSection:
     """Paired tests between methods over seeds."""
-    found = differences(study)
-    question = "Could the differences be luck?"
-    if not found:
-        return ReportSection("tests", question, "There is one method only, or no seed in common: nothing to compare.")
-    most = max(len(d.seeds) for d in found)
-    shown = (differences_chart(found),)
+    pairs = differences(study)
+    question = "Are the differences significant?"
+    if not pairs:
+        return ReportSection(
+            "tests", question, "There is only one method, or no seed in common, so there is nothing to compare."
+        )
+    most = max(len(d.seeds) for d in pairs)
+    shown = (differences_chart(pairs),)
     if most < FEWEST_SEEDS:
         return ReportSection(
             "tests",
             question,
-            f"With {count(most, 'seed')} nobody can know: there is no interval and no test below {FEWEST_SEEDS} seeds. "
-            "Run at least four (--seeds 4).",
+            f"Significance cannot be tested with {count(most, 'seed')}: intervals and tests need at least "
+            f"{FEWEST_SEEDS} seeds. Run at least four (--seeds 4).",
             shown,
         )
     columns = (
@@ -38,36 +40,36 @@ def luck_section(study: Study) -> ReportSection:
     )
     rows = tuple(
         (f"{d.better} − {d.other}", points(d.mean), *map(p_value, (d.p_t, d.p_holm, d.p_wilcoxon)))[: len(columns)]
-        for d in found
+        for d in pairs
     )
-    corrected = f" and corrected for {len(found)} comparisons" if len(found) > 1 else ""
-    answer = f"Over {most} seeds, paired by seed{corrected}: {_luck_words(found)}"
+    corrected = f" and corrected for {len(pairs)} comparisons" if len(pairs) > 1 else ""
+    answer = f"Over {most} seeds, paired by seed{corrected}: {_significance_words(pairs)}"
     notes = [
         "Differences of the mean accuracy over peers with the same seed, which means the same data and first models. "
-        "The t test takes them for normal, which so few cannot show."
+        "The t test assumes a normal distribution, which so few seeds cannot confirm."
     ]
-    if min(len(d.seeds) for d in found) < most:
+    if min(len(d.seeds) for d in pairs) < most:
         notes.append("Some pairs have fewer seeds in common than others, because runs are missing.")
     if most < FEWEST_FOR_WILCOXON:
         notes.append(
-            f"Wilcoxon's test is left out: with {most} seeds it cannot give less than {2 / 2**most:.3f}, "
-            f"whatever the data; it takes {FEWEST_FOR_WILCOXON}."
+            f"Wilcoxon's test is left out: with {most} seeds its p-value is at least {2 / 2**most:.3f}, "
+            f"whatever the data; it needs {FEWEST_FOR_WILCOXON} seeds."
         )
     return ReportSection("tests", question, answer, shown, Table(columns, rows, narrow=True), tuple(notes))
 
 
-def _luck_words(found: Sequence[Difference]) -> str:
-    """The smallest of those that are hardly luck, and all that may be."""
-    clear = [(d, p) for d in found if (p := d.p_holm) is not None and p < 0.05]
-    unclear = [f"{d.better} and {d.other} ({points(d.mean)})" for d in found if d.p_holm is None or d.p_holm >= 0.05]
+def _significance_words(pairs: Sequence[Difference]) -> str:
+    """The smallest of the significant differences, and all that are not significant."""
+    clear = [(d, p) for d in pairs if (p := d.p_holm) is not None and p < 0.05]
+    unclear = [f"{d.better} and {d.other} ({points(d.mean)})" for d in pairs if d.p_holm is None or d.p_holm >= 0.05]
     words = []
     if clear:
         least, _ = min(clear, key=lambda each: each[0].mean.mean)
-        many = "the one difference" if len(found) == 1 else f"{'all' if not unclear else len(clear)} differences"
+        many = "the only difference" if len(pairs) == 1 else f"{'all' if not unclear else len(clear)} differences"
         small = f", the smallest {least.better} over {least.other} by" if len(clear) > 1 else ","
-        words.append(f"{many} {'is' if len(clear) == 1 else 'are'} hardly luck{small} {points(least.mean)} points")
+        words.append(f"{many} {'is' if len(clear) == 1 else 'are'} significant{small} {points(least.mean)} points")
         highest = p_value(max(p for _, p in clear))
         words[-1] += f" (p {highest if highest.startswith('<') else f'at most {highest}'})"
     if unclear:
-        words.append(f"{'may be luck' if clear else 'all may be luck'}: {'; '.join(unclear)}")
+        words.append(f"{'not significant' if clear else 'no difference is significant'}: {'; '.join(unclear)}")
     return ". ".join(word[0].upper() + word[1:] if number else word for number, word in enumerate(words)) + "."
