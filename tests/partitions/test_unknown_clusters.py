@@ -22,7 +22,7 @@ from pens.network.operating.peer_config import read_peer_config
 from pens.partitions.partition import build_federation
 from pens.parts import PARTITIONS
 from pens.report.merge_maps import merge_map, merged_within
-from pens.report.selection_curves import selecting
+from pens.report.selection_curves import selection_curve
 from pens.report.study import read_studies
 from pens.settings.tree import Settings
 from pens.storage.runlog import ExperimentDir
@@ -96,7 +96,11 @@ def test_the_report_invents_no_clusters(tmp_path: Path, capsys: pytest.CaptureFi
     (study,) = read_studies([out])
     run = study.of("pens")[0]
     assert not study.clusters_known
-    assert (merged_within(run), selecting(study, run), neighbour_agreement({}, run.clusters)) == (None, None, None)
+    assert (merged_within(run), selection_curve(study, run), neighbour_agreement({}, run.clusters)) == (
+        None,
+        None,
+        None,
+    )
     found = merge_map(run)
     assert found
     assert (found.within, set(found.sections)) == (None, {""})

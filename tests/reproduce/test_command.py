@@ -72,7 +72,7 @@ def test_a_table_ends_beside_the_papers_and_is_shown_again(tmp_path: Path, capsy
         f"pens reproduce table1 --methods pens,local --seeds 2 --keep {kept} --fill with the same --set runs it again",
     ]
     file.write_text(json.dumps({**data, "rules": 0}))
-    assert f"kept by rules 0, today's are {RULES}" in reproduce(capsys, "table1", "--from", kept)
+    assert f"kept by rules 0; today's rules are {RULES}" in reproduce(capsys, "table1", "--from", kept)
 
 
 def test_what_was_kept_is_shown_between_the_papers_and_ours_and_written_anew(

@@ -113,7 +113,7 @@ def test_cells_that_were_not_run_are_said_to_be_so(tmp_path: Path) -> None:
         assert any(line in row and "not run" in row and "0 of 2" in row for row in text.splitlines())
     assert "53.4 ± 0.7" in text  # the paper's
     assert max(map(len, text.splitlines())) <= 80
-    assert comparison_notes(comparison)[0].startswith("A trial, not the paper's settings: dataset = digits")
+    assert comparison_notes(comparison)[0].startswith("A trial with other settings than the paper's: dataset = digits")
 
 
 def test_precision_and_recall_are_compared(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_plan_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
     plan = trial(tmp_path, "table1", "table5", methods=("pens", "local"), seeds=2)
     assert plan_words(plan) == "8 runs in all, each counted once; 0 complete, 8 to run: time unknown."
     assert not_run_lines(plan) == [
-        "8 runs not run; the same command goes on with them:",
+        "8 runs missing; repeat the same command to continue:",
         "  table1, independent init: pens, local: seed 0 1",
         "  table1, common init: pens, local: seed 0 1",
     ]

@@ -20,7 +20,7 @@ from pens.network.federation.loopback import fit_settings
 from pens.protocol.messages import PeerId, Request, Send
 from pens.protocol.policies import SelectionRule, Tally, choose_neighbours
 from pens.report.page import write_report
-from pens.report.selection_curves import agreement_by_round, selecting
+from pens.report.selection_curves import agreement_by_round, selection_curve
 from pens.report.study import read_studies
 from pens.settings.tree import Settings
 from pens.topologies.topology import build_graph, graph_of
@@ -153,11 +153,11 @@ def test_a_run_on_a_sparse_graph_is_refused_before_it_begins_or_told_and_reporte
     (found,) = result.runs
     assert found.agreement
     study = read_studies([tmp_path / "run"])[0]
-    course = selecting(study, study.of("pens")[0])
-    assert course
-    assert (course.precision[-1], course.recall[-1]) == (found.agreement.precision, found.agreement.recall)
+    curve = selection_curve(study, study.of("pens")[0])
+    assert curve
+    assert (curve.precision[-1], curve.recall[-1]) == (found.agreement.precision, found.agreement.recall)
     (tmp_path / "star.json").unlink()
-    assert selecting(study, study.of("pens")[0]) is None
+    assert selection_curve(study, study.of("pens")[0]) is None
 
 
 def test_real_peers_are_refused_a_sparse_graph() -> None:
@@ -174,5 +174,5 @@ def test_a_report_tells_of_chance_only_where_everybody_can_reach_everybody(
     settings = Settings().replace({**TINY, "topology": topology})
     pens.run(settings, methods="random", data=tiny_dataset(), model=TinyNet, out=tmp_path / "run")
     page = write_report([tmp_path / "run"], tmp_path / "page.html")[0].read_text(encoding="utf-8")
-    assert ("by chance it would be" in page) == chance
-    assert ("what chance would give depends on the graph" in page) != chance
+    assert ("% would be expected by chance" in page) == chance
+    assert ("the share expected by chance depends on it" in page) != chance

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cells of the paper's tables and figures belong to a run's settings.
+"""Finds the cells of the paper's tables and figures that belong to a run's settings.
 
-Settings are those of a cell if data set, partition, rotations, peers, training samples per peer and initialisation are
-the cell's, and n_sampled and m, too, where its table varies them. Which those are is read from `pens.paper.exhibits`.
+Settings belong to a cell if data set, partition, rotations, peers, training samples per peer and initialisation are
+those of the cell. Where a table varies n_sampled and m, these must match, too. The settings of cells come from
+`pens.paper.exhibits`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pens.paper.exhibits import EXHIBITS, Column, Quantity
 from pens.settings.tree import MethodName, Settings
 
 PAPER_PARTITION = "rotation"
-"""Section 3: the distributions of the paper's peers differ by rotation, and by nothing else."""
+"""Section 3: the distributions of the paper's peers differ only by rotation."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class PaperValue:
 
 
 class _Scene(NamedTuple):
-    """What makes settings those of a cell."""
+    """The settings that identify a cell."""
 
     dataset: str
     partition: str
@@ -48,7 +49,7 @@ class _Scene(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A column of a table or figure, and the settings that are its own."""
+    """A column of a table or figure, and the settings that identify it."""
 
     where: str
     column: Column
@@ -67,7 +68,7 @@ class _Place(NamedTuple):
 
 
 def paper_accuracy(settings: Settings, method: MethodName) -> PaperValue | None:
-    """The paper's accuracy for these settings, if it reports one; tables before figures."""
+    """The paper's accuracy for these settings, if it reports one. Tables are searched before figures."""
     return _value(settings, method, "accuracy")
 
 
@@ -78,7 +79,7 @@ def paper_agreement(settings: Settings, method: MethodName = PAPERS_METHOD) -> t
 
 
 def paper_preset(settings: Settings) -> Settings | None:
-    """The settings with which pens repeats the cell that these settings are compared with; None without a cell."""
+    """The settings with which pens reproduces the cell that these settings belong to; None without a cell."""
     place = next((place for place in _places() if place.fits(settings)), None)
     return place.column.settings({"rotations": settings.scenario.rotations}) if place else None
 
@@ -90,7 +91,7 @@ def _value(settings: Settings, method: MethodName, quantity: Quantity) -> PaperV
 
 @cache
 def _places() -> tuple[_Place, ...]:
-    """All columns, those of tables before those of figures."""
+    """All columns, with those of tables before those of figures."""
     exhibits = sorted(EXHIBITS.values(), key=lambda exhibit: (bool(exhibit.x_title), exhibit.name))
     return tuple(_place(exhibit.where(column), column) for exhibit in exhibits for column in exhibit.columns)
 

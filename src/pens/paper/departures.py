@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which settings a run departs from those with which pens repeats the paper's cell."""
+"""Lists the settings in which a run departs from those with which pens reproduces the paper's cell."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from pens.settings.schema import EngineSettings, TimingSettings
 from pens.settings.tree import MethodName, Settings
 
 _PAPER_GIVES = ("val_per_peer", "n_peers", "rounds", "n_sampled", "m")
-"""Section 5; of the other settings the paper says nothing, or what does not learn (docs/reproduction.md)."""
+"""Settings that section 5 gives. The paper does not give the others, or gives values that do not learn
+(docs/reproduction.md)."""
 _STEP1 = ("step1_rounds", "step1_samplings")
 
 
 def departures(settings: Settings, methods: Iterable[MethodName] | None = None) -> tuple[str, ...]:
-    """Every setting that decides the results of these methods (None: of all of ours) and is not the one with which pens
-    repeats the paper's cell, in words. Empty where there is no such cell, unless that is because of the partition."""
+    """Settings that affect these methods (None: all of ours) and differ from those with which pens reproduces the
+    paper's cell, in words. Empty where there is no such cell, unless the partition is the reason."""
     methods = METHODS.built_in if methods is None else tuple(methods)
     if (partition := settings.scenario.partition) != PAPER_PARTITION:
         return (f"partition = {partition} (paper: {PAPER_PARTITION})",)
@@ -39,8 +40,8 @@ def departures(settings: Settings, methods: Iterable[MethodName] | None = None) 
 
 
 def _without_effect(settings: Settings, methods: Iterable[MethodName]) -> set[str]:
-    """Settings that cannot make results of these methods other than the preset's, or that are compared in other words:
-    how numbers are computed, virtual time where rounds are synchronous, and what only other methods have."""
+    """Settings that cannot change the results of these methods, or that are compared separately: those of the engine,
+    of virtual time where rounds are synchronous, of other methods, and of step 1's rounds and samplings."""
     keys = {*EngineSettings.model_fields, *_STEP1}
     if settings.engine.precision == "bf16":
         keys.discard("precision")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's tables and figures as data: which settings each one needs, which methods, and what the paper found.
+"""The paper's tables and figures as data: the settings and methods that each one needs, and the paper's numbers.
 
-This is the one place that says which experiment belongs to which number. All that the paper fixes for every experiment
-(section 5) is in the presets and the settings' defaults; a column names a preset and what it changes.
+This module alone says which experiment belongs to which number. Settings that the paper fixes for every experiment
+(section 5) are in the presets and the defaults; a column names a preset and the settings that it changes.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ PAPER_ORDER: tuple[MethodName, ...] = ("central", "oracle", "pens", "random", "l
 PLUS: dict[MethodName, MethodName] = {
     name: method.plus_of for name in METHODS.built_in if (method := method_of(name)).plus_of
 }
-"""Methods of ours that test merged models, and that of the paper which each is made of."""
+"""Our methods that test merged models, each with the method of the paper that it is built on."""
 
 
 @dataclass(frozen=True)
 class PlannedValue:
-    """One number: of a method, and the paper's where it gives one."""
+    """One number of a method, and the paper's number where it gives one."""
 
     method: MethodName
     quantity: Quantity
     paper: Interval | None
     ours: bool = False
-    """Not in the paper: run where it is asked for by name."""
+    """Whether the method is ours and not the paper's; it runs only where it is named."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Column:
     changes: Mapping[str, Any]
     cells: tuple[PlannedValue, ...]
     x: float | None = None
-    """Its place along the axis of a figure."""
+    """The place of the setting along the axis of a figure."""
 
     @property
     def methods(self) -> tuple[MethodName, ...]:
-        """The paper's."""
+        """The methods that the paper reports."""
         return tuple(dict.fromkeys(cell.method for cell in self.cells if not cell.ours))
 
     @property
@@ -64,7 +64,7 @@ class Column:
         return tuple(dict.fromkeys(cell.method for cell in self.cells))
 
     def settings(self, changed: Mapping[str, Any] | None = None) -> Settings:
-        """The paper's, as far as nobody changed them for a trial."""
+        """The paper's settings, with changes for a trial applied."""
         return preset(self.preset).settings.replace(self.changes).replace(changed or {})
 
 
@@ -76,16 +76,16 @@ class Exhibit:
     title: str
     columns: tuple[Column, ...]
     x_title: str = ""
-    """Of a figure with an axis."""
+    """The title of the axis, for a figure that has one."""
     most_seeds: int | None = None
-    """A picture of single runs needs no more."""
+    """The largest number of seeds that the exhibit needs: pictures of single runs need one."""
 
     @property
     def methods(self) -> tuple[MethodName, ...]:
         return tuple(dict.fromkeys(m for column in self.columns for m in column.methods))
 
     def where(self, column: Column) -> str:
-        """One of its columns, as a reader finds it in the paper: table 2, or table 3, 100 samples"""
+        """The name of a column, as a reader finds it in the paper: table 2, or table 3, 100 samples"""
         name = self.title.partition(":")[0].lower()
         return name if len(self.columns) == 1 else f"{name}, {column.label}"
 
@@ -94,7 +94,7 @@ class Exhibit:
 
 
 def exhibits(names: Iterable[str]) -> tuple[Exhibit, ...]:
-    """Tables and figures by name, each once; `all` are all, in the order in which they are worth having."""
+    """Tables and figures by name, each once. `all` stands for all, the most valuable for their computing time first."""
     chosen: dict[str, Exhibit] = {}
     for name in names:
         if name != "all" and name not in EXHIBITS:
@@ -117,7 +117,7 @@ def tables() -> Mapping[str, Any]:
 
 
 def _accuracies(numbers: Mapping[str, Any]) -> tuple[PlannedValue, ...]:
-    """The paper's methods, each after the one of ours that tests merged models."""
+    """The accuracies of the paper's methods, each after that of our method that is built on it."""
     cells: list[PlannedValue] = []
     for method in PAPER_ORDER:
         cells += [PlannedValue(plus, "accuracy", None, ours=True) for plus, of in PLUS.items() if of == method]
@@ -191,15 +191,15 @@ def _table5() -> Exhibit:
 
 
 def _figure1a() -> Exhibit:
-    """Section 6.1: the size of the training set, 100 peers. Its numbers are those of common initialisation: with 400
-    samples they are table 1's second column."""
+    """Section 6.1: the size of the training set, 100 peers. The numbers are those of common initialisation: with 400
+    samples they equal table 1's second column."""
     numbers = tables()["figure1a_train_size"]
     columns = [
         Column(
             f"{size} samples",
             "cifar-10",
             {"train_per_peer": size, "init": "common"},
-            _accuracies(numbers[str(size + 100)]),  # the source counts 100 validation samples with them
+            _accuracies(numbers[str(size + 100)]),  # the source includes 100 validation samples
             x=size,
         )
         for size in (100, 200, 300, 400)
@@ -226,7 +226,8 @@ def _figure1b() -> Exhibit:
 
 
 def _figure2() -> Exhibit:
-    """Section 6.1: who received whose models. 200 peers, which leaves them 150 of CIFAR-10's samples: figure 1b's."""
+    """Section 6.1: whose models each of 200 peers merged. With 200 peers, each has 150 training samples of CIFAR-10, as
+    in figure 1b."""
     cells = tuple(PlannedValue(method, "own cluster", None) for method in ("oracle", "pens", "random"))
     column = Column("200 peers", "cifar-10", {"peers": 200, "train_per_peer": 150}, cells)
     title = "Figure 2: who merged whose models, CIFAR-10, two rotations, 200 peers"
@@ -234,7 +235,7 @@ def _figure2() -> Exhibit:
 
 
 def _in_order() -> Iterator[Exhibit]:
-    """What is worth most for the time it takes comes first."""
+    """All tables and figures, the most valuable for their computing time first."""
     yield from (_table1(), _table3(), _table5(), _table2(), _figure2(), _figure1a(), _figure1b(), _table4())
 
 

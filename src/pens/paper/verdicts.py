@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one rule by which a number of ours agrees with the paper's or does not.
+"""The one rule that decides whether a number of ours agrees with the paper's.
 
-For tables, files, pictures and reports alike: a Welch test of two means at 5 %, from mean, half-width and number of
-seeds on both sides. Not to differ is not to be equal, so every verdict comes with the half width of the difference's
-interval: a smaller difference could not have been seen.
+Tables, files, pictures and reports all use it: a Welch test of two means at 5 %, from mean, half-width and number of
+seeds on both sides. A difference that is not significant is no proof of equality, so every verdict comes with the
+half-width of the difference's interval: a smaller difference could not have been detected.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ Outcome = Literal["not run", "not in the paper", "too few seeds", "does not diff
 
 @dataclass(frozen=True)
 class PaperVerdict:
-    """A mean of ours beside one of the paper's."""
+    """The verdict on a mean of ours and one of the paper's."""
 
     outcome: Outcome
     difference: Interval | None = None
-    """Ours less the paper's, with Welch's 95 % interval where there are seeds enough."""
+    """Ours minus the paper's, with Welch's 95 % interval where there are enough seeds."""
 
     @property
     def agrees(self) -> bool:
-        """Whether the test, which was possible, sees no difference."""
+        """Whether the test was possible and detected no difference."""
         return self.outcome == "does not differ"
 
     @property
     def detectable(self) -> float | None:
-        """The smallest difference of the means that the test would have called one; None where there is no test."""
+        """The smallest difference of the means that the test detects; None without a test."""
         return self.difference.half_width if self.difference else None
 
     def __str__(self) -> str:
-        """does not differ, above by 0.9, too few seeds, …"""
+        """The verdict in words: does not differ, above by 0.9, too few seeds, …"""
         if self.outcome == "not in the paper":
             return "–"
         if self.outcome in ("above", "below") and self.difference:
@@ -51,13 +51,14 @@ class PaperVerdict:
 
 RULE = (
     "Verdicts are Welch tests of the two means at 5 %, from the spread over seeds on both sides. Not differing is not "
-    "the same as being equal: a difference smaller than half its 95 % interval could not have been seen. With fewer "
-    f"than {FEWEST_SEEDS} seeds there is no interval and no test. Of many cells about one in twenty differs by chance."
+    "the same as being equal: a difference smaller than half its 95 % interval could not have been detected. With "
+    f"fewer than {FEWEST_SEEDS} seeds there is no interval and no test. Of many cells about one in twenty differs by "
+    "chance."
 )
 
 
 def compare_with_paper(ours: Interval | None, seeds: int, paper: Interval | None) -> PaperVerdict:
-    """The rule by which a number agrees with the paper's or does not, for everything that tells so."""
+    """Compare a mean of ours with one of the paper's by the rule that tables, files, pictures and reports share."""
     if ours is None or not seeds:
         return PaperVerdict("not run")
     if paper is None:
@@ -71,7 +72,7 @@ def compare_with_paper(ours: Interval | None, seeds: int, paper: Interval | None
 
 
 def less_paper(ours: Interval, seeds: int, paper: Interval) -> Interval:
-    """Ours less the paper's, with Welch's 95 % interval; without one where ours has fewer than `FEWEST_SEEDS`."""
+    """Ours minus the paper's, with Welch's 95 % interval. Fewer than `FEWEST_SEEDS` seeds give no interval."""
     mean = ours.mean - paper.mean
     if seeds < FEWEST_SEEDS or ours.half_width is None or paper.half_width is None:
         return Interval(mean, None)

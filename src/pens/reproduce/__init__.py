@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's tables and figures, run again and set beside the paper's."""
+"""Runs the experiments behind the paper's tables and figures again, and compares the results with the paper's."""

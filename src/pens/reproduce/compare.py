@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was found beside what the paper found: the numbers, from run directories, and nothing else."""
+"""Compares our numbers with the paper's, cell by cell. The numbers come from run directories alone."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import RULES
 
 AND = " and "
-"""Between several versions of a library."""
+"""The separator between several versions of a library."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One cell: ours, seed by seed, and the paper's."""
+    """One cell of a table: our values, seed by seed, and the paper's value."""
 
     method: MethodName
     quantity: Quantity
     paper: Interval | None
     seeds: tuple[int, ...]
     values: tuple[float, ...]
-    """As fractions.  [seed]"""
+    """Our values, as fractions.  [seed]"""
     seconds: float
-    """Of all its runs together."""
+    """The seconds that all its runs took together."""
     spent: tuple[Spending | None, ...] = ()
-    """What each run cost per peer; None where that was not kept.  [seed], or empty"""
+    """The cost of each run per peer; None where it was not kept.  [seed], or empty"""
 
     @property
     def cost(self) -> Spending | None:
-        """What a run cost per peer, mean over seeds; None where that was not kept of all of them."""
+        """The mean cost of a run per peer, over seeds; None unless it was kept for every seed."""
         known = [each for each in self.spent if each]
         if not known or len(known) < len(self.values):
             return None
@@ -54,7 +54,7 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """What its row is called in a table: the method, or precision or recall."""
+        """The name of its row in a table: the method, or precision or recall."""
         return self.quantity if self.quantity in ("precision", "recall") else self.method
 
     @property
@@ -67,7 +67,7 @@ class Finding:
 
 
 def agreement_counts(findings: Sequence[Finding]) -> tuple[int, int, int]:
-    """Of the cells that the paper has: how many do not differ, how many do, and how many cannot be told."""
+    """The numbers of the paper's cells that do not differ from ours, that differ, and that cannot be compared."""
     verdicts = [finding.verdict for finding in findings if finding.paper]
     same = sum(verdict.agrees for verdict in verdicts)
     differ = sum(verdict.outcome in ("above", "below") for verdict in verdicts)
@@ -76,30 +76,30 @@ def agreement_counts(findings: Sequence[Finding]) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class ColumnFindings:
-    """One setting of a table or figure."""
+    """The findings of one setting of a table or figure."""
 
     label: str
     x: float | None
     settings: Mapping[str, Any]
-    """All of them, flat and resolved."""
+    """All settings, flat and resolved."""
     findings: tuple[Finding, ...]
 
     @property
     def has_heading(self) -> bool:
-        """Whether it has several rows in a table, below its label; a single one is called by the label."""
+        """Whether the setting has several rows in a table, below its label. A single row is named by the label."""
         return len(self.findings) > 1
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One table or figure beside the paper's."""
+    """One table or figure, compared with the paper's."""
 
     name: str
     title: str
     x_title: str
     planned_seeds: tuple[int, ...]
     changed: Mapping[str, Any]
-    """Settings that are not the paper's, by request."""
+    """Settings that differ from the paper's by request."""
     columns: tuple[ColumnFindings, ...]
     devices: tuple[str, ...]
     versions: Mapping[str, str]
@@ -116,14 +116,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Beside:
-    """The same tables and figures by other rules, kept in another folder, to be shown between the paper's and ours."""
+    """The same table or figure by other rules, kept in another folder, to be shown between the paper's and ours."""
 
     label: str
-    """Of its column."""
+    """The heading of its column."""
     comparison: Comparison
 
     def finding(self, label: str, ours: Finding) -> Finding | None:
-        """The same cell."""
+        """The finding of the same cell as one of ours; None where there is none."""
         for other, finding in self.comparison.findings:
             if (other, finding.method, finding.quantity) == (label, ours.method, ours.quantity):
                 return finding
@@ -131,38 +131,38 @@ class Beside:
 
 
 def whose_rules(changed: Mapping[str, Any]) -> str | None:
-    """Whose rules settings that are not ours are, if somebody's: `authors`."""
+    """The name of the rules that changed settings follow, such as `authors`; None for our rules and for trials."""
     return next((name for name, rules in RULES_OF.items() if rules and as_kept(changed) == as_kept(rules)), None)
 
 
 def as_kept(changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Changed settings as they are read from a kept file."""
+    """Changed settings in the form in which a kept file holds them."""
     kept: dict[str, Any] = json.loads(json.dumps(dict(changed)))
     return kept
 
 
 def is_wanted(cell: PlannedValue, changed: Mapping[str, Any]) -> bool:
-    """Whether a cell belongs to a table or figure even where nothing of it is run: not where the method is ours, or
-    missing in the code whose rules are followed."""
+    """Whether a cell is shown even where none of its runs exist. Cells of our own methods are not, nor are those of
+    methods that the code behind the rules lacks."""
     known = METHODS_OF[whose_rules(changed) or "ours"]
     return not cell.ours and (known is None or cell.method in known)
 
 
 def beside_label(folder: Path, comparison: Comparison) -> str:
-    """authors' rules, or the name of the folder"""
+    """The label of results by other rules: authors' rules, or the name of their folder."""
     whose = whose_rules(comparison.changed)
     return f"{whose}' rules" if whose else folder.resolve().name
 
 
 def compare(exhibit: Exhibit, store: RunStore, seeds: Sequence[int], changed: Mapping[str, Any]) -> Comparison:
-    """A table or figure, from the runs that are complete."""
+    """Compare a table or figure with the paper's, from the complete runs."""
     planned = exhibit.seeds(seeds)
     columns, all_runs = [], []
     for column in exhibit.columns:
         settings = column.settings(changed)
         runs = {method: complete_runs(store, settings, method, planned) for method in column.all_methods}
         columns.append(_column(column, settings, runs, changed))
-        all_runs += [run for found in runs.values() for run in found]
+        all_runs += [run for each in runs.values() for run in each]
     return Comparison(
         exhibit.name,
         exhibit.title,
@@ -176,16 +176,16 @@ def compare(exhibit: Exhibit, store: RunStore, seeds: Sequence[int], changed: Ma
 
 
 def _versions(runs: Sequence[RunResult]) -> dict[str, str]:
-    """Of pens and its libraries; several where runs are of different days."""
-    found: dict[str, dict[str, None]] = {}
+    """The versions of pens and of its libraries; several versions of each where runs are of different days."""
+    by_library: dict[str, dict[str, None]] = {}
     for run in runs:
         for name, version in run.versions.items():
-            found.setdefault(name, {})[version] = None
-    return {name: AND.join(versions) for name, versions in found.items()}
+            by_library.setdefault(name, {})[version] = None
+    return {name: AND.join(versions) for name, versions in by_library.items()}
 
 
 def complete_runs(store: RunStore, settings: Settings, method: MethodName, seeds: Sequence[int]) -> list[RunResult]:
-    """A method's runs that are there, one per seed."""
+    """The complete runs of a method, one per seed."""
     return [run.read() for seed in seeds if (run := store.complete(settings, method, seed))]
 
 
@@ -198,15 +198,15 @@ def _column(
 
 
 def _finding(cell: PlannedValue, runs: Sequence[RunResult], settings: Settings) -> Finding:
-    found = [(run, value) for run in runs if (value := _measured(run, cell.quantity)) is not None]
+    measured = [(run, value) for run in runs if (value := _measured(run, cell.quantity)) is not None]
     return Finding(
         cell.method,
         cell.quantity,
         cell.paper,
-        tuple(run.seed for run, _ in found),
-        tuple(value for _, value in found),
+        tuple(run.seed for run, _ in measured),
+        tuple(value for _, value in measured),
         sum(run.seconds for run in runs),
-        tuple(spending(run, spec_of(run, settings)) for run, _ in found),
+        tuple(spending(run, spec_of(run, settings)) for run, _ in measured),
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs will take, judged by those that are complete."""
+"""Estimates how long runs will take, from complete runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pens.settings.tree import MethodName, Settings
 
 
 class Estimates:
-    """Seconds of a run on one device. Known from runs of the same setting and method; else from the method's runs on
-    the same data set, in proportion to what is trained on at most; else not at all."""
+    """Estimates of the seconds of a run on one device. An estimate is the mean of runs with the same setting and
+    method; otherwise of the method's runs on the same data set, scaled by the samples that peers train on at most.
+    Without such runs there is no estimate."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -23,7 +24,7 @@ class Estimates:
         self._alike: dict[tuple[str, MethodName], list[float]] = defaultdict(list)
 
     def learn(self, settings: Settings, method: MethodName, seconds: float, device: str) -> None:
-        """One complete run. Those of other devices tell nothing."""
+        """Add a complete run. Runs on other devices are ignored."""
         if device == self._device:
             self._same[identity(settings), method].append(seconds)
             self._alike[settings.scenario.dataset, method].append(seconds / _visits(settings))
@@ -36,7 +37,7 @@ class Estimates:
                         self.learn(record.settings, method, *run.took())
 
     def learn_kept(self, kept: Iterable[Comparison]) -> None:
-        """What was kept of one device, which is then that of all its runs. Nothing of settings that are no more."""
+        """Add kept results that come from a single device. Results with settings that no longer exist are skipped."""
         for comparison in (each for each in kept if len(each.devices) == 1):
             for column in comparison.columns:
                 try:
@@ -48,20 +49,21 @@ class Estimates:
                     self.learn(settings, finding.method, seconds, comparison.devices[0])
 
     def seconds(self, settings: Settings, method: MethodName) -> float | None:
-        """Of one seed, as its share of those computed together."""
+        """The expected seconds of one seed, as its share of the seeds computed together; None without an estimate."""
         if same := self._same.get((identity(settings), method)):
             return fmean(same)
         alike = self._alike.get((settings.scenario.dataset, method))
         return fmean(alike) * _visits(settings) if alike else None
 
     def guess(self, settings: Settings) -> float | None:
-        """Of a method of which nothing is known: what the others take on the same data set. Too rough to decide by."""
+        """A guess for a method without an estimate: the mean of the other methods on the same data set. A guess is too
+        rough to decide what fits into a budget."""
         dataset = settings.scenario.dataset
         alike = [fmean(each) for (of, _), each in self._alike.items() if of == dataset]
         return fmean(alike) * _visits(settings) if alike else None
 
 
 def _visits(settings: Settings) -> int:
-    """Samples that all peers train on, if nobody stops early."""
+    """The number of samples that all peers train on, if no peer stops early."""
     samples = settings.scenario.peers * settings.scenario.train_per_peer
     return samples * settings.training.epochs * settings.gossip.rounds

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results small enough to be committed: one JSON file for each table or figure, enough to show the comparison again.
 
-A file may be filled in several goes, on several machines: what it holds of other seeds or methods stays, as long as
-the settings are the same. What one file holds of a setting counts for all of them, whichever it was run for.
+A file may be filled by several commands, on several machines: its results of other seeds or methods stay, as long as
+the settings are the same. Results of the same settings are shared by all files, whichever table or figure they were run
+for.
 """
 
 from __future__ import annotations
@@ -31,50 +32,51 @@ _DEFAULTS = flat_values(Settings())
 
 
 def check_place(folder: Path, names: Sequence[str], changed: Mapping[str, Any]) -> None:
-    """Refuse a place that cannot be written to, or whose files of these names are others': a trial must not take the
-    place of results with the paper's settings."""
+    """Refuse a folder that cannot be written to, or whose files of these names hold results with other settings or are
+    not from pens: a trial must not replace results with the paper's settings."""
     if folder.exists() and not folder.is_dir():
-        raise ReportError(f"--keep {folder}: is a file, name a folder")
+        raise ReportError(f"--keep {folder} is a file: name a folder")
     for path in (folder / f"{name}.json" for name in names if (folder / f"{name}.json").exists()):
         data = _read(path)
         if data.get("made_by") == _MADE_BY and data.get("changed") != as_kept(changed):
             raise ReportError(f"{path} holds results with other settings (--set): choose another --keep")
         if data.get("made_by") != _MADE_BY:
-            raise ReportError(f"{path} is there already and was not made by pens reproduce: choose another --keep")
+            raise ReportError(f"{path} already exists and was not made by pens reproduce: choose another --keep")
     load_all(folder, changed)
 
 
 class Kept(NamedTuple):
-    """One table or figure with all that is known of it."""
+    """One table or figure with all its kept results."""
 
     path: Path
     comparison: Comparison
     left_out: list[str]
-    """What was in the file before and has no place any more: it was run with other settings or rules."""
+    """The results that the file held before and that are dropped, because they were run with other settings or
+    rules."""
 
 
 def together(folder: Path, comparison: Comparison) -> Kept:
-    """One table or figure with what is kept of it, and of the same settings in others. Writes nothing."""
+    """Combine a comparison with kept results of the same settings, from all files. Writes nothing."""
     path = folder / f"{comparison.name}.json"
     before = load(folder, comparison.name) if path.is_file() else None
-    found = joined(load_all(folder, comparison.changed), comparison)
-    return Kept(path, found, _left_out(before, found) if before else [])
+    result = joined(load_all(folder, comparison.changed), comparison)
+    return Kept(path, result, _left_out(before, result) if before else [])
 
 
 def write(kept: Kept) -> None:
-    """As a file."""
+    """Write a table or figure as its JSON file."""
     write_text(kept.path, json.dumps(to_json(kept.comparison), indent=1, ensure_ascii=False) + "\n")
 
 
 def keep(folder: Path, comparison: Comparison) -> Kept:
-    """Both."""
+    """Combine a comparison with kept results, write its JSON file, and return what the file now holds."""
     kept = together(folder, comparison)
     write(kept)
     return kept
 
 
 def load(folder: Path, name: str) -> Comparison:
-    """What was kept of a table or figure."""
+    """The kept results of a table or figure."""
     path = folder / f"{name}.json"
     if not path.is_file():
         raise ReportError(f"{path}: no such file: pens reproduce {name} --keep {folder} writes it")
@@ -87,24 +89,25 @@ def load(folder: Path, name: str) -> Comparison:
 
 
 def load_beside(folder: Path, name: str) -> Comparison | None:
-    """What was kept of a table or figure by other rules, to be shown beside; None where that folder has none of it."""
+    """The kept results of a table or figure by other rules, to be shown beside ours; None where that folder has
+    none."""
     if not folder.is_dir():
         raise ReportError(f"--beside {folder}: no such folder: name one that --keep wrote")
     return load(folder, name) if (folder / f"{name}.json").is_file() else None
 
 
 def load_all(folder: Path, changed: Mapping[str, Any]) -> list[Comparison]:
-    """All that was kept in a folder with these changes, by the rules of today."""
+    """All results in a folder that were kept with these changes and by today's rules."""
     there = [path for path in (folder / f"{name}.json" for name in EXHIBITS) if path.is_file()]
-    found = [load(folder, path.stem) for path in there if _read(path).get("made_by") == _MADE_BY]
-    return [each for each in found if each.rules == RULES and each.changed == as_kept(changed)]
+    loaded = [load(folder, path.stem) for path in there if _read(path).get("made_by") == _MADE_BY]
+    return [each for each in loaded if each.rules == RULES and each.changed == as_kept(changed)]
 
 
 def outdated(kept: Comparison) -> list[str]:
-    """What would come out otherwise today, and why, a line each."""
+    """Which kept results would differ if they were run today, and why, one per line."""
     if kept.rules != RULES:
-        return [f"kept by rules {kept.rules}, today's are {RULES}"]
-    found = []
+        return [f"kept by rules {kept.rules}; today's rules are {RULES}"]
+    lines = []
     planned = {column.label: column for column in EXHIBITS[kept.name].columns}
     for column in (column for column in kept.columns if column.label in planned):
         today = flat_values(planned[column.label].settings(kept.changed).explicit)
@@ -114,42 +117,42 @@ def outdated(kept: Comparison) -> list[str]:
                 for key in sorted(_unlike(f.method, column.settings, today))
             ]
             if unlike:
-                found.append(f"{f.method} ({column.label}) was run with {'; '.join(unlike)}")
-    return list(dict.fromkeys(found))
+                lines.append(f"{f.method} ({column.label}) was run with {'; '.join(unlike)}")
+    return list(dict.fromkeys(lines))
 
 
 def kept_seeds(
     kept: Sequence[Comparison], settings: Mapping[str, Any], method: MethodName, quantity: Quantity
 ) -> set[int]:
-    """The seeds of which there is a number for these settings, whichever table it is of."""
+    """The seeds with a kept number for these settings, in whichever table."""
     return {seed for each in kept for f in _alike(each, settings, method, quantity) for seed in f.seeds}
 
 
 def joined(kept: Sequence[Comparison], new: Comparison) -> Comparison:
-    """What was found now and what is kept of the same settings, cell by cell. Where several have a seed, the new one
-    counts, then the table's own. Other tables lend the seeds that are planned here."""
+    """Combine new results with kept results of the same settings, cell by cell. If several results have a seed, the new
+    one is used, then that of the same table. Other tables only add seeds that are planned here."""
     own_first = sorted(kept, key=lambda each: each.name != new.name)
     seeds = {seed for each in (*kept, new) if each.name == new.name for seed in each.planned_seeds}
     used: list[Comparison] = []
     columns = []
     for column, planned in zip(new.columns, EXHIBITS[new.name].columns, strict=True):
-        here = {_cell(finding): finding for finding in column.findings}
+        here = {_cell(each): each for each in column.findings}
         findings = []
         for cell in planned.cells:
             key = cell.method, cell.quantity
-            found = here.get(key, Finding(*key, cell.paper, (), (), 0.0))
+            finding = here.get(key, Finding(*key, cell.paper, (), (), 0.0))
             for each in own_first:
-                alike, before = _alike(each, column.settings, *key), found
-                found = _with_seeds(found, alike, None if each.name == new.name else seeds)
-                used += [each] if found != before else []
-            if found.values or is_wanted(cell, new.changed):
-                findings.append(found)
+                alike, before = _alike(each, column.settings, *key), finding
+                finding = _with_seeds(finding, alike, None if each.name == new.name else seeds)
+                used += [each] if finding != before else []
+            if finding.values or is_wanted(cell, new.changed):
+                findings.append(finding)
         columns.append(replace(column, findings=tuple(findings)))
     return replace(_of_all_machines(new, used), planned_seeds=tuple(sorted(seeds)), columns=tuple(columns))
 
 
 def _left_out(before: Comparison, now: Comparison) -> list[str]:
-    """What is not there any more, whatever its column is called."""
+    """The results of `before` that `now` lacks, whatever their column is called."""
     return [
         f"{f.method} ({column.label})"
         for column in before.columns
@@ -159,32 +162,33 @@ def _left_out(before: Comparison, now: Comparison) -> list[str]:
 
 
 def _alike(kept: Comparison, settings: Mapping[str, Any], method: MethodName, quantity: Quantity) -> Iterator[Finding]:
-    """What there is of a method with these settings."""
+    """The kept findings of a method with these settings."""
     for column in kept.columns:
         if not _unlike(method, column.settings, settings):
             yield from (f for f in column.findings if _cell(f) == (method, quantity) and f.values)
 
 
-def _with_seeds(found: Finding, others: Iterable[Finding], seeds: set[int] | None) -> Finding:
-    """With the seeds that it lacks, of these or of all, and their share of the time."""
-    cells, seconds = _by_seed(found), found.seconds
+def _with_seeds(finding: Finding, others: Iterable[Finding], seeds: set[int] | None) -> Finding:
+    """A finding with seeds that it lacks added from other findings, and with their share of the time. `seeds`: those
+    that may be added; None: all."""
+    cells, seconds = _by_seed(finding), finding.seconds
     for other in others:
         lent = {s: v for s, v in _by_seed(other).items() if s not in cells and (seeds is None or s in seeds)}
         cells |= lent
         seconds += other.seconds * len(lent) / len(other.seeds)
     cells = dict(sorted(cells.items()))
     values, spent = tuple(value for value, _ in cells.values()), tuple(each for _, each in cells.values())
-    return replace(found, seeds=tuple(cells), values=values, seconds=seconds, spent=spent if any(spent) else ())
+    return replace(finding, seeds=tuple(cells), values=values, seconds=seconds, spent=spent if any(spent) else ())
 
 
 def _by_seed(finding: Finding) -> dict[int, tuple[float, Spending | None]]:
-    """Seed → its number and what it cost."""
+    """The value and the cost of each seed."""
     spent = finding.spent or (None,) * len(finding.seeds)
     return dict(zip(finding.seeds, zip(finding.values, spent, strict=True), strict=True))
 
 
 def _of_all_machines(new: Comparison, used: Sequence[Comparison]) -> Comparison:
-    """The new one, said to be of the devices and versions of all that it has numbers of."""
+    """The new comparison, with the devices and versions of all comparisons that it has numbers of."""
     sources = [*used, new]
     return replace(
         new,
@@ -201,8 +205,7 @@ def _cell(finding: Finding) -> tuple[MethodName, Quantity]:
 
 
 def _unlike(method: MethodName, kept: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
-    """Settings that count for a method and differ. One that a file does not have was not there to be changed, and one
-    that is no more cannot be."""
+    """Settings that affect a method and differ. Missing keys mean defaults; removed keys are ignored."""
     defaults = {**_defaults_of_parts(), **_DEFAULTS}
     unlike = {key for key, value in defaults.items() if kept.get(key, value) != new.get(key, value)}
     unlike -= EngineSettings.model_fields.keys() - {"precision"}  # as for runs: docs/decisions/0016
@@ -210,13 +213,13 @@ def _unlike(method: MethodName, kept: Mapping[str, Any], new: Mapping[str, Any])
 
 
 def _defaults_of_parts() -> dict[str, Any]:
-    """Of all settings of the sections that parts have."""
+    """The defaults of all settings in the sections of parts."""
     sections = {title: section().model_dump(mode="json") for title, section in parts.sections().items()}
     return {flat_name(title, key): value for title, values in sections.items() for key, value in values.items()}
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """Settings that all columns share stand once."""
+    """A comparison as JSON. Settings that all columns share are written once."""
     shared = _shared([column.settings for column in comparison.columns])
     return {
         "format": FORMAT,
@@ -235,7 +238,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> Comparison:
-    """The same again."""
+    """A comparison from its JSON form."""
     if data["format"] != FORMAT:
         raise ValueError(f"its format is {data['format']}, not {FORMAT}")
     columns = tuple(
@@ -261,7 +264,7 @@ def from_json(data: Mapping[str, Any]) -> Comparison:
 
 
 def write_text(path: Path, text: str) -> None:
-    """A file in a folder that need not be there yet."""
+    """Write a file, and make its folder if it does not exist."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -283,7 +286,8 @@ def _column_json(column: ColumnFindings, shared: Mapping[str, Any]) -> dict[str,
 
 
 def _cell_json(finding: Finding) -> dict[str, Any]:
-    """`ours`, `verdict` and `detectable` are for readers; they follow from the values and are not read again."""
+    """A finding as JSON. `ours`, `verdict` and `detectable` are for human readers; they follow from the values and are
+    not read back."""
     detectable = finding.verdict.detectable
     cell = {
         "method": finding.method,
@@ -304,7 +308,7 @@ def _interval_json(value: Interval | None) -> dict[str, float | None] | None:
 
 
 def _spent_json(spent: Spending | None) -> dict[str, float | None] | None:
-    """Per peer."""
+    """The cost of one run per peer as JSON."""
     if spent is None:
         return None
     return {
@@ -317,7 +321,7 @@ def _spent_json(spent: Spending | None) -> dict[str, float | None] | None:
 def _finding(cell: Mapping[str, Any]) -> Finding:
     return Finding(
         cell["method"],
-        "own cluster" if cell["quantity"] == "own kind" else cell["quantity"],  # as older files call it
+        "own cluster" if cell["quantity"] == "own kind" else cell["quantity"],  # its name in older files
         Interval(**cell["paper"]) if cell["paper"] else None,
         tuple(cell["seeds"]),
         tuple(cell["values"]),

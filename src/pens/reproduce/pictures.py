@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and figures as pictures, and their numbers as CSV."""
+"""Draws tables and figures as pictures, and writes their numbers as CSV."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pens.settings.tree import MethodName
 
 
 def write_files(comparison: Comparison, store: RunStore, folder: Path, beside: Beside | None = None) -> list[Path]:
-    """Pictures and numbers."""
+    """Write the pictures and numbers of a comparison, and return the files."""
     files = {f"{comparison.name}.csv": as_csv(*_numbers(comparison, beside))}
     charts = _charts(comparison, store, beside)
     for chart in charts:
@@ -42,7 +42,7 @@ def write_files(comparison: Comparison, store: RunStore, folder: Path, beside: B
 
 
 def write_pictures(comparison: Comparison, store: RunStore, folder: Path, beside: Beside | None = None) -> list[Path]:
-    """Pictures alone."""
+    """Write the pictures of a comparison, and return the files."""
     return _write(folder, _drawn(_charts(comparison, store, beside)))
 
 
@@ -57,7 +57,7 @@ def _write(folder: Path, files: Mapping[str, str]) -> list[Path]:
 
 
 def _charts(comparison: Comparison, store: RunStore, beside: Beside | None) -> list[Chart]:
-    """Maps of merges are drawn from the runs themselves, those that are there."""
+    """The charts of a table or figure. Merge maps are drawn from the runs themselves, where these exist."""
     if comparison.x_title:
         return [curve_chart(comparison, beside)]
     exhibit = exhibits([comparison.name])[0]
@@ -70,7 +70,7 @@ Source = Literal["paper", "beside", "ours"]
 
 
 def _values(label: str, finding: Finding, beside: Beside | None) -> dict[Source, Interval | None]:
-    """One cell's numbers, the paper's first: ours are drawn over them."""
+    """The numbers of one cell, the paper's first, so that ours are drawn over them."""
     values: dict[Source, Interval | None] = {"paper": finding.paper}
     if beside:
         other = beside.finding(label, finding)
@@ -79,8 +79,8 @@ def _values(label: str, finding: Finding, beside: Beside | None) -> dict[Source,
 
 
 def table_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
-    """A table, a row for each number: ours a dot with its 95 % interval, below it the paper's, hollow; and whether they
-    differ."""
+    """A table as a picture, with a row for each number: ours as a dot with its 95 % interval, the paper's below it as a
+    hollow diamond, and the verdict."""
     step, first, left, right = 34.0 if beside else 26.0, 48.0, 152.0, 360.0
     width = right + (478 if beside else 292)
     num_headings = sum(column.has_heading for column in comparison.columns)
@@ -124,7 +124,7 @@ def table_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
 
 
 def _text_places(right: float, beside: Beside | None) -> dict[Source, tuple[float, float]]:
-    """Where a source's number ends and where its verdict begins; the paper has none."""
+    """Where the numbers of a source end and where its verdicts begin; the paper has no verdicts."""
     if not beside:
         return {"paper": (right + 177, 0.0), "ours": (right + 92, right + 189)}
     return {"paper": (right + 92, 0.0), "beside": (right + 190, right + 198), "ours": (right + 368, right + 376)}
@@ -139,7 +139,8 @@ def _draw_row(
     places: Mapping[Source, tuple[float, float]],
     has_beside: bool,
 ) -> None:
-    """Marks below each other, ours on top, and their numbers beside. `has_beside`: whether the other rules have it."""
+    """Draw the marks of a row below each other, ours on top, and their numbers. `has_beside`: whether the other rules
+    have the cell."""
     lines: dict[Source, float] = {"ours": -8.0, "beside": 0.0, "paper": 8.0}
     if "beside" not in values:
         lines = {"ours": -4.0, "paper": 5.0}
@@ -162,7 +163,7 @@ _MARKS: dict[Source, Mark] = {"ours": "dot", "beside": "square", "paper": "diamo
 
 
 def curve_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
-    """Figure 1: accuracy of each method along an axis with its 95 % interval, and the paper's, dashed and hollow."""
+    """Figure 1: the accuracy of each method along an axis with its 95 % interval; the paper's is dashed and hollow."""
     height, bottom, right = 334.0 if beside else 318.0, 252.0, 268.0
     canvas = Canvas(comparison.title, height)
     curves = list(_curves(comparison, beside))
@@ -175,7 +176,9 @@ def curve_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
     draw_axes(canvas, x, y, comparison.x_title, "test accuracy, %")
     for method, source, points in curves:
         _draw(canvas, x, y, method, source, points, places)
-    by_end = sorted(curves, key=lambda curve: curve[2][-1][0] == max(places))  # a curve that ends at the edge decides
+    by_end = sorted(
+        curves, key=lambda curve: curve[2][-1][0] == max(places)
+    )  # a curve that ends at the edge places the label
     labels = {method: y(100 * points[-1][1].mean) for method, _, points in by_end}
     for method, place in zip(labels, spread(list(labels.values()), 14), strict=True):
         canvas.text(right + 6, place + 4, method, method, bold=True)
@@ -190,7 +193,7 @@ Points = list[tuple[float, Interval]]
 
 
 def _curves(comparison: Comparison, beside: Beside | None) -> Iterator[tuple[MethodName, Source, Points]]:
-    """(method, whose, points), the paper's first: ours are drawn over them."""
+    """The curves as (method, source, points), the paper's first, so that ours are drawn over them."""
     methods = dict.fromkeys(finding.method for _, finding in comparison.findings)
     sources: tuple[Source, ...] = ("paper", "beside", "ours") if beside else ("paper", "ours")
     for source in sources:
@@ -211,7 +214,7 @@ _DASHES: dict[Source, str] = {"paper": "4 4", "beside": "1 3", "ours": ""}
 def _draw(
     canvas: Canvas, x: Scale, y: Scale, method: MethodName, source: Source, points: Points, places: Sequence[float]
 ) -> None:
-    """No line leads over a place in between that was not run."""
+    """Draw the curve of one method and source. No line crosses a place that was not run."""
     known, wide = dict(points), 2.0 if source == "ours" else 1.2
     for here, there in pairwise(places):
         if here in known and there in known:
@@ -227,21 +230,22 @@ def _draw(
 
 
 def _maps(exhibit: Exhibit, comparison: Comparison, store: RunStore) -> list[Chart]:
-    """Figure 2: a map for each method, all on one scale."""
+    """Figure 2: a merge map for each method, all on one scale."""
     column = exhibit.columns[0]
     settings = column.settings(comparison.changed)
     runs = [run for m in column.methods for run in complete_runs(store, settings, m, comparison.planned_seeds[:1])]
-    maps = [found for run in runs if (found := merge_map(run, cells=settings.scenario.peers))]
-    most = max((float(found.mean.max()) for found in maps), default=1.0)
-    charts = [merge_chart(found, most) for found in maps]
+    maps = [merges for run in runs if (merges := merge_map(run, cells=settings.scenario.peers))]
+    most = max((float(merges.mean.max()) for merges in maps), default=1.0)
+    charts = [merge_chart(merges, most) for merges in maps]
     return [
-        Chart(f"{exhibit.name}-{found.method}", chart.caption, chart.svg, chart.columns, chart.rows)
-        for found, chart in zip(maps, charts, strict=True)
+        Chart(f"{exhibit.name}-{merges.method}", chart.caption, chart.svg, chart.columns, chart.rows)
+        for merges, chart in zip(maps, charts, strict=True)
     ]
 
 
 def _numbers(comparison: Comparison, beside: Beside | None = None) -> tuple[tuple[str, ...], tuple[Row, ...]]:
-    """What is shown, as a table for other programs: a row for each number of ours, and of those beside."""
+    """The numbers of a comparison as a table for other programs: a row for each number of ours, and of the results
+    beside it."""
     columns = (
         "source", "setting", "method", "quantity", "seeds", "mean", "half_width_95", "paper", "paper_half_width_95",
         "verdict", "detectable", "models_received", "bytes_received", "forward_passes",

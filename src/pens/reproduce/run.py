@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what a plan needs and is not there yet: shared runs once, within a budget of time, to be continued later."""
+"""Runs the missing runs of a plan: shared runs once, within a time budget, so that a later command can continue."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import ExperimentRecord
 
 RunKey = tuple[str, MethodName, int]
-"""Setting, method, seed."""
+"""The identity of the settings, the method, and the seed."""
 
 
 @dataclass(frozen=True)
 class ReproduceRequest:
-    """What is asked for."""
+    """What `pens reproduce` was asked for."""
 
     exhibits: tuple[Exhibit, ...]
     seeds: tuple[int, ...]
     methods: tuple[MethodName, ...] | None = None
-    """None: those that the paper reports."""
+    """The methods to run; None: those that the paper reports."""
     changed: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that are not the paper's, for trials."""
+    """Settings that differ from the paper's, for trials."""
     device: str = "auto"
     data_dir: Path | None = None
     budget_s: float | None = None
     kept: tuple[Comparison, ...] = ()
-    """What need not be run, because its numbers are kept."""
+    """Comparisons that are kept; their numbers need not be run."""
 
     def methods_of(self, column: Column) -> tuple[MethodName, ...]:
         return column.methods if self.methods is None else tuple(m for m in column.all_methods if m in self.methods)
@@ -54,7 +54,7 @@ class ReproduceRequest:
 
 @dataclass(frozen=True)
 class MissingRuns:
-    """Runs of one setting that are missing and that no earlier work does."""
+    """The missing runs of one setting, without those that are listed earlier for another table or figure."""
 
     exhibit: str
     label: str
@@ -63,7 +63,7 @@ class MissingRuns:
 
     @property
     def methods(self) -> tuple[MethodName, ...]:
-        """Those in question first: the baselines that no real peer could have can wait."""
+        """The methods of the missing runs, in the order in which methods are listed."""
         return tuple(in_order(method for method, _ in self.missing))
 
     @property
@@ -72,7 +72,7 @@ class MissingRuns:
 
     @property
     def stacks(self) -> list[tuple[tuple[MethodName, ...], tuple[int, ...]]]:
-        """What can be run as one: methods that lack the same seeds, and those seeds."""
+        """The runs that can be computed together: methods that lack the same seeds, and these seeds."""
         lacking = {method: tuple(sorted(seed for m, seed in self.missing if m == method)) for method in self.methods}
         return [(tuple(m for m in lacking if lacking[m] == seeds), seeds) for seeds in dict.fromkeys(lacking.values())]
 
@@ -82,20 +82,21 @@ class MissingRuns:
 
 
 class PlanObserver(Observer):
-    """Who watches a whole plan. This one does not care."""
+    """Progress callbacks of a whole plan; all no-ops."""
 
     def planned(self, runs: int) -> None:
-        """So many runs are to be done."""
+        """The plan has this many runs."""
 
     def entered(self, work: MissingRuns) -> None:
-        """Runs of another setting begin."""
+        """The runs of another setting begin."""
 
     def advanced(self, done: float, seconds_left: float | None) -> None:
-        """So many runs are done, the current ones in part; None where nothing is known of how long the rest takes."""
+        """`done`: the number of complete runs, with fractions for runs in progress. `seconds_left`: None without an
+        estimate."""
 
 
 class Reproduction:
-    """Tables and figures, their runs, and what of them is there."""
+    """Tables and figures, their runs, and which of these are complete."""
 
     def __init__(self, request: ReproduceRequest, store: RunStore) -> None:
         self.request, self.store = request, store
@@ -104,7 +105,7 @@ class Reproduction:
         self.estimates = Estimates(device_name(self._torch_device))
 
     def prepare(self) -> None:
-        """Refuse what cannot work; look at what is there. Writes nothing."""
+        """Refuse a request that cannot work, and read the existing runs. Writes nothing."""
         asked = self.request
         if asked.methods and not any(asked.methods_of(c) for e in asked.exhibits for c in e.columns):
             names, known = (
@@ -120,7 +121,7 @@ class Reproduction:
             check_methods(work.settings, work.methods, participants(work.settings))
 
     def load_data(self) -> None:
-        """All data sets that the missing runs need, and whether they have enough samples."""
+        """Load all data sets that the missing runs need, and check that they have enough samples."""
         for work in self.works():
             scenario = work.settings.scenario
             if scenario.dataset not in self._datasets:
@@ -128,11 +129,11 @@ class Reproduction:
             partition_of(work.settings).check(work.settings, self._datasets[scenario.dataset])
 
     def wanted(self, exhibit: Exhibit, column: Column) -> list[tuple[MethodName, int]]:
-        """Method and seed of all runs that a column needs."""
+        """The method and seed of each run that a column needs."""
         return [(m, seed) for m in self.request.methods_of(column) for seed in exhibit.seeds(self.request.seeds)]
 
     def is_there(self, column: Column, method: MethodName, seed: int) -> bool:
-        """Whether a run is complete, or all that a column wants of it is kept."""
+        """Whether a run is complete, or all numbers that a column needs of it are kept."""
         settings, kept = column.settings(self.request.changed), self.request.kept
         if self.store.complete(settings, method, seed):
             return True
@@ -140,7 +141,7 @@ class Reproduction:
         return all(seed in kept_seeds(kept, flat, method, quantity) for quantity in wanted)
 
     def works(self) -> list[MissingRuns]:
-        """What is missing, in order; runs that several tables share stand with the first."""
+        """The missing runs, in order. Runs that several tables share are listed with the first."""
         planned: set[RunKey] = set()
         return [work for exhibit in self.request.exhibits for work in self._works_of(exhibit, planned)]
 
@@ -157,23 +158,23 @@ class Reproduction:
                 yield MissingRuns(exhibit.name, column.label, settings, tuple(missing))
 
     def seconds(self, work: MissingRuns) -> list[float | None]:
-        """What each missing run of a work will take, less what it has behind it."""
+        """The expected seconds that each missing run still takes; None without an estimate."""
         place = self.store.find(work.settings)
-        found: list[float | None] = []
+        expected: list[float | None] = []
         for method, seed in work.missing:
             seconds = self.estimates.seconds(work.settings, method)
             if seconds is not None and place:
                 seconds = max(0.0, seconds - place.run(method, seed).seconds_spent())
-            found.append(seconds)
-        return found
+            expected.append(seconds)
+        return expected
 
     def comparisons(self) -> list[Comparison]:
-        """Every table and figure beside the paper's, from the runs that are complete."""
+        """Compare every table and figure with the paper's, from the complete runs."""
         asked = self.request
         return [compare(exhibit, self.store, asked.seeds, asked.changed) for exhibit in asked.exhibits]
 
     def run(self, observer: PlanObserver, clock: Callable[[], float] = time.monotonic) -> None:
-        """Run what is missing, as far as the budget goes; `works` tells afterwards what is left."""
+        """Run the missing runs, as far as the budget allows. Afterwards, `works` lists those that are left."""
         works = self.works()
         self.load_data()
         conductor = _Conductor(self, works, observer, clock)
@@ -195,12 +196,12 @@ class Reproduction:
 
 
 class _BudgetSpent(Interrupted):
-    """The time is over; the runs in progress are saved."""
+    """The time budget is spent; the runs in progress are saved."""
 
 
 class _Conductor(Observer):
-    """Lets runs begin that fit into what is left of the budget, saves and stops them when it is over, and tells how the
-    whole plan gets on."""
+    """Lets a run begin if it fits into the remaining budget, saves and stops runs when the budget is spent, and reports
+    the progress of the whole plan."""
 
     def __init__(
         self, plan: Reproduction, works: Sequence[MissingRuns], observer: PlanObserver, clock: Callable[[], float]
@@ -218,7 +219,7 @@ class _Conductor(Observer):
         self._observer.entered(work)
 
     def may_begin(self, work: MissingRuns) -> bool:
-        """Whether any single run of it fits."""
+        """Whether any single run of this work fits into the remaining budget."""
         return any(self._fits([key]) for key in work.keys)
 
     def wants(self, method: MethodName, seeds: Sequence[int]) -> bool:
@@ -253,7 +254,7 @@ class _Conductor(Observer):
         return float("inf") if self._budget_s is None else self._budget_s - (self._clock() - self._begun)
 
     def _fits(self, keys: Sequence[RunKey]) -> bool:
-        """Of what nothing is known, it is tried."""
+        """Whether these runs fit into the remaining budget. Runs without an estimate are attempted."""
         left, expected = self._left(), sum(self._seconds[key] or 0.0 for key in keys)
         return left > 0 and expected <= left
 
@@ -262,7 +263,8 @@ class _Conductor(Observer):
         self._observer.advanced(sum(self._fractions.values()), self._seconds_left())
 
     def _seconds_left(self) -> float | None:
-        """A run of which nothing is known is taken for other methods' on the same data, else for an average one."""
+        """The expected seconds of the rest of the plan. A run without an estimate counts as other methods' runs on the
+        same data do, or else as an average run."""
         shares = {key: 1 - done for key, done in self._fractions.items() if done < 1}
         seconds = {key: self._seconds[key] or self._plan.estimates.guess(self._settings[key]) for key in shares}
         known = [each for each in seconds.values() if each is not None]

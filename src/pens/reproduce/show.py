@@ -23,7 +23,7 @@ from pens.settings.tree import MethodName
 
 
 def plan_tables(plan: Reproduction) -> Iterator[tuple[str, Table]]:
-    """Which runs each table or figure needs, and how many of them are there.  (title, table)"""
+    """The runs that each table or figure needs, and how many of them are complete.  (title, table)"""
     works = {(work.exhibit, work.label): work for work in plan.works()}
     for exhibit in plan.request.exhibits:
         asked = {m for c in exhibit.columns for m in plan.request.methods_of(c)}
@@ -43,7 +43,7 @@ def plan_tables(plan: Reproduction) -> Iterator[tuple[str, Table]]:
 
 
 def plan_words(plan: Reproduction) -> str:
-    """60 runs, 12 of them complete; 48 to run, about 1 h 05 min."""
+    """The plan in a sentence: 60 runs in all, each counted once; 12 complete, 48 to run, about 1 h 05 min."""
     works, needed = plan.works(), set()
     for exhibit in plan.request.exhibits:
         for column in exhibit.columns:
@@ -56,15 +56,15 @@ def plan_words(plan: Reproduction) -> str:
 
 _VERDICT_STYLES = {"does not differ": "green", "above": "yellow", "below": "yellow"}
 _FIRST_TO_GO = ("detect-\nable", "seeds", "received", "work")
-"""Columns that a narrow terminal goes without."""
+"""The columns that a narrow terminal leaves out."""
 
 
 class _Column(NamedTuple):
-    """One column of a comparison, a cell for each number."""
+    """One column of a comparison, with a cell for each number."""
 
     heading: str
     source: str
-    """Whose: the paper's, ours, or what stands beside."""
+    """The source of its cells: the paper, ours, or the results beside ours."""
     cells: list[str | PaperVerdict]
 
     @property
@@ -73,8 +73,8 @@ class _Column(NamedTuple):
 
 
 def comparison_table(comparison: Comparison, beside: Beside | None = None, width: int = 80) -> Table:
-    """Every cell: ours, the paper's, whether they differ, and what ours cost; no wider than `width`, if going without
-    some columns brings that about."""
+    """Every cell: ours, the paper's, the verdict, and what ours cost; no wider than `width`, where leaving out some
+    columns achieves that."""
     names = [_row_name(column, finding) for column in comparison.columns for finding in column.findings]
     headings = [column.label for column in comparison.columns if column.has_heading]
     first = max(map(len, (*names, *headings)))
@@ -103,7 +103,7 @@ def comparison_table(comparison: Comparison, beside: Beside | None = None, width
 
 
 def comparison_markdown(comparison: Comparison, beside: Beside | None = None) -> str:
-    """The same as a table in Markdown, with all columns."""
+    """A comparison as a table in Markdown, with all columns."""
     columns = _columns(comparison, beside)
     labels = [c.label if i == 0 else "" for c in comparison.columns for i, _ in enumerate(c.findings)]
     names = [finding.name for _, finding in comparison.findings]
@@ -117,12 +117,12 @@ def comparison_markdown(comparison: Comparison, beside: Beside | None = None) ->
 
 
 def comparison_notes(comparison: Comparison, beside: Beside | None = None) -> list[str]:
-    """What a reader must know of the numbers."""
+    """Notes that explain the numbers of a comparison."""
     notes = []
     changed = [f"{key} = {value}" for key, value in comparison.changed.items() if not _is_of_engine(key)]
     if changed:
         whose = whose_rules(comparison.changed)
-        what = f"By the {whose}' rules" if whose else "A trial, not the paper's settings"
+        what = f"By the {whose}' rules" if whose else "A trial with other settings than the paper's"
         notes.append(f"{what}: {', '.join(changed)}.")
     if any(finding.quantity == "own cluster" for _, finding in comparison.findings):
         notes.append("The share of merged models that came from a peer of the receiver's own cluster.")
@@ -131,12 +131,12 @@ def comparison_notes(comparison: Comparison, beside: Beside | None = None) -> li
         if beside:
             notes.append(_counted(f"By the {beside.label}", beside.comparison))
         notes.append(
-            f"{RULE} Detectable (where there is room): that half interval of ours less the paper's, in points."
+            f"{RULE} Detectable (where there is room): the smallest difference that the test detects, in points."
         )
     if any(finding.cost for _, finding in comparison.findings):
         notes.append(
             "Received and work are those of one peer: models, and thousand forward passes of a sample, where training "
-            "on a sample counts as three; – where a file is older than that record."
+            "on a sample counts as three; – where a file was kept before pens recorded them."
         )
     if comparison.devices:
         versions = ", ".join(f"{name} {version}" for name, version in comparison.versions.items())
@@ -145,37 +145,39 @@ def comparison_notes(comparison: Comparison, beside: Beside | None = None) -> li
 
 
 def _counted(whose: str, comparison: Comparison) -> str:
-    """Ours, over 4 seeds: 6 of 10 cells do not differ from the paper's, 4 differ."""
+    """How many cells agree with the paper: Ours, over 4 seeds: 6 of 10 cells do not differ from the paper's, 4
+    differ."""
     same, differ, open_ = agreement_counts([finding for _, finding in comparison.findings])
-    rest = f", {open_} cannot be told (not run, or too few seeds)" if open_ else ""
+    rest = f", {open_} cannot be compared (not run, or too few seeds)" if open_ else ""
     seeds = f"{whose}, over {'up to ' if open_ else ''}{count(len(comparison.planned_seeds), 'seed')}"
     total, verb = same + differ + open_, "differs" if differ == 1 else "differ"
     return f"{seeds}: {same} of {total} cells do not differ from the paper's, {differ} {verb}{rest}."
 
 
 def not_run_lines(plan: Reproduction) -> list[str]:
-    """Which runs are missing, and how to go on; nothing where none is."""
+    """The missing runs, and how to continue; empty where none is missing."""
     works = plan.works()
     if not works:
         return []
     missing = sum(len(work.missing) for work in works)
-    lines = [f"{count(missing, 'run')} not run; the same command goes on with them:"]
+    lines = [f"{count(missing, 'run')} missing; repeat the same command to continue:"]
     return lines + [f"  {work.exhibit}, {work.label}: {_missing_words(plan, work)}" for work in works]
 
 
 def outdated_lines(kept: Comparison, folder: Path) -> list[str]:
-    """What of a kept file would come out otherwise today, and the command that runs it; nothing where nothing would."""
-    if not (found := outdated(kept)):
+    """The kept results that would differ if they were run today, and the command that runs them; empty where there are
+    none."""
+    if not (reasons := outdated(kept)):
         return []
     methods = ",".join(dict.fromkeys(f.method for _, f in kept.findings if f.values))
     seeds = f" --seeds {len(kept.planned_seeds)}" if len(kept.planned_seeds) != PAPER_SEEDS else ""
     same = " with the same --set" if kept.changed else ""
     again = f"pens reproduce {kept.name} --methods {methods}{seeds} --keep {folder} --fill{same} runs it again"
-    return ["outdated:", *found, again]
+    return ["outdated:", *reasons, again]
 
 
 def _missing_words(plan: Reproduction, work: MissingRuns) -> str:
-    """pens, local: seed 0 1 2 3; random: seed 3; begun and saved: pens seed 0"""
+    """The missing runs of one setting: pens, local: seed 0 1 2 3; random: seed 3; begun and saved: pens seed 0"""
     words = [f"{', '.join(methods)}: seed {' '.join(map(str, seeds))}" for methods, seeds in work.stacks]
     place = plan.store.find(work.settings)
     begun = [f"{m} seed {seed}" for m, seed in work.missing if place and place.run(m, seed).seconds_spent()]
@@ -183,7 +185,7 @@ def _missing_words(plan: Reproduction, work: MissingRuns) -> str:
 
 
 def _plain_table(pad: int = 1) -> Table:
-    """Narrow enough for all columns to fit on 80: without borders, `pad` and one space between columns."""
+    """A table without borders, so that all columns fit on 80: `pad` and one space between columns."""
     return Table(box=box.SIMPLE_HEAD, padding=(0, pad, 0, 0), pad_edge=False, show_edge=False)
 
 
@@ -197,7 +199,7 @@ def _is_agreement(comparison: Comparison) -> bool:
 
 
 def _columns(comparison: Comparison, beside: Beside | None) -> list[_Column]:
-    """The paper first where there are three to compare."""
+    """The columns of a comparison. With results beside ours, the paper's come first."""
     cells = comparison.findings
     paper = _Column("paper %", "paper", [finding.paper.short() if finding.paper else "–" for _, finding in cells])
     if not beside:
@@ -216,17 +218,17 @@ def _source(
 ) -> list[_Column]:
     """The columns of one source of numbers."""
     costs = [finding.cost if finding else None for finding in findings]
-    found: list[tuple[str, list[str | PaperVerdict]]] = [
+    columns: list[tuple[str, list[str | PaperVerdict]]] = [
         (name.replace(" ", "\n") + " %", [form(f.ours) if f and f.ours else "–" for f in findings]),
         ("verdict", [finding.verdict if finding else "–" for finding in findings]),
         ("detect-\nable", [_points(finding.verdict.detectable) if finding else "–" for finding in findings]),
     ]
     if any(costs):
-        found.append(("received", [f"{cost.models_received:,.0f}" if cost else "–" for cost in costs]))
-        found.append(("work", [thousands(cost.work) if cost else "–" for cost in costs]))
+        columns.append(("received", [f"{cost.models_received:,.0f}" if cost else "–" for cost in costs]))
+        columns.append(("work", [thousands(cost.work) if cost else "–" for cost in costs]))
     if any(finding and len(finding.seeds) < len(whose.planned_seeds) for finding in findings):
-        found.append(("seeds", [_seeds(finding, whose) if finding else "–" for finding in findings]))
-    return [_Column(heading, name, cells) for heading, cells in found]
+        columns.append(("seeds", [_seeds(finding, whose) if finding else "–" for finding in findings]))
+    return [_Column(heading, name, cells) for heading, cells in columns]
 
 
 def _points(value: float | None) -> str:
@@ -263,7 +265,7 @@ def _count_complete(plan: Reproduction, column: Column, runs: Sequence[tuple[Met
 
 
 def _to_run(plan: Reproduction, exhibit: Exhibit, column: Column, work: MissingRuns | None) -> str:
-    """The column's own missing runs; those that stand above already are not counted again."""
+    """The column's missing runs. Those that an earlier row lists are not counted again."""
     if work:
         return f"{len(work.missing)}, {_time(plan, [work])}"
     wanted = plan.wanted(exhibit, column)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder of run directories, one for each setting, found by their settings and shared by all that need them.
+"""A folder of run directories, one for each setting, found by their settings and shared by all tables and figures.
 
-OUT/reproduce.json              marks the folder as one of these
+OUT/reproduce.json              marks the folder as made by `pens reproduce`
 OUT/cifar-10-100x400-…/         a run directory as `pens run` writes it (see runlog.py)
 """
 
@@ -22,37 +22,37 @@ _MARK = "reproduce.json"
 
 
 class RunStore:
-    """Run directories by their settings."""
+    """Run directories, found by their settings."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._places: dict[str, ExperimentDir] = {}
 
     def open(self) -> None:
-        """Look at what is there, and refuse a folder that holds something else. Writes nothing."""
+        """Read the existing runs, and refuse a folder that holds something else. Writes nothing."""
         if self.folder.exists() and not self.folder.is_dir():
             raise RunDirError(f"{self.folder} is a file: choose another --out")
         if not self.folder.is_dir() or not any(self.folder.iterdir()):
             return
         if not (self.folder / _MARK).is_file():
             raise RunDirError(f"{self.folder} is not empty and was not made by pens reproduce: choose another --out")
-        for record in sorted(self.folder.glob("*/experiment.json")):
-            place = ExperimentDir(record.parent)
-            if (found := place.read()).rules == RULES:
-                self._places.setdefault(identity(found.settings), place)
+        for path in sorted(self.folder.glob("*/experiment.json")):
+            place = ExperimentDir(path.parent)
+            if (record := place.read()).rules == RULES:
+                self._places.setdefault(identity(record.settings), place)
 
     def find(self, settings: Settings) -> ExperimentDir | None:
-        """Where a setting's runs are, if it has any."""
+        """The run directory of a setting; None where the setting has no runs."""
         return self._places.get(identity(settings))
 
     def complete(self, settings: Settings, method: MethodName, seed: int) -> RunDir | None:
-        """A run that needs no more computing."""
+        """A complete run; None where the run is missing or not complete."""
         place = self.find(settings)
         run = place.run(method, seed) if place else None
         return run if run and run.is_complete() else None
 
     def take(self, record: ExperimentRecord) -> ExperimentDir:
-        """The run directory for these runs: a new one, or the setting's own with them added."""
+        """The run directory for these runs: a new one, or that of the same setting, with these runs added."""
         if place := self.find(record.settings):
             place.add(record)
             return place
@@ -63,7 +63,7 @@ class RunStore:
         return place
 
     def records(self) -> list[tuple[ExperimentRecord, ExperimentDir]]:
-        """All settings that have runs."""
+        """The record and the run directory of each setting that has runs."""
         return [(place.read(), place) for place in self._places.values()]
 
     def _mark(self) -> None:
@@ -79,13 +79,15 @@ class RunStore:
 
 
 def identity(settings: Settings) -> str:
-    """Equal for settings with equal results: all but how they are computed, of which only precision matters."""
+    """A key that is equal for settings with equal results: all settings but those of the engine, of which only
+    precision affects results."""
     parts: dict[str, Any] = settings.explicit.model_dump(mode="json", exclude={"engine"})
     return json.dumps([parts, settings.engine.precision], sort_keys=True)
 
 
 def folder_name(settings: Settings) -> str:
-    """cifar-10-100x400-rotations-0-180-independent, for people: what counts are the settings inside."""
+    """A readable name of a folder: cifar-10-100x400-rotations-0-180-independent. Runs are identified by the settings
+    inside, not by this name."""
     scenario, pens = settings.scenario, settings.pens
     partition = re.sub(r"[^a-z0-9.]+", "-", partition_of(settings).describe(settings).lower()).strip("-")
     name = f"{scenario.dataset}-{scenario.peers}x{scenario.train_per_peer}-{partition}-{settings.model.init}"
