@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -81,6 +83,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def change(file: Path, old: str, new: str) -> None:
+    """Change a file, as another process would find it."""
+    file.write_text(file.read_text().replace(old, new))
+    for name in [name for name in sys.modules if name.startswith(f"pens_file_{file.stem}_")]:
+        del sys.modules[name]
+
+
 class StopOnce(Observer):
     def progressed(self, method: str, seed: int, fraction: float) -> None:
         raise Interrupted("enough")
@@ -136,6 +145,23 @@ def test_a_run_that_was_stopped_goes_on_with_its_own_method(
     anew()
     resumed = pens.resume(tmp_path / "run", model=TinyNet, data=tiny_dataset(), device="cpu")
     same_result(resumed.runs[0], whole.runs[0])
+
+
+def test_defaults_are_on_record_so_that_a_run_goes_on_with_those_that_it_began_with(
+    file: Path, tmp_path: Path, anew: Callable[[], None]
+) -> None:
+    own = {"model": TinyNet, "data": tiny_dataset(), "device": "cpu"}
+    with pytest.raises(Interrupted):
+        pens.run(TINY, methods=f"{file}:Next", out=tmp_path / "run", observer=StopOnce(), **own)  # type: ignore[arg-type]
+    assert json.loads((tmp_path / "run" / "experiment.json").read_text())["settings"]["next"] == {"stride": 1}
+    assert flat_values(ExperimentDir(tmp_path / "run").read().settings)["stride"] == 1
+    change(file, "stride: Count = 1", "stride: Count = 2  # more")
+    anew()
+    resumed = pens.resume(tmp_path / "run", **own)  # type: ignore[arg-type]
+    assert flat_values(resumed.settings)["stride"] == 1
+    section = method_of("next").section
+    assert section is not None
+    assert section().model_dump() == {"stride": 2}  # what it would be in a new run
 
 
 def test_what_is_finished_is_shown_where_its_method_is_no_more(

@@ -92,6 +92,12 @@ def alone() -> Method:
     return next(method for method in all_methods() if method.trains_alone)
 
 
+def with_sections(settings: Settings, names: Iterable[str]) -> Settings:
+    """Settings in which the sections of these methods stand, whether or not something is set in them."""
+    sections = (method_of(name).section for name in names)
+    return settings.completed(section for section in sections if section is not None)
+
+
 def settings_without_effect(names: Iterable[str]) -> set[str]:
     """The flat names of those settings that belong to other methods than these."""
     own = {method_of(name).section for name in names}

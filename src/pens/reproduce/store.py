@@ -81,7 +81,9 @@ class RunStore:
 def identity(settings: Settings) -> str:
     """A key that is equal for settings with equal results: all settings but those of the engine, of which only
     precision affects results."""
-    parts: dict[str, Any] = settings.explicit.model_dump(mode="json", exclude={"engine"})
+    said = settings.explicit
+    said = said.without(of.title for of in (said.model_extra or {}).values() if of == type(of)())
+    parts: dict[str, Any] = said.model_dump(mode="json", exclude={"engine"})
     return json.dumps([parts, settings.engine.precision], sort_keys=True)
 
 

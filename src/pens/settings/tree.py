@@ -6,7 +6,7 @@ An algorithm that needs another value asks for it here (`Settings.replace`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -44,10 +44,19 @@ class Settings(SettingsTree):
         found = self.replace({"step1_epochs": self.step1_epochs, "expected": self.expected})
         return found.without(titles_out_of_use(found))
 
-    def without(self, titles: Collection[str]) -> Settings:
+    def without(self, titles: Iterable[str]) -> Settings:
         """These settings without some parts' sections."""
-        left = {title: of for title, of in (self.__pydantic_extra__ or {}).items() if title not in titles}
+        gone = set(titles)
+        left = {title: of for title, of in (self.__pydantic_extra__ or {}).items() if title not in gone}
         return Settings.model_validate({**{name: getattr(self, name) for name in SECTIONS}, **left})
+
+    def completed(self, sections: Iterable[type[Section]]) -> Settings:
+        """With these parts' sections, at their defaults where nothing is set, so that a record says what they were."""
+        known = self.__pydantic_extra__ or {}
+        missing = {of.title: of() for of in sections if of.title not in SECTIONS and of.title not in known}
+        if not missing:
+            return self
+        return Settings.model_validate({**{name: getattr(self, name) for name in SECTIONS}, **known, **missing})
 
 
 class RunSettings(SettingsTree):

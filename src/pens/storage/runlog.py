@@ -35,7 +35,7 @@ from torch import Tensor
 from pens.errors import PensError, RunDirError
 from pens.measuring.metrics import Agreement
 from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
-from pens.methods.names import recall
+from pens.methods.names import recall, with_sections
 from pens.partitions.partition import data_words
 from pens.parts import is_name
 from pens.settings.reading import stored_settings
@@ -66,6 +66,10 @@ class ExperimentRecord:
     to the last bit."""
     references: Mapping[MethodName, str] = field(default_factory=dict)
     """Where methods are that were given by reference, so that they are found again from another folder."""
+
+    def __post_init__(self) -> None:
+        """All that the methods' sections say is on record: a default may be another one when the run goes on."""
+        object.__setattr__(self, "settings", with_sections(self.settings, self.methods))
 
     @property
     def data_name(self) -> str:
