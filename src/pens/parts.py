@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from pens.errors import SettingsError, suggest
+from pens.hooks import is_ours
 
 P = TypeVar("P")
 
@@ -245,6 +246,16 @@ def _place_of(part: Any) -> str | None:
         return None
     names = [name for name, value in vars(module).items() if value is part]
     return f"{Path(file).resolve()}:{names[0]}" if names else None
+
+
+def file_print(part: Any) -> str | None:
+    """What tells whether the file changed that a part of others comes from; None for our own parts, and for those that
+    have no file."""
+    of = part if isinstance(part, type) else type(part)
+    file = getattr(sys.modules.get(of.__module__), "__file__", None)
+    if file is None or is_ours(of) or of.__module__ == "__main__" or not Path(file).is_file():
+        return None
+    return hashlib.blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()
 
 
 def load_object(reference: str, what: str, folder: Path | None = None) -> Any:

@@ -164,6 +164,29 @@ def test_defaults_are_on_record_so_that_a_run_goes_on_with_those_that_it_began_w
     assert section().model_dump() == {"stride": 2}  # what it would be in a new run
 
 
+class Noting(StopOnce):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def noted(self, message: str) -> None:
+        self.notes.append(message)
+
+
+def test_who_resumes_is_told_that_the_file_of_a_part_has_changed(
+    file: Path, tmp_path: Path, anew: Callable[[], None]
+) -> None:
+    own = {"model": TinyNet, "data": tiny_dataset(), "device": "cpu"}
+    with pytest.raises(Interrupted):
+        pens.run(TINY, methods=f"{file}:Next", out=tmp_path / "run", observer=StopOnce(), **own)  # type: ignore[arg-type]
+    for text, notes in (("", []), ("# more\n", ["the file of the method next has changed since the runs"])):
+        change(file, file.read_text(), file.read_text() + text)
+        anew()
+        observer = Noting()
+        with pytest.raises(Interrupted):
+            pens.resume(tmp_path / "run", observer=observer, **own)  # type: ignore[arg-type]
+        assert [note[:54] for note in observer.notes] == notes
+
+
 def test_what_is_finished_is_shown_where_its_method_is_no_more(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], anew: Callable[[], None]
 ) -> None:

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TypeVar
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -53,6 +54,9 @@ class Watcher(Observer):
         self.progress.update(self.tasks[method, seed], completed=fraction)
         if self.stop_asked:
             raise Interrupted("stopped")
+
+    def noted(self, message: str) -> None:
+        self.console.print(f"[yellow]warning[/yellow] {escape(message)}", soft_wrap=True)
 
     def warned(self, method: MethodName, seed: int, message: str) -> None:
         self.console.print(f"[yellow]warning[/yellow] {method} seed {seed}: {message}", soft_wrap=True)

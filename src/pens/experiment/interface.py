@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pens.experiment.presets import default_methods, resolve_settings
 from pens.experiment.wiring import smallest_cluster
 from pens.measuring.results import ExperimentResult
 from pens.methods.method import Method
-from pens.methods.names import MethodLike, lost, parse_methods, references_of
+from pens.methods.names import MethodLike, lost, parse_methods, prints_of, references_of
 from pens.settings.seeds import parse_seeds
 from pens.settings.tree import Settings
 from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord
@@ -61,6 +62,7 @@ def run(
         data_dir=str(Path(data_dir).resolve()) if data_dir else None,
         references=references_of(names),
     )
+    record = replace(record, part_files=prints_of(record.settings, record.methods))
     experiment = Experiment(record, device=device, model=model, data=data)
     experiment.prepare()
     folder = ExperimentDir(Path(out)) if out else None
@@ -112,4 +114,16 @@ def resume(
         record, device=device, model=model, data=data, data_dir=Path(data_dir) if data_dir else None
     )
     experiment.prepare()
-    return experiment.run(directory, observer or Observer())
+    observer = observer or Observer()
+    for what in _changed(record):
+        observer.noted(
+            f"the file of the {what} has changed since the runs in {folder} began: what is computed from here on follows "
+            "the new file, so these runs are not those of either file alone. Bring the old file back, or run anew"
+        )
+    return experiment.run(directory, observer)
+
+
+def _changed(record: ExperimentRecord) -> list[str]:
+    """Parts of others, in words, whose file is another one than when the record was written."""
+    now = prints_of(record.settings, record.methods)
+    return [what for what, mark in record.part_files.items() if now.get(what, mark) != mark]

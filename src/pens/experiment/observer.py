@@ -16,6 +16,9 @@ class Observer:
         """Whether to compute these runs, which are computed together. If not, they are left out."""
         return True
 
+    def noted(self, message: str) -> None:
+        """Called before the runs when the user should know something that concerns all of them."""
+
     def started(self, method: MethodName, seed: int) -> None:
         """Called when a run begins or continues."""
 

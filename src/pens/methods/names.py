@@ -13,8 +13,9 @@ from pens.methods.method import Absent, Method, Participants
 from pens.methods.spec import RunSpec
 from pens.partitions.partition import partition_of
 from pens.parts import METHODS as _ALL
-from pens.parts import Registry
+from pens.parts import Registry, file_print
 from pens.settings.keys import flat_name
+from pens.settings.named_parts import prints_of_parts
 from pens.settings.schema import SettingsTree
 from pens.settings.section import Section
 from pens.settings.tree import RunSettings, Settings
@@ -182,6 +183,12 @@ def references_of(names: Iterable[str]) -> dict[str, str]:
     """Where the methods are that were given by reference, by name; for a record."""
     found = {name: METHODS.reference(name) for name in names}
     return {name: reference for name, reference in found.items() if reference}
+
+
+def prints_of(settings: Settings, names: Iterable[str]) -> dict[str, str]:
+    """What tells whether the file of a part that a run uses has changed, by what the part is called in words."""
+    found = {f"method {name}": file_print(method_of(name)) for name in names}
+    return {**{what: mark for what, mark in found.items() if mark}, **prints_of_parts(settings)}
 
 
 def written(name: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pens import parts
+from pens.errors import SettingsError
 from pens.settings.schema import SettingsTree
 from pens.settings.section import Section
 
@@ -27,6 +28,21 @@ def with_parts(values: Mapping[str, Any], folder: Path | None = None) -> dict[st
             if isinstance(found.get(key), str) and parts.is_reference(found[key]):
                 found[key] = parts.absolute(found[key], folder)
                 registry.find(found[key])
+    return found
+
+
+def prints_of_parts(settings: SettingsTree) -> dict[str, str]:
+    """What tells whether the files of the parts that these settings name have changed, by what a part is called in
+    words. Parts that are not there any more are left out."""
+    found: dict[str, str] = {}
+    for name, registry in PARTS.items():
+        section, _, key = name.partition(".")
+        try:
+            part = registry.find(getattr(getattr(settings, section), key))
+        except SettingsError:
+            continue
+        if mark := parts.file_print(part):
+            found[f"{registry.what} {part.name}"] = mark
     return found
 
 

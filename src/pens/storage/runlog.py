@@ -66,6 +66,8 @@ class ExperimentRecord:
     to the last bit."""
     references: Mapping[MethodName, str] = field(default_factory=dict)
     """Where methods are that were given by reference, so that they are found again from another folder."""
+    part_files: Mapping[str, str] = field(default_factory=dict)
+    """For each part that others wrote, "method mine", what tells whether its file has changed."""
 
     def __post_init__(self) -> None:
         """All that the methods' sections say is on record: a default may be another one when the run goes on."""
@@ -87,6 +89,7 @@ class ExperimentRecord:
             "data_dir": self.data_dir,
             "real_peers": self.real_peers,
             **({"references": dict(self.references)} if self.references else {}),
+            **({"part_files": dict(self.part_files)} if self.part_files else {}),
         }
 
     @staticmethod
@@ -103,6 +106,7 @@ class ExperimentRecord:
             data.get("rules", 1),
             data.get("real_peers", False),
             references,
+            data.get("part_files", {}),
         )
 
 
@@ -148,8 +152,14 @@ class ExperimentDir:
         old = self.read()
         methods = tuple(dict.fromkeys((*old.methods, *record.methods)))
         seeds = tuple(dict.fromkeys((*old.seeds, *record.seeds)))
-        references = {**old.references, **record.references}
-        write_json(self._record_file, replace(record, methods=methods, seeds=seeds, references=references).to_json())
+        joined = replace(
+            record,
+            methods=methods,
+            seeds=seeds,
+            references={**old.references, **record.references},
+            part_files={**record.part_files, **old.part_files},
+        )
+        write_json(self._record_file, joined.to_json())
 
     def read(self) -> ExperimentRecord:
         """What the folder's experiment is."""
