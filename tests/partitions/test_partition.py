@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
+from collections.abc import Iterator
+from itertools import chain, count
 from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
+import pens
 from pens.command_line.main import main
 from pens.data.samples import Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
-from pens.errors import DataError, NotEnoughData, SettingsError
+from pens.errors import DataError, Interrupted, NotEnoughData, RunDirError, SettingsError
+from pens.experiment.observer import Observer
 from pens.experiment.presets import default_methods
 from pens.methods.method import Participants
 from pens.methods.names import check_methods, participants
@@ -145,6 +151,11 @@ def test_methods_that_are_told_the_clusters_need_some() -> None:
     for method in ("oracle", "oracle+"):
         with pytest.raises(SettingsError, match=rf"{method[:6]}.* the partition of these data has no clusters: omit"):
             check_methods(skewed, [method], participants(skewed))
+    own = Settings().replace({"partition": f"{__name__}:Made"})
+    with pytest.raises(
+        SettingsError, match="where it is your own and knows the clusters, define `cluster_sizes` in it"
+    ):
+        check_methods(own, ["oracle"], participants(own))
     check_methods(skewed, default_methods(None), Participants(21, None))
     assert default_methods(None) == ("local", "random", "pens")
     assert default_methods(10) == ("local", "random", "pens", "oracle")
@@ -196,6 +207,124 @@ def test_what_a_partition_builds_is_checked() -> None:
         build_federation(
             Dataset("few", samples(4), samples(4)), two.replace({"partition": made, "train_per_peer": 3}), 0
         )
+
+
+def of_numbers(value: float, label: int = 0) -> Samples:
+    return Samples(np.array([[0.0, value]], np.float32), np.array([label]))
+
+
+@pytest.mark.parametrize(
+    ("clusters", "names", "wrong", "reason"),
+    [
+        (
+            (0, 1),
+            ("a", "b"),
+            of_numbers(1),
+            r"clusters a \(2\), b \(3\) by its `cluster_sizes`.* built a \(1\), b \(1\)",
+        ),
+        (None, (), of_numbers(math.nan), "partition made: the validation inputs of peer 1: 1 of 1 samples hold NaN"),
+        (
+            None,
+            (),
+            of_numbers(math.inf),
+            "partition made: the validation inputs of peer 1: 1 of 1 samples hold NaN, inf",
+        ),
+        (
+            None,
+            (),
+            of_numbers(0, 5),
+            "built samples with label 5, but the labels of few are 0 to 0: keep to its classes",
+        ),
+    ],
+)
+def test_values_and_clusters_that_a_partition_builds_are_checked(
+    clusters: tuple[int, ...] | None, names: tuple[str, ...], wrong: Samples, reason: str
+) -> None:
+    settings = Settings().replace({"peers": 2, "train_per_peer": 1, "val_per_peer": 1})
+    settings = settings.replace({"partition": f"{__name__}:{'Promising' if clusters else 'Made'}"})
+    peers = PeerData(samples(1), samples(1)), PeerData(samples(1), wrong)
+    partition_of(settings).federation = Federation(peers, clusters, (samples(1),) * 2, names)  # type: ignore[attr-defined]
+    with pytest.raises(DataError, match=reason):
+        build_federation(Dataset("few", samples(4), samples(4)), settings, 0)
+
+
+def test_two_clusters_of_one_name_are_refused() -> None:
+    peer = PeerData(samples(1), samples(1))
+    with pytest.raises(DataError, match="two clusters are called 'a': give each a name of its own"):
+        Federation((peer, peer), (0, 1), (samples(1), samples(1)), ("a", "a"))
+
+
+class Silent(Made):
+    name = "silent"
+
+    def describe(self, settings: Settings) -> str:
+        return None  # type: ignore[return-value]
+
+
+class Failing(Made):
+    name = "failing"
+
+    def build(self, dataset: Dataset, settings: Settings, seed: int) -> Federation:
+        raise KeyError("no")
+
+
+def test_what_else_a_partition_says_is_checked() -> None:
+    peer = PeerData(samples(1), samples(1))
+    settings = Settings().replace({"peers": 2, "train_per_peer": 1, "val_per_peer": 1})
+    silent, failing = (settings.replace({"partition": f"{__name__}:{name}"}) for name in ("Silent", "Failing"))
+    partition_of(silent).federation = Federation((peer, peer), None, (samples(1),) * 2)  # type: ignore[attr-defined]
+    few = Dataset("few", samples(4), samples(4))
+    with pytest.raises(SettingsError, match=r"partition silent: its describe returned None, .* a few words, as a text"):
+        build_federation(few, silent, 0)
+    with pytest.raises(
+        SettingsError, match=r"partition failing: its build failed: KeyError: 'no' \(.*test_partition.py"
+    ):
+        build_federation(few, failing, 0)
+
+
+class Drifting(Made):
+    """Draws from a generator that no seed determines, or from whatever a test says."""
+
+    name = "drifting"
+    numbers: Iterator[int] = count()
+
+    def build(self, dataset: Dataset, settings: Settings, seed: int) -> Federation:
+        peer = PeerData(of_numbers(next(self.numbers)), samples(1))
+        return Federation((peer,) * settings.scenario.peers, None, (samples(2),) * settings.scenario.peers)
+
+
+class Stop(Observer):
+    def progressed(self, method: str, seed: int, fraction: float) -> None:
+        raise Interrupted("enough")
+
+
+def test_a_run_never_goes_on_with_other_data(tmp_path: Path) -> None:
+    values = {"partition": f"{__name__}:Drifting", "peers": 2, "train_per_peer": 1, "val_per_peer": 1, "rounds": 9}
+    given = {"methods": "local", "data": Dataset("few", samples(4), samples(4)), "device": "cpu", "model": Tiny}
+    with pytest.raises(DataError, match="partition drifting built two different federations for seed 0: draw"):
+        pens.run(values, **given)  # type: ignore[arg-type]
+    Drifting.numbers = chain([1] * 2, [2] * 9)
+    with pytest.raises(Interrupted):
+        pens.run(values, **given, out=tmp_path / "run", observer=Stop())  # type: ignore[arg-type]
+    with pytest.raises(RunDirError, match="it was begun with other data than are there now"):
+        pens.resume(tmp_path / "run", data=Dataset("few", samples(4), samples(4)), model=Tiny, device="cpu")
+
+
+class Tiny(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(2, 1))
+
+
+def test_two_federations_have_one_fingerprint_where_they_hold_the_same() -> None:
+    def made(value: float, label: int = 0, clusters: tuple[int, ...] | None = None, test: int = 1) -> str:
+        peers = PeerData(samples(1), samples(2)), PeerData(of_numbers(value, label), samples(1))
+        names = ("a", "b") if clusters else ()
+        return Federation(peers, clusters, (samples(1), samples(test)), names).fingerprint
+
+    assert made(0.5) == made(0.5)
+    assert (
+        len({made(0.5), made(0.25), made(0.5, 1), made(0.5, 0, (0, 1)), made(0.5, 0, (1, 0)), made(0.5, test=2)}) == 6
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,18 @@ wiring of an experiment (for the method `oracle`) and its measurements read them
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
 
 from pens.data.samples import Dataset, Samples, check_alike, check_finite, concatenate
 from pens.errors import DataError
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,10 @@ class Federation:
             return
         if len(clusters) != len(self.peers):
             raise DataError(f"{len(self.peers)} peers, but clusters are given for {len(clusters)}: give each peer one")
+        if twice := [name for name, count in Counter(self.cluster_names).items() if count > 1]:
+            raise DataError(
+                f"two clusters are called {twice[0]!r}: give each a name of its own, or make them one cluster"
+            )
         by_cluster = self.tested_on or len(self.tests) == len(self.cluster_names)
         if not by_cluster or any(not 0 <= k < len(self.cluster_names) for k in clusters):
             raise DataError(
@@ -104,6 +116,19 @@ class Federation:
         """The number of peers of the smallest cluster; None where clusters are not known."""
         return min(map(len, self.members().values()), default=None)
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A text that is another one, as good as certainly, where peers hold or are tested on other data. Of large
+        federations and of large arrays it looks at a part."""
+        mark = hashlib.blake2b(digest_size=16)
+        mark.update(repr((len(self.peers), self.clusters, self.cluster_names, self.tested_on)).encode())
+        parts = [part for peer in _spread(self.peers) for part in (peer.train, peer.val)]
+        for part in (*parts, *_spread(self.tests)):
+            mark.update(repr((part.x.shape, part.x.dtype.str)).encode())
+            mark.update(part.y.astype(np.int64).tobytes())
+            mark.update(part.x[:: max(1, len(part) // 4)].tobytes())
+        return mark.hexdigest()
+
     @property
     def num_classes(self) -> int:
         parts = [p.train for p in self.peers] + [p.val for p in self.peers] + list(self.tests)
@@ -112,6 +137,11 @@ class Federation:
     @property
     def sample_shape(self) -> tuple[int, ...]:
         return tuple(self.peers[0].train.x.shape[1:])
+
+
+def _spread(parts: tuple[Part, ...], at_most: int = 500) -> tuple[Part, ...]:
+    """Some of them, the first and others at equal distances."""
+    return parts[:: max(1, -(-len(parts) // at_most))]
 
 
 def check_own_data(data: Dataset | Federation) -> None:

@@ -38,7 +38,7 @@ from pens.measuring.results import ExperimentResult, RunResult
 from pens.methods.method import Participants
 from pens.methods.names import check_methods, find_method, participants
 from pens.methods.spec import RunSpec
-from pens.partitions.partition import build_federation, partition_of
+from pens.partitions.partition import build_federation, check_repeats, partition_of
 from pens.processors import CpuShare
 from pens.settings.tree import MethodName
 from pens.simulation.simulator import advance_together
@@ -91,7 +91,10 @@ class Experiment:
             check_methods(settings, methods, participants(settings, self.record.seeds), self.record.seeds)
             folder = self.data_dir or (Path(self.record.data_dir) if self.record.data_dir else None)
             self._dataset = self.data or load_dataset(settings.scenario.dataset, folder)
-        self._engine = self._make_engine(self.federation(self.record.seeds[0]))
+        federation = self.federation(self.record.seeds[0])
+        if not isinstance(self.data, Federation):
+            check_repeats(self._dataset, settings, self.record.seeds[0], federation)
+        self._engine = self._make_engine(federation)
         for method in methods:
             try_merging(self._spec(method, self.record.seeds[0]), self._engine)
 
@@ -174,7 +177,7 @@ class Experiment:
             spec, federation = self._spec(method, seed), self.federation(seed)
             models = self._first_models(spec, len(federation.peers))
             simulator = build_simulator(spec, federation, executor, models, first_slots[seed])
-            runs.append(Running(method, seed, simulator, run_dir))
+            runs.append(Running(method, seed, simulator, run_dir, federation))
             runs[-1].resume()
         return runs
 

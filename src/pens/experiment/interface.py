@@ -117,8 +117,8 @@ def resume(
     observer = observer or Observer()
     for what in _changed(record):
         observer.noted(
-            f"the file of the {what} has changed since the runs in {folder} began: what is computed from here on follows "
-            "the new file, so these runs are not those of either file alone. Bring the old file back, or run anew"
+            f"the file of the {what} has changed since the runs in {folder} began: what is computed from now on "
+            "follows the new file, so that these runs belong to neither file. Bring the old file back, or run anew"
         )
     return experiment.run(directory, observer)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from pens.data.scenarios import Federation
 from pens.errors import RunDirError
 from pens.settings.tree import MethodName
 from pens.simulation.simulator import Simulator
@@ -15,8 +16,17 @@ from pens.storage.runlog import RunDir
 class Running:
     """A run of one method with one seed that has begun and is not complete."""
 
-    def __init__(self, method: MethodName, seed: int, simulator: Simulator, run_dir: RunDir | None) -> None:
+    def __init__(
+        self,
+        method: MethodName,
+        seed: int,
+        simulator: Simulator,
+        run_dir: RunDir | None,
+        data: Federation | None = None,
+    ) -> None:
+        """`data`: who holds what, so that the run never goes on with other data."""
         self.method, self.seed, self.simulator, self.run_dir = method, seed, simulator, run_dir
+        self._data = data
         self.seconds = 0.0
         """Computing time, interruptions left out; the run's share where several runs are computed together."""
         self._saved = time.perf_counter()
@@ -28,6 +38,12 @@ class Running:
         saved = self.run_dir.load_checkpoint() if self.run_dir else None
         if not saved or not self.run_dir:
             return
+        if self._data and saved[0].get("data", self._data.fingerprint) != self._data.fingerprint:
+            raise RunDirError(
+                f"{self.run_dir.folder}: it was begun with other data than are there now. A partition of your own has "
+                "to build the same from the same seed, and its file and the data set must not change: bring back what "
+                "it was begun with, or delete that folder and resume, and this run begins anew"
+            )
         try:
             self.seconds = saved[0]["seconds"]
             self.simulator.restore(saved[0]["simulator"], saved[1])
@@ -44,7 +60,9 @@ class Running:
             return
         begun = time.perf_counter()
         data, tensors = self.simulator.state()
-        self.run_dir.save_checkpoint({"seconds": self.seconds, "simulator": data}, tensors)
+        contents = {"seconds": self.seconds, "simulator": data}
+        contents |= {"data": self._data.fingerprint} if self._data else {}
+        self.run_dir.save_checkpoint(contents, tensors)
         self._saved = time.perf_counter()
         self._saving_took = self._saved - begun
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pens.errors import SettingsError
 from pens.methods.method import Method, Participants
+from pens.parts import PARTITIONS
 from pens.protocol.messages import PeerId
 from pens.settings.tree import RunSettings, Settings
 
@@ -21,9 +22,11 @@ class Oracle(Method):
 
     def check(self, settings: RunSettings, who: Participants) -> None:
         if who.smallest_cluster is None:
+            own = settings.scenario.partition not in PARTITIONS.built_in
+            remedy = "; where it is your own and knows the clusters, define `cluster_sizes` in it" if own else ""
             raise SettingsError(
                 f"{self.name} is told the true clusters, but the partition of these data has no clusters: omit "
-                f"{self.name}, or use a partition that has some, such as rotation or groups"
+                f"{self.name}, or use a partition that has some, such as rotation or groups{remedy}"
             )
         if who.smallest_cluster < 2:
             raise SettingsError(

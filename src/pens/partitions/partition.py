@@ -8,12 +8,14 @@ found, checked, stored, resumed and reported as those of this package are.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar
 
 from pens.data.samples import Dataset
-from pens.data.scenarios import Federation
+from pens.data.scenarios import Federation, check_own_data
 from pens.errors import DataError, NotEnoughData
+from pens.hooks import calling, is_ours, refuse_result
 from pens.parts import PARTITIONS
 from pens.settings.schema import ScenarioSettings
 from pens.settings.section import Section
@@ -67,21 +69,81 @@ def partition_of(settings: Settings) -> Partition:
 def build_federation(dataset: Dataset, settings: Settings, seed: int) -> Federation:
     """Who holds what by the partition of these settings, checked."""
     partition = partition_of(settings)
-    partition.check(settings, dataset)
-    federation = partition.build(dataset, settings, seed)
+    whose = f"partition {partition.name}"
+    with calling(whose, partition, "check"):
+        partition.check(settings, dataset)
+    with calling(whose, partition, "build"):
+        federation = partition.build(dataset, settings, seed)
     if not isinstance(federation, Federation):
-        raise DataError(f"partition {partition.name} built a {type(federation).__name__}: return a pens.Federation")
+        raise DataError(f"{whose} built a {type(federation).__name__}: return a pens.Federation")
     if len(federation.peers) != settings.scenario.peers:
         raise DataError(
-            f"partition {partition.name} built {len(federation.peers)} peers, but peers = {settings.scenario.peers}: "
+            f"{whose} built {len(federation.peers)} peers, but peers = {settings.scenario.peers}: "
             "set peers to the number that it builds"
         )
-    if federation.clusters is None and partition.cluster_sizes(settings) is not None:
+    _check_clusters(partition, settings, federation)
+    if not is_ours(type(partition)):
+        _check_values(whose, dataset, federation)
+        described(partition, settings)
+    return federation
+
+
+def _check_clusters(partition: Partition, settings: Settings, federation: Federation) -> None:
+    """Refuse clusters that are other ones than the partition said before."""
+    with calling(f"partition {partition.name}", partition, "cluster_sizes"):
+        said = partition.cluster_sizes(settings)
+    if said is None:
+        return
+    if federation.clusters is None:
         raise DataError(
             f"partition {partition.name} has clusters by its `cluster_sizes`, but it built a federation without: "
             "give the federation each peer's cluster, or let `cluster_sizes` return None"
         )
-    return federation
+    sizes = Counter(federation.cluster_names[cluster] for cluster in federation.clusters)
+    if {name: size for name, size in said.items() if size} != sizes:
+        raise DataError(
+            f"partition {partition.name} has the clusters {_listed(said)} by its `cluster_sizes`, but it built "
+            f"{_listed(sizes)}: let both say the same names and numbers of peers"
+        )
+
+
+def _listed(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({size})" for name, size in sizes.items())
+
+
+def _check_values(whose: str, dataset: Dataset, federation: Federation) -> None:
+    """Refuse inputs that are not finite numbers, and classes that the data set does not have."""
+    try:
+        check_own_data(federation)
+    except DataError as error:
+        raise DataError(f"{whose}: {error}") from None
+    if federation.num_classes > dataset.num_classes:
+        raise DataError(
+            f"{whose} built samples with label {federation.num_classes - 1}, but the labels of {dataset.name} are 0 to "
+            f"{dataset.num_classes - 1}: keep to its classes"
+        )
+
+
+def check_repeats(dataset: Dataset, settings: Settings, seed: int, federation: Federation) -> None:
+    """Refuse a partition of others that builds another federation when it is asked again: a run that is stopped would
+    go on with other data."""
+    partition = partition_of(settings)
+    if is_ours(type(partition)):
+        return
+    if build_federation(dataset, settings, seed).fingerprint != federation.fingerprint:
+        raise DataError(
+            f"partition {partition.name} built two different federations for seed {seed}: draw all random numbers from "
+            'numpy.random.default_rng(pens.rng.key(seed, "…")), and take nothing from a set or a clock'
+        )
+
+
+def described(partition: Partition, settings: Settings) -> str:
+    """What a partition says of the scenario, in a few words."""
+    with calling(f"partition {partition.name}", partition, "describe"):
+        words = partition.describe(settings)
+    if not isinstance(words, str) or not words.strip():
+        refuse_result(f"partition {partition.name}", "describe", words, "return a few words, as a text")
+    return words
 
 
 def data_words(settings: Settings) -> str:
@@ -89,7 +151,7 @@ def data_words(settings: Settings) -> str:
     Dirichlet(0.3)."""
     partition = partition_of(settings)
     known = partition.cluster_sizes(settings) is not None
-    return settings.scenario.dataset if known else f"{settings.scenario.dataset}, {partition.describe(settings)}"
+    return settings.scenario.dataset if known else f"{settings.scenario.dataset}, {described(partition, settings)}"
 
 
 def check_enough(dataset: Dataset, scenario: ScenarioSettings) -> None:

@@ -33,7 +33,7 @@ from pens.network.node.parts import NodeRules
 from pens.network.node.state import PeerFolder
 from pens.network.operating.peer_config import PeerConfig, parse_address
 from pens.network.transport.interface import MemberRecord, Transport
-from pens.partitions.partition import build_federation, partition_of
+from pens.partitions.partition import build_federation, check_repeats, partition_of
 from pens.parts import load_function
 from pens.protocol.messages import PeerId
 from pens.protocol.peer import Peer
@@ -64,6 +64,7 @@ def load_holding(config: PeerConfig) -> Holding:
     folder = config.path(config.data.data_dir) if config.data.data_dir else None
     dataset = load_dataset(settings.scenario.dataset, folder)
     federation = build_federation(dataset, settings, config.peer.seed)
+    check_repeats(dataset, settings, config.peer.seed, federation)
     if config.data.num_classes not in (None, dataset.num_classes):
         raise SettingsError(
             f"data.num_classes = {config.data.num_classes}, but {dataset.name} has {dataset.num_classes} classes: "
