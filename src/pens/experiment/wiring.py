@@ -21,6 +21,7 @@ from pens.learning.executor import Executor
 from pens.learning.learners import Learners
 from pens.merging.trial import try_out
 from pens.methods.method import Method
+from pens.methods.reach import reach
 from pens.methods.spec import RunSpec
 from pens.nets import NetFactory, net_factory
 from pens.partitions.partition import partition_of
@@ -82,8 +83,8 @@ def build_simulator(
     graph = build_graph(spec.settings, num_peers, spec.seed)
     counts = [(*size, 1 + len(graph[p])) for p, size in enumerate(sizes)]
     plans = {count: spec.plan(*count) for count in set(counts)}
-    reach = reached(spec.method, federation, graph)
-    peers = [Peer(PeerId(p), spec.seed, plans[count], reach(PeerId(p))) for p, count in enumerate(counts)]
+    reachable = reached(spec.method, federation, graph)
+    peers = [Peer(PeerId(p), spec.seed, plans[count], reachable(PeerId(p))) for p, count in enumerate(counts)]
     everybody = Others(range(num_peers + 1), PeerId(num_peers))
     for server in range(num_peers, num_peers + num_servers):
         peers.append(Peer(PeerId(server), spec.seed, spec.server_plan(num_peers), everybody))
@@ -106,7 +107,7 @@ def reached(method: Method, federation: Federation, graph: Graph | None = None) 
 
     def of(me: PeerId) -> Sequence[PeerId]:
         same_cluster = Others(members[federation.clusters[me]], me) if federation.clusters is not None else ()
-        found = method.reachable(me, Others(all_peers, me), same_cluster)
+        found = reach(method, me, Others(all_peers, me), same_cluster)
         return Followed(found, servers) if servers else found
 
     return of
@@ -122,7 +123,7 @@ def _reached_in(graph: Graph, method: Method, federation: Federation, me: PeerId
     """The peers that a peer may talk to in a sparse graph: those next to it that its method allows, and all servers."""
     others, clusters = graph[me], federation.clusters
     same_cluster = [other for other in others if clusters[other] == clusters[me]] if clusters is not None else []
-    allowed = set(method.reachable(me, others, same_cluster))
+    allowed = set(reach(method, me, others, same_cluster))
     return (*(other for other in others if other in allowed), *_servers(method, federation))
 
 

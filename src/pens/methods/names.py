@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pens.errors import SettingsError
+from pens.hooks import calling
 from pens.merging import rule
 from pens.methods.method import Absent, Method, Participants
 from pens.methods.spec import RunSpec
@@ -113,7 +114,8 @@ def check_methods(settings: Settings, names: Iterable[str], who: Participants, s
         _check_order(spec.settings)
         _check_tested(spec)
         _check_in_step(spec)
-        spec.method.check(spec.settings, _by_topology(who, settings, spec.settings, seeds))
+        with calling(f"method {name!r}", spec.method, "check"):
+            spec.method.check(spec.settings, _by_topology(who, settings, spec.settings, seeds))
 
 
 def check_networked(settings: Settings, name: str) -> None:

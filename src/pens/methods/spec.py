@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pens.errors import SettingsError
+from pens.hooks import calling, refuse_result
 from pens.methods.method import Method
 from pens.partitions.partition import partition_of
 from pens.protocol.plan import Plan
@@ -36,13 +37,29 @@ class RunSpec:
     def plan(self, train: int, val: int, num_peers: int) -> Plan:
         """What a peer that holds so many training and validation samples is told to do, where there are so many for it
         (`Method.plan`)."""
-        return self._checked(self.method.plan(self.settings, train, val, num_peers))
+        with calling(self._whose, self.method, "plan"):
+            made = self.method.plan(self.settings, train, val, num_peers)
+        return self._checked("plan", made)
 
     def server_plan(self, num_peers: int) -> Plan:
         """What a server of so many peers is told to do."""
-        return self._checked(self.method.server_plan(self.settings, num_peers))
+        with calling(self._whose, self.method, "server_plan"):
+            made = self.method.server_plan(self.settings, num_peers)
+        return self._checked("server_plan", made)
 
-    def _checked(self, plan: Plan) -> Plan:
+    @property
+    def _whose(self) -> str:
+        return f"method {self.method.name!r}"
+
+    def _checked(self, function: str, plan: Plan) -> Plan:
+        if not isinstance(plan, Plan):
+            remedy = f"return a pens.Plan, as super().{function}(…) does; dataclasses.replace(plan, …) changes one"
+            refuse_result(self._whose, function, plan, remedy)
+        if not isinstance(plan.behaviours, Mapping) or not all(map(callable, plan.behaviours.values())):
+            raise SettingsError(
+                f"{self._whose}: its {function} has behaviours = {plan.behaviours!r:.60}: give a dict of classes by "
+                'phase, such as {"gossiping": Mine}'
+            )
         for phase, made in plan.behaviours.items():
             if phase != (named := getattr(made, "phase", phase)):
                 raise SettingsError(
@@ -53,17 +70,31 @@ class RunSpec:
 
     def learning(self) -> LearningRules:
         """What all peers of the run have in common when they compute."""
-        return self.method.learning(self.settings, self.seed)
+        from pens.learning.rules import LearningRules
+
+        with calling(self._whose, self.method, "learning"):
+            rules = self.method.learning(self.settings, self.seed)
+        if not isinstance(rules, LearningRules):
+            remedy = "return what super().learning(settings, seed) gives; dataclasses.replace(…) changes it"
+            refuse_result(self._whose, "learning", rules, remedy)
+        return rules
 
     def selection(self, num_peers: int) -> SelectionRule | None:
         """What makes a neighbour at the end of step 1."""
-        return self.method.selection(self.settings, num_peers)
+        with calling(self._whose, self.method, "selection"):
+            rule = self.method.selection(self.settings, num_peers)
+        if rule is not None and not isinstance(rule, SelectionRule):
+            refuse_result(
+                self._whose, "selection", rule, "return what super().selection(settings, num_peers) gives, or None"
+            )
+        return rule
 
 
 def _resolved(method: Method, settings: Settings) -> RunSettings:
     if not isinstance(settings, Settings):
         raise TypeError(f"{type(settings).__name__} in place of Settings: a method is applied once")
-    made = method.resolve(settings)
+    with calling(f"method {method.name!r}", method, "resolve"):
+        made = method.resolve(settings)
     if not isinstance(made, Settings):
         raise SettingsError(
             f"method {method.name!r}: its resolve returned a {type(made).__name__}: return pens.Settings, "

@@ -23,6 +23,7 @@ from pens.errors import SettingsError
 from pens.experiment.wiring import build_engine, first_model, new_executor, try_merging
 from pens.learning.learners import Learners
 from pens.methods.names import find_method, references_of
+from pens.methods.reach import reach
 from pens.methods.spec import RunSpec
 from pens.network.members.membership import Membership, MembershipRules
 from pens.network.members.reachable import Reachable
@@ -143,7 +144,7 @@ def build_node(
     sizes = len(holding.data.train), len(holding.data.val)
     learners = _learners(engine, spec, model, holding, device, me)
     plan = spec.plan(*sizes, num_peers=settings.scenario.peers)
-    reachable = Reachable(lambda others: spec.method.reachable(me, others, ()))
+    reachable = Reachable(lambda others: reach(spec.method, me, others, ()))
     folder = PeerFolder(config.path(about.state))
     folder.create(_card(config, holding, plan, me, device))
     return Node(
