@@ -101,7 +101,7 @@ def test_a_module_is_found_by_reference() -> None:
         ("nowhere.py:Mine", "there is no file .*nowhere.py"),
         ("no.module:Mine", "ModuleNotFoundError: No module named 'no'"),
         ("own.py:Mein", "has no 'Mein', did you mean 'Mine'"),
-        ("own.py:number", "is a int: it has to be a tests.test_parts.Shape"),
+        ("own.py:number", "is a int: it has to be a pens.Shape"),
         (f"{HERE}:Square", "is called 'square', and so is another: give yours another name"),
         (f"{HERE}:Unmade", "cannot be made: TypeError"),
         (":Mine", "expected module:name or file.py:name"),
@@ -151,7 +151,7 @@ def test_a_part_that_cannot_be_had_is_left_out_of_them_all(monkeypatch: pytest.M
     assert found.built_in == ("square",)
     with pytest.raises(SettingsError, match=r"'round' is offered by .*:Circle, which calls it 'circle'"):
         found.find("round")
-    with pytest.raises(SettingsError, match="its section has no title"):
+    with pytest.raises(SettingsError, match="its section is .*: give a class that is derived from pens"):
         found.find(f"{HERE}:Untitled")
 
 

@@ -28,6 +28,7 @@ from pens.hooks import is_ours
 
 P = TypeVar("P")
 
+_CHECK = "pens.settings.declared:check_declared"
 _NAME = re.compile(r"[a-z][a-z0-9+-]*")
 
 
@@ -53,6 +54,12 @@ class Registry(Generic[P]):
     def built_in(self) -> tuple[str, ...]:
         """The names of ours."""
         return tuple(self._built_in)
+
+    @property
+    def base(self) -> type[P]:
+        """The class that each part is an instance of."""
+        found: type[P] = load_object(self._base, self.what)
+        return found
 
     def find(self, name: str, folder: Path | None = None) -> P:
         """The part of a name or reference. `folder`: where files are looked for; None: the working directory."""
@@ -130,17 +137,15 @@ class Registry(Generic[P]):
 
     def _made(self, found: Any, name: str) -> P:
         """An instance: what was found, or made from it where it is a class."""
-        base = load_object(self._base, self.what)
         try:
             part = found() if isinstance(found, type) else found
         except Exception as error:  # the user's own code
             raise SettingsError(f"{self.what} {name!r} cannot be made: {type(error).__name__}: {error}") from error
-        if not isinstance(part, base):
-            place, _, title = self._base.partition(":")
-            raise SettingsError(f"{self.what} {name!r} is a {type(part).__name__}: it has to be a {place}.{title}")
-        section = getattr(part, "section", None)
-        if section is not None and not getattr(section, "title", ""):
-            raise SettingsError(f"{self.what} {name!r}: its section has no title, by which settings name it")
+        if not isinstance(part, self.base):
+            title = self._base.rpartition(":")[2]
+            raise SettingsError(f"{self.what} {name!r} is a {type(part).__name__}: it has to be a pens.{title}")
+        if not is_ours(type(part)):
+            load_object(_CHECK, self.what)(f"{self.what} {name!r}", part)
         made: P = part
         return made
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -131,3 +132,103 @@ def test_a_section_that_says_its_defaults_is_as_if_it_were_not_there() -> None:
 def test_what_is_wrong_in_a_section_names_the_setting() -> None:
     with pytest.raises(SettingsError, match=r"^tau = 'hot': input should be a valid number"):
         Settings().replace({"tau": "hot"})
+
+
+# --- what parts declare -----------------------------------------------------------------------------------------------
+
+
+class Empty(Section):
+    """Without a default."""
+
+    title: ClassVar[str] = "empty"
+    size: Count
+    """How large."""
+
+
+class Outside(Section):
+    """A default out of bounds."""
+
+    title: ClassVar[str] = "outside"
+    size: Count = 0
+    """How large."""
+
+
+class Untitled(Section):
+    """It has no name."""
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [
+        ({"section": "heat"}, r"its section is 'heat': give a class that is derived from pens\.Section"),
+        ({"section": dict}, "its section is <class 'dict'>: give a class"),
+        ({"section": Untitled}, "its section has no title"),
+        ({"section": Empty}, r"the setting size of its section \[empty\] has no default: give it one"),
+        ({"section": Outside}, r"the default of size in its section \[outside\] is 0: Input should be greater"),
+        ({"keys": "test"}, "its keys are 'test': give a tuple of names"),
+        ({"keys": ("test", 3)}, r"its keys are \('test', 3\): give a tuple of names"),
+        ({"keys": ("rotation",)}, "keys name 'rotation', which is no setting of .scenario., did you mean 'rotations'"),
+    ],
+)
+def test_what_a_part_declares_is_checked_where_it_is_found(
+    declared: dict[str, object], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cold, "section", None)
+    for name, value in declared.items():
+        monkeypatch.setattr(Cold, name, value, raising=False)
+    registry: Registry[object] = Registry("weather", "tests.weather", "builtins:object", {})
+    with pytest.raises(SettingsError, match=f"weather '{__name__}:Cold': .*{reason}"):
+        registry.find(f"{__name__}:Cold")
+
+
+def test_a_section_that_no_part_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, "Hot")
+    with pytest.raises(SettingsError, match=r"settings\.section\(ColdSettings\): no part has this section, .*`section"):
+        Settings().section(ColdSettings)
+
+
+MINE = '''
+import pens
+
+
+class MineSettings(pens.Section):
+    """Mine."""
+
+    title = "mine"
+    warmth: pens.Count = 2
+    """How warm."""
+
+
+class Mine(pens.Method):
+    name = "mine"
+    section = MineSettings
+
+
+class Plain(pens.Method):
+    name = "plain"
+
+
+class Parting(pens.Partition):
+    name, about, keys = "parting", "a test", ("test",)
+
+    def build(self, dataset, settings, seed):
+        raise NotImplementedError
+'''
+
+
+def test_what_a_part_that_is_given_by_reference_reads_is_explained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for registry in (parts.METHODS, parts.PARTITIONS):
+        for name in ("_found", "_references", "_given"):
+            monkeypatch.setattr(registry, name, {})
+    monkeypatch.setattr(parts.sections, "__defaults__", ((parts.METHODS, parts.PARTITIONS),))
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MINE)
+    (entry,) = find("mine.py:Mine")
+    assert (entry.section, entry.key, entry.about, entry.default) == ("mine", "warmth", "How warm.", 2)
+    assert [entry.key for entry in find("mine.py:Parting")] == ["test"]
+    with pytest.raises(SettingsError, match="method 'plain' has no settings of its own"):
+        find("mine.py:Plain")
+    with pytest.raises(SettingsError, match=r"mine\.py:MineSettings is no part of pens: name a method, partition"):
+        find("mine.py:MineSettings")

@@ -470,8 +470,8 @@ def settings_command(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="KEY|SECTION",
-            help="A setting, or a section of settings.",
+            metavar="KEY|SECTION|PART",
+            help="A setting, a section of settings, or a part that reads some, your own as file.py:name.",
             show_default="all settings",
             autocompletion=completion.settings,
         ),

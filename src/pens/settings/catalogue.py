@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pens.errors import SettingsError, suggest
+from pens.parts import METHODS, absolute, is_reference, load_object
 from pens.settings.keys import section_types
 from pens.settings.named_parts import PARTS
 from pens.settings.toml import toml_line
@@ -50,7 +51,10 @@ def _entry(section: str, key: str, form: Mapping[str, Any]) -> Entry:
 
 
 def find(name: str) -> list[Entry]:
-    """The settings that a name stands for: a key, `section.key`, all of a section, or all that a part reads."""
+    """The settings that a name stands for: a key, `section.key`, all of a section, or all that a part reads, by the
+    part's name or as `file.py:name`."""
+    if is_reference(name):
+        return _of_part(name)
     known = entries()
     matching = [entry for entry in known if name in (entry.key, f"{entry.section}.{entry.key}", entry.section)]
     for part in (registry.find(name) for registry in PARTS.values() if name in registry.names()):
@@ -59,6 +63,19 @@ def find(name: str) -> list[Entry]:
         names = [*dict.fromkeys(entry.section for entry in known), *(entry.key for entry in known)]
         raise SettingsError(f"unknown setting or section {name!r}{suggest(name, names)} (`pens settings` lists all)")
     return matching
+
+
+def _of_part(reference: str) -> list[Entry]:
+    """The settings that a part of others reads, which is given by reference."""
+    found = load_object(absolute(reference), "part")
+    kind = found if isinstance(found, type) else type(found)
+    for registry in (METHODS, *PARTS.values()):
+        if issubclass(kind, registry.base):
+            part = registry.find(reference)
+            if matching := [entry for entry in entries() if _reads(part, entry)]:
+                return matching
+            raise SettingsError(f"{registry.what} {part.name!r} has no settings of its own")
+    raise SettingsError(f"{reference} is no part of pens: name a method, partition, topology or merge rule")
 
 
 def _reads(part: Any, entry: Entry) -> bool:

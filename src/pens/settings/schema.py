@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
 from pens import parts
+from pens.errors import SettingsError
 from pens.settings.section import Count, Fraction, NotNegative, Positive, Section
 
 S = TypeVar("S", bound="Section")
@@ -263,7 +264,14 @@ class SettingsTree(BaseModel):
     def section(self, of: type[S]) -> S:
         """A part's section: what is set, or its defaults."""
         found = getattr(self, of.title, None) if of.title else None
-        return found if isinstance(found, of) else of()
+        if isinstance(found, of):
+            return found
+        if parts.sections().get(of.title) is not of:
+            raise SettingsError(
+                f"settings.section({of.__name__}): no part has this section, so that nobody could set anything in it: "
+                f"write `section = {of.__name__}` in the class of the part"
+            )
+        return of()
 
     @property
     def step1_epochs(self) -> int:
