@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ from pens.settings.tree import Settings
 from pens.topologies.complete import Everybody
 from pens.topologies.edges import EdgesSettings
 from pens.topologies.regular import _exchange_ends, is_connected
-from pens.topologies.topology import Graph, Topology, build_graph, checked, fewest_neighbours, topology_of
+from pens.topologies.topology import Graph, Topology, build_graph, checked, fewest_neighbours, graph_of, topology_of
 from pens.topologies.views import Others
 
 
@@ -188,6 +190,73 @@ def test_a_file_is_named_in_a_way_that_means_the_same_everywhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert Settings().replace({"edges_file": "e.csv"}).section(EdgesSettings).edges_file == str(tmp_path / "e.csv")
+
+
+class Own(Topology):
+    """Whose function a test writes."""
+
+    name = "own"
+    about = "what a test says"
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self.make = make
+
+    def neighbours(self, num_peers: int, settings: SettingsTree, seed: int) -> Graph:
+        graph: Graph = self.make(num_peers)
+        return graph
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: graph_of(n, zip(np.arange(n), (np.arange(n) + 1) % n, strict=True)),
+        lambda n: np.array([sorted(((i + 1) % n, (i - 1) % n)) for i in range(n)]),
+        lambda n: [[np.int64(other) for other in sorted(((i + 1) % n, (i - 1) % n))] for i in range(n)],
+    ],
+)
+def test_a_graph_of_another_librarys_numbers_becomes_plain(make: Callable[[int], Any]) -> None:
+    """Checkpoints are JSON, which knows no numbers of numpy."""
+    found = checked(Own(make), 4, Settings(), 0)
+    assert json.dumps(found) == "[[1, 3], [0, 2], [1, 3], [0, 2]]"
+
+
+def test_edges_of_another_librarys_numbers_become_plain() -> None:
+    assert json.dumps(graph_of(2, np.array([[0, 1]]))) == "[[1], [0]]"
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (
+            lambda n: graph_of(n, [(0, n)]),
+            r"its neighbours failed: .*\(0, 4\) is no edge: .* 0 to 3 \(/.*line",
+        ),
+        (lambda n: graph_of(n, [(0, -1)]), r"\(0, -1\) is no edge"),
+        (lambda n: graph_of(n, [(2, 2)]), r"\(2, 2\) is no edge: give pairs of two different peers"),
+        (lambda n: graph_of(n, list[Any]([(0, 1, 2)])), r"\(0, 1, 2\) is no edge"),
+        (lambda n: graph_of(n, list[Any]([0, 1])), "0 is no edge"),
+        (lambda n: 1 // 0, r"its neighbours failed: ZeroDivisionError: .*test_graphs\.py, line"),
+        (lambda n: None, "its neighbours returned None, a NoneType: return one list of peers' numbers for each peer"),
+        (lambda n: {0: [1], 1: [0]}, "a dict: return one list"),
+        (lambda n: [["1"], ["0"]], "a list: return one list"),
+        (lambda n: [1, 0, 3, 2], "a list: return one list"),
+    ],
+)
+def test_what_is_no_graph_is_refused_in_words(make: Callable[[int], Any], why: str) -> None:
+    with pytest.raises(SettingsError, match=f"^topology 'own'.*{why}"):
+        checked(Own(make), 4, Settings(), 0)
+
+
+def test_a_topology_that_fails_in_its_checks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("degree")
+
+    monkeypatch.setattr("pens.topologies.topology.topology_of", lambda _: Own(lambda n: [(1,), (0,)]))
+    for name in ("check", "fewest_neighbours"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Own, name, fail)
+            with pytest.raises(SettingsError, match=f"topology 'own': its {name} failed: KeyError"):
+                fewest_neighbours(Settings(), 2, [0])
 
 
 class Told(Topology):

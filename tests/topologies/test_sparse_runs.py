@@ -17,13 +17,15 @@ from pens.measuring.results import Comparisons
 from pens.methods.method import Participants
 from pens.methods.names import check_methods, find_method, participants
 from pens.network.federation.loopback import fit_settings
+from pens.parts import TOPOLOGIES
 from pens.protocol.messages import PeerId, Request, Send
 from pens.protocol.policies import SelectionRule, Tally, choose_neighbours
 from pens.report.page import write_report
 from pens.report.selection_curves import agreement_by_round, selection_curve
 from pens.report.study import read_studies
+from pens.settings.schema import SettingsTree
 from pens.settings.tree import Settings
-from pens.topologies.topology import build_graph, graph_of
+from pens.topologies.topology import Graph, Topology, build_graph, graph_of
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.fakes import fake_federation, fake_simulation
 from tests.simulations import Log, run
@@ -143,6 +145,21 @@ def test_pens_needs_two_others_to_compare() -> None:
     few = Settings().replace({"n_sampled": 1, "m": 1})
     with pytest.raises(SettingsError, match="in this topology a peer hears 1 other: choose a topology with more"):
         check_methods(few, ["pens"], Participants(9, 3, 1))
+
+
+@pytest.mark.parametrize("method", ["random", "pens"])
+def test_a_peer_without_neighbours_is_named(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pairs(Topology):
+        name = "pairs"
+        about = "all but the last peer reach each other"
+
+        def neighbours(self, num_peers: int, settings: SettingsTree, seed: int) -> Graph:
+            return graph_of(num_peers, [(a, b) for a in range(num_peers - 1) for b in range(a)])
+
+    monkeypatch.setitem(TOPOLOGIES._found, "ring", Pairs())
+    with pytest.raises(SettingsError, match="but peer 5 has no neighbour in the topology: give it at least"):
+        pens.run({**TINY, "topology": "ring"}, methods=method, model=TinyNet, data=tiny_dataset())
+    pens.run({**TINY, "topology": "ring"}, methods="local", model=TinyNet, data=tiny_dataset())
 
 
 def test_a_run_on_a_sparse_graph_is_refused_before_it_begins_or_told_and_reported(tmp_path: Path) -> None:

@@ -35,15 +35,13 @@ from pens.experiment.wiring import (
 )
 from pens.learning.executor import Executor
 from pens.measuring.results import ExperimentResult, RunResult
-from pens.methods.method import Participants
-from pens.methods.names import check_methods, find_method, participants
+from pens.methods.names import among, check_methods, find_method, participants
 from pens.methods.spec import RunSpec
 from pens.partitions.partition import build_federation, check_repeats, partition_of
 from pens.processors import CpuShare
 from pens.settings.tree import MethodName
 from pens.simulation.simulator import advance_together
 from pens.storage.runlog import ExperimentDir, ExperimentRecord, RunDir
-from pens.topologies.topology import fewest_neighbours
 
 _PEERS_AT_ONCE = 2048  # peers that fill a GPU: more seeds at once would cost memory and save no time
 
@@ -83,9 +81,8 @@ class Experiment:
             check_own_data(self.data)
         smallest = smallest_cluster(settings, self.data)
         if isinstance(self.data, Federation):
-            peers = len(self.data.peers)
-            fewest = fewest_neighbours(settings, peers, self.record.seeds)
-            check_methods(settings, methods, Participants(peers, smallest, fewest), self.record.seeds)
+            who = among(settings, len(self.data.peers), smallest, self.record.seeds)
+            check_methods(settings, methods, who, self.record.seeds)
         else:
             partition_of(settings).check(settings)
             check_methods(settings, methods, participants(settings, self.record.seeds), self.record.seeds)

@@ -49,6 +49,8 @@ class Participants:
     """How many peers the smallest cluster has; None where nobody knows the clusters."""
     fewest_reachable: int | None = None
     """How many others the peer with the fewest neighbours in the topology can reach; None: all others."""
+    lonely: int | None = None
+    """A peer that the topology gives no neighbour, if there is one."""
 
     @property
     def num_others(self) -> int:
@@ -62,6 +64,11 @@ class Participants:
 
     def check_enough(self, setting: str, wanted: int, can: str = "hear") -> None:
         """Refuse a setting by which a peer waits for, or sends to, more others than it can hear or reach."""
+        if self.lonely is not None:
+            raise SettingsError(
+                f"{setting} = {wanted}, but peer {self.lonely} has no neighbour in the topology: give it at least "
+                f"{wanted}, or choose another topology"
+            )
         if wanted > self.num_others:
             raise SettingsError(
                 f"{setting} = {wanted}, but each peer can {can} at most {self.num_others} others: "

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from pens.settings.schema import SettingsTree
 from pens.settings.section import Section
 from pens.settings.tree import RunSettings, Settings
 from pens.topologies import topology
-from pens.topologies.topology import fewest_neighbours, topology_of
+from pens.topologies.topology import fewest_neighbours, lonely_peer, topology_of
 
 METHODS: Registry[Method] = _ALL
 
@@ -136,9 +136,13 @@ def check_networked(settings: Settings, name: str) -> None:
 
 def participants(settings: Settings, seeds: Iterable[int] = (0,)) -> Participants:
     """Who takes part in the scenario of these settings, with any of these seeds."""
-    peers = settings.scenario.peers
+    return among(settings, settings.scenario.peers, partition_of(settings).smallest_cluster(settings), tuple(seeds))
+
+
+def among(settings: Settings, peers: int, smallest_cluster: int | None, seeds: Sequence[int]) -> Participants:
+    """So many peers in the topology of these settings, with any of these seeds."""
     fewest = fewest_neighbours(settings, peers, seeds)
-    return Participants(peers, partition_of(settings).smallest_cluster(settings), fewest)
+    return Participants(peers, smallest_cluster, fewest, None if fewest else lonely_peer(settings, peers, seeds))
 
 
 def _by_topology(who: Participants, settings: Settings, made: RunSettings, seeds: Iterable[int]) -> Participants:

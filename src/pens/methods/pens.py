@@ -33,6 +33,8 @@ class Pens(Method):
                 "admit = true, but schedule = rounds: in rounds a peer pulls only from its neighbours, so it never "
                 "receives a stranger's model: set schedule = async or admit = false"
             )
+        if who.lonely is not None:
+            who.check_enough("n_sampled", pens.n_sampled)
         if others < min(2, who.num_peers - 1):
             raise SettingsError(
                 f"{self.name} compares models, but in this topology a peer hears {others} other: {who.remedy}"

@@ -8,11 +8,13 @@ methods that select neighbours.
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pens.errors import SettingsError
+from pens.hooks import calling, refuse_result
 from pens.parts import TOPOLOGIES
 from pens.protocol.messages import PeerId
 from pens.settings.schema import SettingsTree
@@ -59,47 +61,84 @@ def topology_of(settings: SettingsTree) -> Topology:
 
 def build_graph(settings: SettingsTree, num_peers: int, seed: int) -> Graph:
     """Who can talk to whom by the topology of these settings, checked."""
-    topology = topology_of(settings)
-    topology.check(settings, num_peers)
-    return checked(topology, num_peers, settings, seed)
+    return checked(_agreeing(settings, num_peers), num_peers, settings, seed)
 
 
 def fewest_neighbours(settings: SettingsTree, num_peers: int, seeds: Iterable[int]) -> int:
     """How many others the peer with the fewest neighbours can reach, by the topology of these settings, checked."""
+    topology = _agreeing(settings, num_peers)
+    with calling(_who(topology), topology, "fewest_neighbours"):
+        return topology.fewest_neighbours(num_peers, settings, seeds)
+
+
+def lonely_peer(settings: SettingsTree, num_peers: int, seeds: Iterable[int]) -> int | None:
+    """A peer that the topology of these settings gives no neighbour, with one of these seeds."""
+    graphs = (build_graph(settings, num_peers, seed) for seed in seeds)
+    return next((peer for graph in graphs for peer, neighbours in enumerate(graph) if not neighbours), None)
+
+
+def _agreeing(settings: SettingsTree, num_peers: int) -> Topology:
+    """The topology of these settings, which it has checked."""
     topology = topology_of(settings)
-    topology.check(settings, num_peers)
-    return topology.fewest_neighbours(num_peers, settings, seeds)
+    with calling(_who(topology), topology, "check"):
+        topology.check(settings, num_peers)
+    return topology
+
+
+def _who(topology: Topology) -> str:
+    return f"topology {topology.name!r}"
 
 
 def checked(topology: Topology, num_peers: int, settings: SettingsTree, seed: int) -> Graph:
     """A topology's graph; an error that names the topology where it is none."""
-    graph = topology.neighbours(num_peers, settings, seed)
-    if len(graph) != num_peers:
-        raise SettingsError(
-            f"topology {topology.name} has {len(graph)} peers, but there are {num_peers}: return one list for each peer"
-        )
+    with calling(_who(topology), topology, "neighbours"):
+        graph = topology.neighbours(num_peers, settings, seed)
     if topology.is_complete:
         return graph
-    sets, everybody = [set(neighbours) for neighbours in graph], set(range(num_peers))
-    for me, neighbours in enumerate(graph):
+    found = _plain(topology, graph)
+    if len(found) != num_peers:
+        raise SettingsError(
+            f"{_who(topology)} has {len(found)} peers, but there are {num_peers}: return one list for each peer"
+        )
+    sets, everybody = [set(neighbours) for neighbours in found], set(range(num_peers))
+    for me, neighbours in enumerate(found):
         if list(neighbours) != sorted(sets[me]) or me in sets[me] or not sets[me] <= everybody:
             raise SettingsError(
-                f"topology {topology.name} gives peer {me} the neighbours {list(neighbours)[:10]}: give other peers, "
+                f"{_who(topology)} gives peer {me} the neighbours {list(neighbours)[:10]}: give other peers, "
                 f"from 0 to {num_peers - 1}, in ascending order, each once"
             )
-    for me, other in ((me, other) for me, neighbours in enumerate(graph) for other in neighbours):
+    for me, other in ((me, other) for me, neighbours in enumerate(found) for other in neighbours):
         if me not in sets[other]:
             raise SettingsError(
-                f"topology {topology.name}: peer {other} is a neighbour of peer {me}, but not the other way round: "
-                "give both"
+                f"{_who(topology)}: peer {other} is a neighbour of peer {me}, but not the other way round: give both"
             )
-    return graph
+    return found
+
+
+def _plain(topology: Topology, graph: Any) -> Graph:
+    """The graph as Python's own numbers, whatever it is made of."""
+    remedy = "return one list of peers' numbers for each peer, as pens.graph_of does"
+    if isinstance(graph, dict | set | str) or not hasattr(graph, "__len__"):
+        refuse_result(_who(topology), "neighbours", graph, remedy)
+    try:
+        return [tuple(PeerId(operator.index(other)) for other in neighbours) for neighbours in graph]
+    except TypeError:
+        refuse_result(_who(topology), "neighbours", graph, remedy)
 
 
 def graph_of(num_peers: int, edges: Iterable[tuple[int, int]]) -> Graph:
-    """The neighbours of each peer by pairs of peers that can talk to each other."""
+    """The neighbours of each peer by pairs of peers that can talk to each other; a pair may be given twice."""
     found: list[set[int]] = [set() for _ in range(num_peers)]
-    for one, other in edges:
+    for edge in edges:
+        try:
+            one, other = map(operator.index, edge)
+        except (TypeError, ValueError):
+            raise ValueError(f"{edge!r} is no edge: give pairs of peers' numbers, such as (0, 1)") from None
+        if not (0 <= one < num_peers and 0 <= other < num_peers) or one == other:
+            raise ValueError(
+                f"({one}, {other}) is no edge: give pairs of two different peers, which are numbered 0 to "
+                f"{num_peers - 1}"
+            )
         found[one].add(other)
         found[other].add(one)
     return [tuple(map(PeerId, sorted(neighbours))) for neighbours in found]
