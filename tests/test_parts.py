@@ -96,7 +96,7 @@ def test_a_module_is_found_by_reference() -> None:
     [
         (
             "sqare",
-            "unknown shape 'sqare', did you mean 'square'.: choose from square, or name your own as file.py:name",
+            "unknown shape 'sqare', did you mean 'square'. Choose from square, or name your own as file.py:name",
         ),
         ("nowhere.py:Mine", "there is no file .*nowhere.py"),
         ("no.module:Mine", "ModuleNotFoundError: No module named 'no'"),

@@ -110,8 +110,8 @@ class Registry(Generic[P]):
         if not offers:
             names = self.names()
             raise SettingsError(
-                f"unknown {self.what} {name!r}{suggest(name, names)}: choose from {', '.join(names)}, or name your own "
-                "as file.py:name or module:name"
+                f"unknown {self.what} {name!r}{suggest(name, names) or '.'} Choose from {', '.join(names)}, or name "
+                "your own as file.py:name or module:name"
             )
         if len(offers) > 1:
             raise SettingsError(

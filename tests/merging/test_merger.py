@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,9 +20,10 @@ from pens.errors import SettingsError
 from pens.merging.clipped import Clipped, ClippedSettings
 from pens.merging.mean import Mean
 from pens.merging.median import Median
-from pens.merging.merger import RowMerge, merge_rows, pieces
+from pens.merging.merger import RowMerge, merge_rows, merged_names, own_weights, pieces
 from pens.merging.rule import LinearRule, Merge, MergeRule, Merging, Rows, check_said
 from pens.merging.trial import try_out
+from pens.merging.weighted import Weighted
 
 CPU = torch.device("cpu")
 LAYOUT = Layout.stored(
@@ -46,7 +49,7 @@ def merged(how: Merging, about: Merge = ABOUT, **values: Any) -> list[float]:
     [
         ((), [4, 8, 12, 16, 20, 24, 28]),
         (("conv",), [4, 8, 12, 0, 0, 24, 0]),  # the buffer conv.running among them
-        (("conv.w", "head.f"), [4, 8, 0, 0, 0, 0, 28]),
+        (("conv.weight", "head.frozen"), [4, 8, 0, 0, 0, 0, 28]),
     ],
 )
 def test_what_is_not_merged_keeps_the_own_models_values(
@@ -62,7 +65,7 @@ class BodyAndHead(LinearRule):
     name = "body-and-head"
 
     def segments(self, options: object) -> Mapping[str, Sequence[str]]:
-        return {"body": ["conv.w", "conv.r"], "head": ["head"]}
+        return {"body": ["conv.weight", "conv.running"], "head": ["head"]}
 
     def weights(self, merge: Merge, segment: str, options: object) -> Sequence[float] | None:
         return None if segment == "body" else (0.75, 0.25)
@@ -89,13 +92,13 @@ def test_a_rule_is_asked_segment_by_segment() -> None:
     rule = Segments()
     assert merged(Merging(rule)) == [8, 16, 24, 0, 0, 48, 0]
     assert rule.asked == [("body", [8, 16, 24, 48]), ("head", [32, 40, 56])]
-    assert merged(Merging(BodyAndHead(), only=("head.w",))) == [0, 0, 0, 8, 10, 0, 0]
+    assert merged(Merging(BodyAndHead(), only=("head.weight",))) == [0, 0, 0, 8, 10, 0, 0]
 
 
 def test_the_longest_beginning_counts_and_ranges_are_as_long_as_can_be() -> None:
-    names = LAYOUT.places_of(["conv", "conv.b", ""])
+    names = LAYOUT.places_of(["conv", "conv.bias", "", "conv.b", "hea"])
     assert names == {
-        "conv.weight": "conv", "conv.bias": "conv.b", "head.weight": "", "conv.running": "conv", "head.frozen": "",
+        "conv.weight": "conv", "conv.bias": "conv.bias", "head.weight": "", "conv.running": "conv", "head.frozen": "",
     }  # fmt: skip
     assert LAYOUT.ranges({"conv.weight", "conv.bias", "head.frozen"}) == (slice(0, 3), slice(6, 7))
     assert [piece.ranges for piece in pieces(LAYOUT, Merging(Mean()), ())] == [(slice(0, 7),)]
@@ -103,12 +106,18 @@ def test_the_longest_beginning_counts_and_ranges_are_as_long_as_can_be() -> None
 
 def test_a_method_says_weights_for_some_parameters() -> None:
     """A quarter of the other's head, an eighth of its bias, and all of the rest, or what the rule says."""
-    told = (("head", (0.75, 0.25)), ("conv.b", (0.875, 0.125)))
+    told = (("head", (0.75, 0.25)), ("conv.bias", (0.875, 0.125)))
     assert merged(Merging(Mean()), replace(ABOUT, weights=(0.0, 1.0)), segment_weights=told) == [
         8, 16, 3, 8, 10, 48, 14,
     ]  # fmt: skip
     assert merged(Merging(Mean()), segment_weights=told) == [4, 8, 3, 8, 10, 24, 14]
-    assert merged(Merging(Mean(), only=("conv",)), segment_weights=told) == [4, 8, 3, 0, 0, 24, 0]
+    assert merged(Merging(Mean(), only=("conv",)), segment_weights=told[1:]) == [4, 8, 3, 0, 0, 24, 0]
+    with pytest.raises(SettingsError, match="says weights for 'head', but merge_only leaves it out"):
+        merged(Merging(Mean(), only=("conv",)), segment_weights=told)
+    how = Merging(BodyAndHead())
+    with pytest.raises(SettingsError, match=r"'conv\.bias', but merge rule 'body-and-head' has no segment there"):
+        merged(how, segment_weights=told)
+    assert merged(how, segment_weights=(("conv.weight", (0.0, 1.0)),)) == [8, 16, 0, 8, 10, 24, 14]
 
 
 def test_merges_that_differ_are_carried_out_together() -> None:
@@ -227,12 +236,18 @@ class Own(MergeRule):
         return found
 
 
+class Nothing(MergeRule):
+    """Likewise."""
+
+    name = "my-rule"
+
+
 class OwnWeights(LinearRule):
     """Likewise."""
 
     name = "my-rule"
 
-    def __init__(self, *weights: float) -> None:
+    def __init__(self, *weights: Any) -> None:
         self.said = weights
 
     def weights(self, merge: Merge, segment: str, options: object) -> Sequence[float]:
@@ -244,41 +259,132 @@ class Elsewhere(Mean):
 
     name = "my-rule"
 
+    def __init__(self, *begins: str) -> None:
+        self.begins = begins
+
     def segments(self, options: object) -> Mapping[str, Sequence[str]]:
-        return {"body": ["convolution"]}
+        return {"body": self.begins}
 
 
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
-        (Own(lambda rows: rows.models), r"returned a tensor of shape \[3, 4, 6\]: return one row .* shape \[3, 6\]"),
-        (Own(None), "'my-rule' returned NoneType: return one row per merge"),
-        (Own(lambda rows: rows.own * torch.nan), "'my-rule' returned numbers that are not finite"),
+        (Own(lambda rows: rows.models), r"returned a tensor of shape \[3, 2, 6\]: return one row .* \[3, 6\]"),
+        (Own(None), "its merge returned None, a NoneType: return one row for each merge"),
+        (Own(lambda rows: rows.own.numpy()), "a ndarray: return one row for each merge, a tensor of shape"),
+        (Own(lambda rows: rows.own.half()), r"numbers of the type torch\.float16: return torch\.float32"),
+        (Own(lambda rows: rows.own * torch.nan), "its merge returned numbers that are not finite"),
         (Own(lambda rows: rows.own.index_fill(1, torch.tensor([2]), torch.inf)), "numbers that are not finite"),
-        (Own(lambda rows: rows.own / 0), "'my-rule' returned numbers that are not finite"),
-        (Own(lambda rows: rows.models.mean((0, 1)).expand_as(rows.own)), "'my-rule' mixes merges"),
-        (Own(lambda rows: rows.nothing), "'my-rule' fails: AttributeError"),
-        (MergeRule(), "has no method `merge`, and is no LinearRule"),
-        (OwnWeights(0.5, 0.5), "'my-rule' says 2 weights for 4 models"),
-        (OwnWeights(1, 1, 1, 1), "'my-rule' says weights that sum to 4: divide them by their sum"),
-        (OwnWeights(0.1, 0.1, 0.1, 0.1), "'my-rule' says weights that sum to 0.4: divide them by their sum"),
-        (OwnWeights(float("nan"), 0, 0, 0), "'my-rule' says weights that sum to nan"),
-        (Elsewhere(), "'my-rule' has a segment 'convolution', but no tensor's name begins with it: .* conv.weight"),
+        (Own(lambda rows: rows.own / 0), "its merge returned numbers that are not finite"),
+        (Own(lambda rows: rows.models.mean((0, 1)).expand_as(rows.own)), "lets a merge depend on those beside it"),
+        (Own(lambda rows: rows.nothing), r"its merge failed: AttributeError.* \(/.*test_merger\.py, line"),
+        (Own(lambda rows: rows.models.topk(4, 1).values.mean(1)), "its merge failed: .*with 1 received model and"),
+        (Own(lambda rows: rows.own + torch.randn_like(rows.own)), "gives another model when it is asked again"),
+        (Own(lambda rows: rows.models.sum(1)), "makes another model of models that are all equal"),
+        (Own(lambda rows: rows.own * 0), "makes another model of models that are all equal"),
+        (Own(lambda rows: rows.models.mul_(0).mean(1)), "makes another model of models that are all equal"),
+        (Nothing(), "has no method `merge`, and is no LinearRule"),
+        (OwnWeights(0.5, 0.5, 0, 0), "says 4 weights for 2 models"),
+        (OwnWeights(1, 1), r"weights that sum to 2: divide them by their sum, so that it is 1 \(tried before the run"),
+        (OwnWeights(0.1, 0.1), "says weights that sum to 0.2: divide them by their sum"),
+        (OwnWeights(float("nan"), 0), "says a weight that is nan: say finite numbers"),
+        (OwnWeights("a", "b"), r"says the weights \('a', 'b'\): say a list of numbers"),
+        (Elsewhere("convolution"), "has a segment 'convolution', but no tensor's name .* has conv.weight"),
+        (Elsewhere("conv.w"), "has a segment 'conv.w', but no tensor's name begins with it, up to a dot or to its end"),
     ],
 )  # fmt: skip
 def test_a_rule_that_does_it_wrong_is_told_by_name(rule: MergeRule, reason: str) -> None:
-    with pytest.raises(SettingsError, match=reason):
+    with pytest.raises(SettingsError, match=f"^merge rule 'my-rule'.*{reason}"):
         try_out(Merging(rule), LAYOUT)
 
 
+class Later(LinearRule):
+    """Says what a function makes of the number of models."""
+
+    name = "my-rule"
+
+    def __init__(self, say: Callable[[int], Any]) -> None:
+        self.say = say
+
+    def weights(self, merge: Merge, segment: str, options: object) -> Sequence[float]:
+        found: Sequence[float] = self.say(len(merge.senders))
+        return found
+
+
+def test_weights_of_any_type_become_plain_numbers() -> None:
+    for say in (
+        lambda n: np.full(n, 1 / n),
+        lambda n: torch.full((n,), 1 / n),
+        lambda n: [np.float32(1 / n)] * n,
+        lambda n: (Fraction(1, n),) * n,
+    ):
+        try_out(Merging(Later(say)), LAYOUT)
+        assert merged(Merging(Later(say))) == merged(Merging(Mean()))
+    said = own_weights(Merging(Later(lambda n: np.full(n, 1 / n))), ABOUT, "")
+    assert said == (0.5, 0.5)
+    assert {type(weight) for weight in said} == {float}
+
+
+@pytest.mark.parametrize(
+    ("say", "reason"),
+    [
+        (lambda n: "ab", "says the weights 'ab': say a list of numbers, one for each model"),
+        (lambda n: 3, "says the weights 3: say a list"),
+        (lambda n: {0: 1.0}, "say a list of numbers"),
+        (lambda n: torch.ones(n, 2), "say a list of numbers"),
+        (lambda n: 1 // 0, r"its weights failed: ZeroDivisionError.*test_merger\.py, line"),
+        (
+            lambda n: [0.5] * n if n > 3 else [1 / n] * n,
+            "weights that sum to 2: .*with 3 received models and the own one",
+        ),
+        (lambda n: np.random.default_rng().dirichlet(np.ones(n)), "gives other weights when it is asked again"),
+    ],
+)
+def test_what_are_no_weights_is_told(say: Callable[[int], Any], reason: str) -> None:
+    with pytest.raises(SettingsError, match=f"^merge rule 'my-rule'.*{reason}"):
+        try_out(Merging(Later(say)), LAYOUT)
+
+
+def test_a_rule_that_says_falsely_that_it_looks_at_single_numbers_is_refused() -> None:
+    def signs(rows: Rows) -> Tensor:
+        return rows.models.mean(1) + (rows.models.mean((1, 2)) - rows.own.mean(1))[:, None]
+
+    rule = Own(signs)
+    try_out(Merging(rule), LAYOUT)
+    rule.coordinatewise = True  # type: ignore[misc]
+    with pytest.raises(SettingsError, match=r"'my-rule' says coordinatewise = True, but .*: leave coordinatewise out"):
+        try_out(Merging(rule), LAYOUT)
+
+
+@pytest.mark.parametrize(
+    "said", [{"head": "head"}, ["head"], {"head": [1]}, {"head": ["head"], "all": ["head"]}, None], ids=str
+)
+def test_segments_that_are_none_are_refused(said: Any) -> None:
+    rule = Elsewhere()
+    rule.segments = lambda options: said  # type: ignore[method-assign]
+    with pytest.raises(
+        SettingsError, match=r"'my-rule'(: its segments returned .*lists of beginnings| has two segments)"
+    ):
+        try_out(Merging(rule), LAYOUT)
+
+
+def test_what_leaves_nothing_to_merge_is_refused() -> None:
+    with pytest.raises(SettingsError, match="segments of merge rule 'my-rule' have no tensor in common"):
+        try_out(Merging(Elsewhere("head"), only=("conv",)), LAYOUT)
+
+
+def test_an_error_in_a_run_names_the_rule_and_its_line() -> None:
+    """A rule that passed the trial may fail later."""
+    with pytest.raises(
+        SettingsError, match=r"^merge rule 'my-rule': its merge failed: ZeroDivisionError.* line \d+\)$"
+    ):
+        merged(Merging(Own(lambda rows: 1 // 0)))
+
+
 @pytest.mark.parametrize("own_in_merge", [True, False])
-@pytest.mark.parametrize("rule", [Mean(), Median(), BodyAndHead(), Own(lambda rows: rows.models[:, -1])])
+@pytest.mark.parametrize("rule", [Mean(), Median(), Own(lambda rows: rows.models[:, -1].double()), Elsewhere("conv")])
 def test_a_rule_that_does_it_right_passes(rule: MergeRule, own_in_merge: bool) -> None:
-    if not isinstance(rule, BodyAndHead):
-        try_out(Merging(rule, only=("conv",)), LAYOUT, own_in_merge)
-    else:
-        with pytest.raises(SettingsError, match="2 weights for 4 models"):
-            try_out(Merging(rule), LAYOUT, own_in_merge)
+    try_out(Merging(rule, only=("conv",)), LAYOUT, own_in_merge)
 
 
 class Shown(MergeRule):
@@ -297,21 +403,25 @@ class Shown(MergeRule):
 
 @pytest.mark.parametrize("own_in_merge", [True, False])
 def test_what_a_rule_is_shown_before_a_run(own_in_merge: bool) -> None:
-    """Three merges of four models, their own first or not at all: together, then one by one."""
+    """Three merges of 1, 2, 3 and 5 received models, with their own first or not at all: together, once more, one by
+    one, and as equal models."""
     rule = Shown()
     try_out(Merging(rule, "options", ("conv",)), LAYOUT, own_in_merge)  # type: ignore[arg-type]
-    first = (lambda me: me) if own_in_merge else (lambda me: 3)
-    merges = [Merge(me, (first(me), 4, 5, 6), own_in_merge, (10 + first(me), 14, 15, 16)) for me in range(3)]
-    assert [rows.merges for rows in rule.rows] == [merges, merges[:1], merges[1:2], merges[2:]]
-    together = rule.rows[0]
-    assert together.models.shape == (3, 4, 6)
-    assert len(set(together.models.flatten().tolist())) == 72
-    assert together.received.shape == (3, 3 if own_in_merge else 4, 6)
-    assert torch.equal(together.own, together.models[:, 0]) == own_in_merge
-    for i, alone in enumerate(rule.rows[1:]):
-        assert alone.segment == ""
-        assert torch.equal(alone.own[0], together.own[i])
-        assert torch.equal(alone.models[0], together.models[i])
+    assert [len(rows.merges) for rows in rule.rows] == [3, 3, 1, 1, 1, 3] * 4
+    for count, shown in zip((1, 2, 3, 5), (rule.rows[i : i + 6] for i in (0, 6, 12, 18)), strict=True):
+        together, again, *alone, equal = shown
+        senders = [(*((me,) if own_in_merge else ()), *range(3, 3 + count)) for me in range(3)]
+        merges = [Merge(me, of, own_in_merge, tuple(10 + s for s in of)) for me, of in enumerate(senders)]
+        assert together.merges == again.merges == merges
+        assert [rows.merges for rows in alone] == [merges[:1], merges[1:2], merges[2:]]
+        assert together.received.shape == (3, count, 6)
+        assert len(set(together.models.flatten().tolist())) == 18 * (count + own_in_merge)
+        assert torch.equal(together.own, together.models[:, 0]) == own_in_merge
+        assert torch.equal(equal.models, equal.own[:1].expand_as(equal.models.transpose(0, 1)).transpose(0, 1))
+        for i, one in enumerate(alone):
+            assert one.segment == ""
+            assert torch.equal(one.own[0], together.own[i])
+            assert torch.equal(one.models[0], together.models[i])
 
 
 def test_what_a_linear_rule_is_told_before_a_run() -> None:
@@ -319,15 +429,20 @@ def test_what_a_linear_rule_is_told_before_a_run() -> None:
 
     class Told(BodyAndHead):
         def weights(self, merge: Merge, segment: str, options: object) -> None:
-            told.append((merge.receiver, merge.senders, segment, options))
+            told.append((merge.receiver, merge.senders, segment, options, merge.samples is None))
 
-    try_out(Merging(Told(), "options"), LAYOUT)  # type: ignore[arg-type]
-    assert told == [(me, (me, 4, 5, 6), segment, "options") for segment in ("body", "head") for me in range(3)]
+    for knows in (True, False):
+        try_out(Merging(Told(), "options"), LAYOUT, knows_samples=knows)  # type: ignore[arg-type]
+        assert set(told) == {
+            (me, (me, *range(3, 3 + count)), segment, "options", not knows)
+            for segment in ("body", "head") for me in range(3) for count in (1, 2, 3, 5)
+        }  # fmt: skip
+        told.clear()
 
 
 def test_weights_are_looked_at_in_each_merge() -> None:
     """A rule that passed the trial may say something else later."""
-    with pytest.raises(SettingsError, match="'my-rule' says 4 weights for 2 models"):
+    with pytest.raises(SettingsError, match="says 4 weights for 2 models"):
         merged(Merging(OwnWeights(0.25, 0.25, 0.25, 0.25)))
 
 
@@ -345,10 +460,35 @@ def test_weights_of_a_method_need_a_rule_that_heeds_them() -> None:
     with pytest.raises(SettingsError, match="merge = 'median' knows no weights, but a method says"):
         check_said(Merging(Median()), "a method", 1, (0.5, 0.5), ())
     check_said(Merging(Mean()), "a method", 1, (0.5, 0.5), (("conv", (0.25, 0.75)),))
+    check_said(Merging(BodyAndHead()), "a method", 1, None, (("conv", (0.25, 0.75)),))
+    for rule, why in (
+        (Weighted(), "merge = 'weighted' has weights of its own"),
+        (BodyAndHead(), "has weights of its own"),
+    ):
+        with pytest.raises(
+            SettingsError, match=f"{why}, but a method says how much each model counts: set merge = 'mean'"
+        ):
+            check_said(Merging(rule), "a method", 1, (0.5, 0.5), ())
+    with pytest.raises(SettingsError, match="knows no weights"):
+        check_said(Merging(Median()), "a method", 1, None, (("conv", (0.25, 0.75)),))
     with pytest.raises(SettingsError, match=r"weights that sum to 1\.25"):
         check_said(Merging(Mean()), "a method", 1, None, (("conv", (0.5, 0.75)),))
 
 
 def test_merge_only_names_tensors_that_are_there() -> None:
-    with pytest.raises(SettingsError, match="merge_only names 'cnov', but no tensor's name begins with it"):
+    with pytest.raises(
+        SettingsError, match="merge_only names 'cnov', but no tensor's name begins with it, up to a dot or to its end"
+    ):
         try_out(Merging(Mean(), only=("conv", "cnov")), LAYOUT)
+
+
+def test_prefixes_of_a_method_are_looked_at_before_a_run() -> None:
+    try_out(Merging(Mean()), LAYOUT, prefixes=("head", "conv.bias"))
+    with pytest.raises(SettingsError, match="the method says weights for 'heads', but no tensor's name begins with it"):
+        try_out(Merging(Mean()), LAYOUT, prefixes=("heads",))
+
+
+def test_names_are_divided_at_dots() -> None:
+    layout = Layout.stored({f"{i}.weight": torch.Size([1]) for i in (1, 10, 11)}, {})
+    assert [list(layout.places_of([prefix])) for prefix in ("1", "1.", "1.w")] == [["1.weight"], ["1.weight"], []]
+    assert merged_names(layout, Merging(Mean(), only=("10", "1.weight"))) == ["1.weight", "10.weight"]

@@ -284,3 +284,33 @@ def test_an_installed_package_offers_methods(monkeypatch: pytest.MonkeyPatch) ->
     assert Settings().replace({"peers": 8}).scenario.peers == 8  # a broken package is nobody else's concern
     with pytest.raises(SettingsError, match="unknown setting 'stride'"):
         Settings().replace({"stride": 8})
+
+
+class Heads(pens.Method):
+    name = "heads"
+    about = "a method that says of which parameters it weighs"
+
+    def segments(self, settings: pens.RunSettings) -> tuple[str, ...]:
+        return ("ouch",)
+
+
+class Saying(pens.Method):
+    name = "saying"
+    about = "a method that says how much each model counts"
+    says_weights = True
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "why"),
+    [
+        (Heads, {}, "the method says weights for 'ouch', but no tensor's name begins with it"),
+        (Heads, {"merge": "median"}, "merge = 'median' knows no weights, but heads says how much each model counts"),
+        (Saying, {"merge": "median"}, "merge = 'median' knows no weights, but saying says how much each model counts"),
+        (Saying, {"merge": "weighted"}, "merge = 'weighted' has weights of its own, but saying says how much"),
+        ("dpsgd", {"merge": "weighted"}, "merge = 'weighted' has weights of its own, but dpsgd says how much"),
+    ],
+)
+def test_a_method_that_says_weights_says_so_before_a_run(method: Any, values: dict[str, str], why: str) -> None:
+    with pytest.raises(SettingsError, match=why) as failed:
+        pens.run({**TINY, **values}, methods=[method], model=TinyNet, data=tiny_dataset())
+    assert "update" not in str(failed.value)

@@ -69,9 +69,10 @@ class Layout:
 
     def places_of(self, prefixes: Iterable[str]) -> dict[str, str]:
         """Tensors (trained, frozen and buffers) whose names begin with one of the prefixes, each with the longest
-        prefix that fits.  → {name: prefix}"""
+        prefix that fits. Names are divided at dots: "layers.1" fits layers.1.weight, and not layers.10.weight. The
+        empty prefix fits all.  → {name: prefix}"""
         known = sorted(prefixes, key=len, reverse=True)
-        fits = {p.name: [k for k in known if p.name.startswith(k)] for p in (*self.trained, *self.kept)}
+        fits = {p.name: [k for k in known if _begins_with(p.name, k)] for p in (*self.trained, *self.kept)}
         return {name: fitting[0] for name, fitting in fits.items() if fitting}
 
     def ranges(self, names: Collection[str]) -> tuple[slice, ...]:
@@ -95,6 +96,10 @@ class Layout:
         for place in (*self.trained, *self.kept):
             columns[place.start : place.stop] = place.flat(theirs[place.name][None])[0]
         return columns
+
+
+def _begins_with(name: str, prefix: str) -> bool:
+    return not prefix or f"{name}.".startswith(f"{prefix.removesuffix('.')}.")
 
 
 def _laid_out(

@@ -62,10 +62,10 @@ def new_executor(engine: Engine, data: Sequence[PeerData], device: torch.device,
     return Executor(engine, training, validation, runs * len(data))
 
 
-def try_merging(spec: RunSpec, engine: Engine) -> None:
+def try_merging(spec: RunSpec, engine: Engine, knows_samples: bool = True) -> None:
     """Refuse a run whose merge rule does not work with the engine's network; call it before anything is written."""
-    rules = spec.learning()
-    try_out(rules.merging, engine.network.stored, rules.own_in_merge)
+    rules, prefixes = spec.learning(), spec.method.segments(spec.settings)
+    try_out(rules.merging, engine.network.stored, rules.own_in_merge, prefixes, knows_samples=knows_samples)
 
 
 def build_simulator(

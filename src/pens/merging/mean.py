@@ -14,6 +14,7 @@ class Mean(LinearRule):
     name = "mean"
     about = "the plain average of all models (paper)"
     is_plain = True
+    takes_weights = True
 
     def weights(self, merge: Merge, segment: str, options: Any) -> None:
         return None

@@ -11,17 +11,18 @@ single numbers, its rows are cut as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from pens.engine.layout import Layout
 from pens.engine.stack import ModelStack
-from pens.errors import SettingsError
-from pens.merging.rule import LinearRule, Merge, Merging, Rows, SegmentWeights, check_weights
+from pens.errors import SettingsError, suggest
+from pens.hooks import calling, refuse_result
+from pens.merging.rule import LinearRule, Merge, Merging, Rows, SegmentWeights, read_weights
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -91,14 +92,50 @@ def _own_models(models: ModelStack, merges: Sequence[RowMerge]) -> Tensor:
 
 def pieces(layout: Layout, merging: Merging, prefixes: tuple[str, ...]) -> tuple[Piece, ...]:
     """What is merged alike. `prefixes`: those for which the method says weights."""
-    rule = merging.rule
-    segment_of = {p: name for name, begins in rule.segments(merging.options).items() for p in begins}
-    chosen = _found(layout, tuple(segment_of) or ("",), f"merge rule {rule.name!r} has a segment")
+    who = _who(merging)
+    segments = _segments(merging)
+    segment_of = {p: name for name, begins in segments.items() for p in begins}
+    if len(segment_of) < sum(map(len, segments.values())):
+        raise SettingsError(f"{who} has two segments with the same beginning of names: give it to one of them")
+    chosen = _found(layout, tuple(segment_of) or ("",), f"{who} has a segment")
     only = _found(layout, merging.only or ("",), "merge_only names")
-    said = _found(layout, prefixes, "the method says weights for") if prefixes else {}
     names = [name for name in chosen if name in only]
+    if not names:
+        raise SettingsError(f"merge_only and the segments of {who} have no tensor in common: nothing would be merged")
+    said = _found(layout, prefixes, "the method says weights for") if prefixes else {}
+    for prefix in prefixes:
+        if not any(name in names for name in layout.places_of([prefix])):
+            left_out = "merge_only leaves it out" if merging.only else f"{who} has no segment there"
+            raise SettingsError(f"the method says weights for {prefix!r}, but {left_out}: merge it, too")
     alike = _alike(names, lambda name: (segment_of.get(chosen[name], ""), said.get(name)))
     return tuple(Piece(segment, prefix, layout.ranges(those)) for (segment, prefix), those in alike)
+
+
+def merged_names(layout: Layout, merging: Merging) -> list[str]:
+    """The tensors that are merged. Of the others, nobody reads those of received models."""
+    ranges = [columns for piece in pieces(layout, merging, ()) for columns in piece.ranges]
+    places = (*layout.trained, *layout.kept)
+    return [place.name for place in places if any(r.start <= place.start < place.stop <= r.stop for r in ranges)]
+
+
+def _segments(merging: Merging) -> Mapping[str, Sequence[str]]:
+    """The rule's own segments, checked."""
+    with calling(_who(merging), merging.rule, "segments"):
+        found: Any = merging.rule.segments(merging.options)
+    fits = isinstance(found, Mapping) and all(
+        isinstance(begins, Sequence) and not isinstance(begins, str) and all(isinstance(each, str) for each in begins)
+        for begins in found.values()
+    )
+    if not fits:
+        refuse_result(
+            _who(merging), "segments", found, 'return names with lists of beginnings, such as {"head": ["layers.9"]}'
+        )
+    segments: Mapping[str, Sequence[str]] = found
+    return segments
+
+
+def _who(merging: Merging) -> str:
+    return f"merge rule {merging.rule.name!r}"
 
 
 def _put(merged: Tensor, places: list[int], done: Done) -> None:
@@ -112,8 +149,11 @@ def _found(layout: Layout, prefixes: tuple[str, ...], what: str) -> dict[str, st
     """The tensors that prefixes stand for. Each prefix has to stand for some, alone."""
     for prefix in prefixes:
         if not layout.places_of([prefix]):
-            names = ", ".join(place.name for place in (*layout.trained, *layout.kept))
-            raise SettingsError(f"{what} {prefix!r}, but no tensor's name begins with it: the network has {names}")
+            names = [place.name for place in (*layout.trained, *layout.kept)]
+            raise SettingsError(
+                f"{what} {prefix!r}, but no tensor's name begins with it, up to a dot or to its end"
+                f"{suggest(prefix, names) or '.'} The network has {', '.join(names)}"
+            )
     return layout.places_of(prefixes)
 
 
@@ -148,12 +188,16 @@ def _by_weights(models: ModelStack, merging: Merging, merges: Sequence[RowMerge]
 def _weights(merging: Merging, merge: RowMerge, segment: str) -> Sequence[float] | None:
     if merge.about.weights is not None:
         return merge.about.weights
+    return own_weights(merging, merge.about, segment)
+
+
+def own_weights(merging: Merging, merge: Merge, segment: str) -> tuple[float, ...] | None:
+    """What a linear rule says, checked; None: the plain average."""
     rule = merging.rule
     assert isinstance(rule, LinearRule)
-    weights = rule.weights(merge.about, segment, merging.options)
-    if weights is not None:
-        check_weights(weights, len(merge.rows), f"merge rule {rule.name!r}")
-    return weights
+    with calling(_who(merging), rule, "weights"):
+        weights = rule.weights(merge, segment, merging.options)
+    return None if weights is None else read_weights(weights, len(merge.senders), _who(merging))
 
 
 def _by_rows(
@@ -188,14 +232,18 @@ def _asked(
 
 def answer(merging: Merging, rows: Rows) -> Tensor:
     """The rule's own answer; an error that names it where that is no model.  → [merge, number]"""
-    merged, name = merging.rule.merge(rows, merging.options), merging.rule.name
-    if not isinstance(merged, Tensor) or merged.shape != rows.own.shape:
-        told = f"a tensor of shape {list(merged.shape)}" if isinstance(merged, Tensor) else f"{type(merged).__name__}"
-        raise SettingsError(
-            f"merge rule {name!r} returned {told}: return one row per merge, of shape {list(rows.own.shape)}"
-        )
+    who = _who(merging)
+    with calling(who, merging.rule, "merge"):
+        merged: Any = merging.rule.merge(rows, merging.options)
+    wanted = f"return one row for each merge, a tensor of shape {list(rows.own.shape)}"
+    if not isinstance(merged, Tensor):
+        refuse_result(who, "merge", merged, wanted)
+    if merged.shape != rows.own.shape:
+        raise SettingsError(f"{who}: its merge returned a tensor of shape {list(merged.shape)}: {wanted}")
+    if merged.dtype not in (torch.float32, torch.float64):
+        raise SettingsError(f"{who}: its merge returned numbers of the type {merged.dtype}: return torch.float32")
     if not bool(torch.isfinite(merged).all()):
-        raise SettingsError(f"merge rule {name!r} returned numbers that are not finite, from models whose numbers are")
+        raise SettingsError(f"{who}: its merge returned numbers that are not finite, from models whose numbers are")
     return merged.to(rows.own)
 
 

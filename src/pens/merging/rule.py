@@ -19,7 +19,7 @@ The module is light to import: tensors are named for type checkers alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -81,7 +81,8 @@ class MergeRule:
     section: ClassVar[type[Section] | None] = None
     """The class of its own section of the settings, if it has one."""
     takes_weights: ClassVar[bool] = False
-    """Whether it heeds the weights of a method that says some; else such a method is refused."""
+    """Whether it heeds the weights of a method that says some (`Merge.weights`) and has none of its own that would be
+    ignored then; else such a method is refused."""
     needs_samples: ClassVar[bool] = False
     """Whether it needs the senders' numbers of samples, which real peers do not tell."""
     is_plain: ClassVar[bool] = False
@@ -103,9 +104,10 @@ class MergeRule:
 
 
 class LinearRule(MergeRule):
-    """A rule that adds models up, each with a weight."""
+    """A rule that adds models up, each with a weight.
 
-    takes_weights = True
+    Where a method says weights for some tensors alone, the rule's own weights count for the others.
+    """
 
     def weights(self, merge: Merge, segment: str, options: Any) -> Sequence[float] | None:
         """How much each model counts: weights that sum to one, or None for the plain average."""
@@ -139,26 +141,49 @@ def chosen(settings: SettingsTree) -> Merging:
     return Merging(rule, options, settings.gossip.merge_only)
 
 
-def check_weights(weights: Sequence[float], models: int, who: str) -> None:
-    """Refuse what are no weights of so many models. `who` says them."""
-    if len(weights) != models:
-        raise SettingsError(f"{who} says {len(weights)} weights for {models} models: say one for each")
-    total = math.fsum(weights)
-    if not abs(total - 1) <= _SUM_OFF:
+def read_weights(weights: Iterable[Any], models: int, who: str) -> tuple[float, ...]:
+    """Weights as plain numbers, whatever sequence or array they come in; refused where they are no weights of so many
+    models. `who` says them."""
+    found = plain_weights(weights)
+    if found is None:
+        shown = " ".join(repr(weights).split())
+        raise SettingsError(f"{who} says the weights {shown:.60}: say a list of numbers, one for each model")
+    if len(found) != models:
+        raise SettingsError(f"{who} says {len(found)} weights for {models} models: say one for each")
+    if wrong := [weight for weight in found if not math.isfinite(weight)]:
+        raise SettingsError(f"{who} says a weight that is {wrong[0]}: say finite numbers, which sum to 1")
+    if not abs((total := math.fsum(found)) - 1) <= _SUM_OFF:
         raise SettingsError(f"{who} says weights that sum to {total:g}: divide them by their sum, so that it is 1")
+    return found
+
+
+def plain_weights(weights: Any) -> tuple[float, ...] | None:
+    """Numbers of any type, in a sequence or array, as Python's own; None where they are none."""
+    if isinstance(weights, str | bytes | Mapping | set):
+        return None
+    try:
+        found = list(weights)
+        return None if any(isinstance(weight, str) for weight in found) else tuple(map(float, found))
+    except (TypeError, ValueError, RuntimeError):  # the last one: a tensor of several numbers
+        return None
+
+
+def check_heeds(rule: MergeRule, who: str, weights: bool, segments: bool) -> None:
+    """Refuse a rule that would ignore what a method says. `weights`: for whole models; `segments`: for some tensors."""
+    if (weights and not rule.takes_weights) or (segments and not (rule.takes_weights or isinstance(rule, LinearRule))):
+        why = "has weights of its own" if isinstance(rule, LinearRule) else "knows no weights"
+        raise SettingsError(
+            f"merge = {rule.name!r} {why}, but {who} says how much each model counts: set merge = 'mean'"
+        )
 
 
 def check_said(
     merging: Merging, who: str, models: int, weights: tuple[float, ...] | None, segments: SegmentWeights
 ) -> None:
     """Refuse a method's weights that are none, or that the rule does not heed. `models`: those received."""
-    if not merging.rule.takes_weights:
-        raise SettingsError(
-            f"merge = {merging.rule.name!r} knows no weights, but {who} says how much each model counts: "
-            "set merge = 'mean'"
-        )
+    check_heeds(merging.rule, who, weights is not None, bool(segments))
     for said in (*([] if weights is None else [weights]), *(of for _, of in segments)):
-        check_weights(said, 1 + models, f"{who} (its own model first)")
+        read_weights(said, 1 + models, f"{who} (its own model first)")
 
 
 def check_real(settings: SettingsTree) -> None:

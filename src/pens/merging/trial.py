@@ -1,71 +1,125 @@
 # SPDX-License-Identifier: Apache-2.0
 """A merge rule is tried out before any work starts, on a few small numbers: what cannot work is told at once.
 
-Each segment is merged three times, with the models of three peers: all together and one by one, which must agree (what
-is computed beside a merge must not change it).
+Each segment is merged with 1, 2, 3 and 5 received models, three merges at once. A rule has to give the same when it is
+asked again (it draws no random numbers), when a merge is alone (what is computed beside it must not change it) and, if
+it says so, when it sees a part of the numbers. Equal models have to come out as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 import torch
+from torch import Tensor
 
 from pens.engine.layout import Layout
-from pens.errors import PensError, SettingsError
-from pens.merging.merger import answer, pieces
-from pens.merging.rule import LinearRule, Merge, MergeRule, Merging, Rows, check_weights
+from pens.errors import SettingsError
+from pens.merging.merger import answer, own_weights, pieces
+from pens.merging.rule import LinearRule, Merge, MergeRule, Merging, Rows
 
-_MERGES, _MODELS, _NUMBERS = 3, 4, 6
-
-
-def try_out(merging: Merging, layout: Layout, own_in_merge: bool = True) -> None:
-    """Refuse a rule that does not do what rules do, or that names tensors that this network does not have."""
-    segments = {piece.segment for piece in pieces(layout, merging, ())}
-    for segment in sorted(segments):
-        try:
-            if isinstance(merging.rule, LinearRule):
-                _try_weights(merging, merging.rule, segment, own_in_merge)
-            else:
-                _try_rows(merging, segment, own_in_merge)
-        except PensError:
-            raise
-        except Exception as error:  # the user's own code
-            raise SettingsError(f"merge rule {_name(merging)} fails: {type(error).__name__}: {error}") from error
+_RECEIVED = 1, 2, 3, 5
+_MERGES, _NUMBERS = 3, 6
 
 
-def _try_weights(merging: Merging, rule: LinearRule, segment: str, own_in_merge: bool) -> None:
-    for merge in _merges(own_in_merge):
-        weights = rule.weights(merge, segment, merging.options)
-        if weights is not None:
-            check_weights(weights, len(merge.senders), f"merge rule {_name(merging)}")
+def try_out(
+    merging: Merging,
+    layout: Layout,
+    own_in_merge: bool = True,
+    prefixes: Sequence[str] = (),
+    knows_samples: bool = True,
+) -> None:
+    """Refuse a rule that does not do what rules do, or names of tensors that this network does not have.
+
+    `prefixes`: for which tensors the method says weights. `knows_samples`: whether numbers of samples are known."""
+    for segment in sorted({piece.segment for piece in pieces(layout, merging, tuple(prefixes))}):
+        for count in _RECEIVED:
+            with _told_when(count, own_in_merge):
+                merges = _merges(count, own_in_merge, knows_samples)
+                if isinstance(merging.rule, LinearRule):
+                    _try_weights(merging, segment, merges)
+                else:
+                    _try_rows(merging, segment, merges)
 
 
-def _try_rows(merging: Merging, segment: str, own_in_merge: bool) -> None:
-    if type(merging.rule).merge is MergeRule.merge:
-        raise SettingsError(f"merge rule {_name(merging)} has no method `merge`, and is no LinearRule: write one")
-    merges = _merges(own_in_merge)
-    numbers = torch.arange(_MERGES * (_MODELS + 1) * _NUMBERS, dtype=torch.float32)
-    models = (numbers * numbers).sin().view(_MERGES, _MODELS + 1, _NUMBERS)
-    own, models = models[:, 0], models[:, int(not own_in_merge) :][:, :_MODELS]
-    together = answer(merging, Rows(own.clone(), models.clone(), merges, segment))
-    for i in range(_MERGES):
-        at = slice(i, i + 1)
-        alone = answer(merging, Rows(own[at].clone(), models[at].clone(), merges[at], segment))
-        if not torch.allclose(together[at], alone, rtol=1e-4, atol=1e-5):
+@contextmanager
+def _told_when(count: int, own_in_merge: bool) -> Iterator[None]:
+    try:
+        yield
+    except SettingsError as error:
+        models = f"{count} received model{'s' if count > 1 else ''}"
+        own = "and the own one" if own_in_merge else "without the own one"
+        raise SettingsError(f"{error} (tried before the run, with {models} {own})") from error.__cause__
+
+
+def _try_weights(merging: Merging, segment: str, merges: Sequence[Merge]) -> None:
+    for merge in merges:
+        if own_weights(merging, merge, segment) != own_weights(merging, merge, segment):
+            _refuse_another_answer(merging, "other weights")
+
+
+def _refuse_another_answer(merging: Merging, what: str) -> None:
+    raise SettingsError(
+        f"merge rule {merging.rule.name!r} gives {what} when it is asked again: it must draw no random numbers and "
+        "remember nothing, so that a run can be repeated"
+    )
+
+
+def _try_rows(merging: Merging, segment: str, merges: Sequence[Merge]) -> None:
+    rule, who = merging.rule, f"merge rule {merging.rule.name!r}"
+    if type(rule).merge is MergeRule.merge:
+        raise SettingsError(f"{who} has no method `merge`, and is no LinearRule: write one")
+    models, own = _numbers(merges)
+    together = _asked(merging, segment, merges, models, own)
+    if not torch.equal(together, _asked(merging, segment, merges, models, own)):
+        _refuse_another_answer(merging, "another model")
+    alone = [_asked(merging, segment, merges[i : i + 1], models[i : i + 1], own[i : i + 1]) for i in range(_MERGES)]
+    if not _agree(together, torch.cat(alone)):
+        raise SettingsError(
+            f"{who} lets a merge depend on those beside it: computed alone, it comes out otherwise. Axis 0 of the "
+            "models counts merges that have nothing to do with each other: reduce axis 1, the models of a merge, or "
+            "axis 2, their numbers"
+        )
+    if rule.coordinatewise:
+        halves = slice(_NUMBERS // 2), slice(_NUMBERS // 2, None)
+        parts = [_asked(merging, segment, merges, models[:, :, half], own[:, half]) for half in halves]
+        if not _agree(together, torch.cat(parts, 1)):
             raise SettingsError(
-                f"merge rule {_name(merging)} mixes merges: one alone comes out otherwise than beside others. Axis 0 "
-                "of the models counts merges, axis 1 the models of each, axis 2 their numbers"
+                f"{who} says coordinatewise = True, but numbers of a merged model depend on more than the same number "
+                "of each model: leave coordinatewise out"
             )
+    equal = own[:1].expand_as(own)
+    if not _agree(equal, _asked(merging, segment, merges, equal[:, None].expand_as(models), equal)):
+        raise SettingsError(
+            f"{who} makes another model of models that are all equal: these have to come out as they are, so divide "
+            "sums by the number of models or by the sum of their weights"
+        )
 
 
-def _merges(own_in_merge: bool) -> list[Merge]:
+def _asked(merging: Merging, segment: str, merges: Sequence[Merge], models: Tensor, own: Tensor) -> Tensor:
+    """The rule's answer, to copies of its own."""
+    return answer(merging, Rows(own.clone(), models.clone(), merges, segment))
+
+
+def _agree(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def _numbers(merges: Sequence[Merge]) -> tuple[Tensor, Tensor]:
+    """The models to merge, all different, and the own ones.  [merge, model, number], [merge, number]"""
+    count = len(merges[0].senders) + int(not merges[0].own_in_merge)
+    numbers = torch.arange(_MERGES * count * _NUMBERS, dtype=torch.float32)
+    models = (numbers * numbers).sin().view(_MERGES, count, _NUMBERS)
+    return models[:, int(not merges[0].own_in_merge) :], models[:, 0]
+
+
+def _merges(received: int, own_in_merge: bool, knows_samples: bool) -> list[Merge]:
     """Peers 0, 1, 2 merge models of peers 3 and on, and their own."""
     found = []
     for me in range(_MERGES):
-        others = tuple(range(_MERGES, _MERGES + _MODELS))
-        senders = (me, *others[1:]) if own_in_merge else others
-        found.append(Merge(me, senders, own_in_merge, tuple(10 + sender for sender in senders)))
+        others = tuple(range(_MERGES, _MERGES + received))
+        senders = (me, *others) if own_in_merge else others
+        samples = tuple(10 + sender for sender in senders) if knows_samples else None
+        found.append(Merge(me, senders, own_in_merge, samples))
     return found
-
-
-def _name(merging: Merging) -> str:
-    return repr(merging.rule.name)

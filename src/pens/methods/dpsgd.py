@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pens.errors import SettingsError
-from pens.merging.rule import chosen
-from pens.methods.method import Method, Participants
+from pens.methods.method import Method
 from pens.protocol.gossiping import Gossiping
 from pens.protocol.messages import Action, ModelRef, Note
 from pens.protocol.plan import Plan
@@ -50,13 +48,7 @@ class Dpsgd(Method):
     about = "in each round a peer averages with all its neighbours in the topology, by Metropolis weights"
     colours = ("#2f4f9e", "#8fa8f0")
     in_step = True
-
-    def check(self, settings: RunSettings, who: Participants) -> None:
-        if not chosen(settings).rule.takes_weights:
-            raise SettingsError(
-                f"merge = {settings.gossip.merge!r} knows no weights, but {self.name} says how much each model counts: "
-                "set merge = 'mean'"
-            )
+    says_weights = True
 
     def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:
         usual = super().plan(settings, train, val, num_peers)

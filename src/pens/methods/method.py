@@ -103,6 +103,9 @@ class Method:
     """Whether peers are told the true clusters: an upper bound, which no real peer can reach."""
     in_step: bool = False
     """Whether all peers exchange models at the same moments: then the schedule is `rounds`, from one snapshot."""
+    says_weights: bool = False
+    """Whether its peers say how much each model counts in every merge (`Update.weights`). A merge rule that would
+    ignore that is refused before a run; without this, at the first such update."""
     num_servers: int = 0
     """Participants without data, which every peer can reach, and which reach every peer. Their numbers follow those of
     the peers. They merge what they are sent (`update` with epochs=0), and neither train nor validate."""
@@ -132,6 +135,12 @@ class Method:
 
     def check(self, settings: RunSettings, who: Participants) -> None:
         """Refuse settings that cannot work, before anything is written or computed: raise `SettingsError`."""
+
+    def segments(self, settings: RunSettings) -> Sequence[str]:
+        """The beginnings of the names of parameters for which its peers say weights of their own
+        (`Update.segment_weights`), as far as they are known before a run: that there are such parameters is checked
+        then, and that the merge rule heeds such weights. Others are checked in the first update that names them."""
+        return ()
 
     def holders(self, federation: Federation, settings: RunSettings) -> Sequence[PeerData]:
         """Whose data are trained on: one for each learner."""

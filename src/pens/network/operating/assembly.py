@@ -138,7 +138,7 @@ def build_node(
     device = resolve_device(about.device)
     me = number(about.name)
     engine = _engine(config, spec, holding, device)
-    try_merging(spec, engine)
+    try_merging(spec, engine, knows_samples=False)
     model = first_model(engine, spec.settings, spec.seed, me)
     test = SampleStack([holding.test], device) if holding.test else None
     sizes = len(holding.data.train), len(holding.data.val)
