@@ -27,7 +27,7 @@ def test_a_method_says_how_much_each_model_counts(own_in_merge: bool) -> None:
     them = learners(own_in_merge=own_in_merge)
     refs = first_trainings(them)
     out = update(them, 1, refs[1], refs[0], refs[2], weights=(0.125, 0.5, 0.375))
-    some = update(them, 2, refs[2], refs[0], segment_weights=(("epo", (0.75, 0.25)),))
+    some = update(them, 2, refs[2], refs[0], segment_weights=(("epochs", (0.75, 0.25)),))
     alone = update(them, 0, refs[0], weights=(1.0,))
     compute(them)
     assert [values(them, ref) for ref in (out, some, alone)] == [[0.5, 1.125, 0.375], [0.25, 0, 1.75], [2, 0, 0]]

@@ -7,8 +7,10 @@ import asyncio
 import functools
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext as no_error
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -292,5 +294,43 @@ def test_what_is_not_merged_stays_a_peers_own() -> None:
     heads, bodies = untouched["out.weight"], untouched["conv.weight"]
     torch.testing.assert_close(bodies, bodies[:1].expand_as(bodies))
     assert all(not torch.allclose(heads[0], head) for head in heads[1:])
+    whole = tiny_run(values).runs[0].communication
+    part = tiny_run({**values, "merge_only": "conv"}).runs[0].communication
+    numbers = {name: model[0].numel() for name, model in untouched.items()}
+    assert whole.model_bytes == 4 * sum(numbers.values())
+    assert part.model_bytes == 4 * sum(number for name, number in numbers.items() if name.startswith("conv."))
+    assert part.sent.tolist() == whole.sent.tolist()
     assert parse_assignments(["merge_only=conv,out"]) == {"merge_only": "conv,out"}
     assert Settings().replace({"merge_only": "conv,out"}).gossip.merge_only == ("conv", "out")
+
+
+@pytest.mark.parametrize("method", ["pens", "dac"])
+def test_methods_that_score_models_are_sent_whole_ones(method: str) -> None:
+    values = {**TINY, "rounds": 1, "merge_only": "conv"}
+    found = pens.run(values, methods=method, model=TinyNet, data=tiny_dataset()).runs[0]
+    assert found.communication.model_bytes == 4 * sum(model[0].numel() for model in found.models.values())
+
+
+class Asking(pens.Gossiping):
+    """Asks about what came, and about its own model alone where its method says so."""
+
+    def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        asked = () if self.peer.plan.own == "own" else models
+        return [pens.Ask("losses", pens.Losses(asked, own=True), when="updated"), *super().use(models)]
+
+
+@pytest.mark.parametrize(("own", "scores", "refused"), [("own", False, False), ("", False, True), ("", True, False)])
+def test_what_was_not_sent_cannot_be_scored(own: str, scores: bool, refused: bool) -> None:
+    class Method(pens.Method):
+        name = "asking"
+        about = "asks about models"
+
+        def plan(self, *given: Any) -> pens.Plan:
+            return replace(super().plan(*given), own=own, behaviours={"gossiping": Asking})
+
+    Method.scores = scores
+    values = {**TINY, "rounds": 1, "merge_only": "conv"}
+    with (
+        pytest.raises(SettingsError, match="only what is merged was sent: set scores = True") if refused else no_error()
+    ):
+        pens.run(values, methods=[Method()], model=TinyNet, data=tiny_dataset())

@@ -20,6 +20,8 @@ TRAITS: dict[str, tuple[Callable[[Method], object], set[str]]] = {
     "told_clusters": (lambda m: m.told_clusters, {"oracle", "oracle+"}),
     "networked": (lambda m: m.networked, {"pens", "pens+", "random", "random+", "dac"}),
     "keeps_moments": (lambda m: m.keeps_moments, {"local", "central"}),
+    "scores": (lambda m: m.scores or m.selects, {"pens", "pens+", "dac"}),
+    "says_weights": (lambda m: m.says_weights, {"dpsgd"}),
     "in_step": (lambda m: m.in_step, {"dpsgd", "el", "fedavg"}),
     "has servers": (lambda m: m.num_servers == 1, {"fedavg"}),
     "attainable": (lambda m: m.attainable, {*GOSSIP, "local"} - {"oracle", "oracle+"}),

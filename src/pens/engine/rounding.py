@@ -17,6 +17,8 @@ numbers stay finite, no number is clipped, and a peer with one unusual tensor ca
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor
 
@@ -65,9 +67,11 @@ def round_rows(rows: Tensor, layout: Layout, form: WireForm) -> Tensor:
     return rounded
 
 
-def model_bytes(layout: Layout, form: WireForm) -> int:
-    """The bytes of a model's numbers in a wire form, with scales and without any header."""
-    return sum(_tensor_bytes(place.shape, form) for place in (*layout.trained, *layout.kept))
+def model_bytes(layout: Layout, form: WireForm, names: Collection[str] | None = None) -> int:
+    """The bytes of a model's numbers in a wire form, with scales and without any header. `names`: of these tensors;
+    None: of all."""
+    places = (place for place in (*layout.trained, *layout.kept) if names is None or place.name in names)
+    return sum(_tensor_bytes(place.shape, form) for place in places)
 
 
 def _tensor_bytes(shape: torch.Size, form: WireForm) -> int:

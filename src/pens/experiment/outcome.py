@@ -39,7 +39,7 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
         accuracy = per_test[list(federation.tested_on)]
     else:
         accuracy = engine.evaluate(learners.models, rows, tests, federation.tested_on).accuracy
-    weight = model_bytes(engine.network.stored, spec.settings.gossip.wire)
+    weight = model_bytes(engine.network.stored, spec.settings.gossip.wire, learners.travelling)
     tensors = {n: t.cpu() for n, t in engine.network.state(learners.models.read(rows)).items()}
     return RunResult(
         method=run.method,

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pens.engine.rounding import model_bytes
 from pens.errors import SettingsError
 from pens.learning.context import Context
 from pens.learning.curves import Curves
@@ -39,6 +40,7 @@ from pens.learning.named_models import NamedModels
 from pens.learning.rules import LearningRules
 from pens.learning.scoring import Scorer
 from pens.learning.updating import Updater
+from pens.merging.merger import merged_names
 from pens.merging.rule import check_said
 from pens.protocol.messages import Ask, Compare, Counts, ModelRef, PeerId, Update
 
@@ -69,6 +71,8 @@ class Learners:
             for peer, slot in zip(numbers, (*slots, *[NO_SAMPLES] * num_servers), strict=True)
         }
         self.jobs = JobGraph()
+        self.travelling = self._travelling()
+        """The tensors of a model that are sent; None: all."""
         context = Context(executor, rules, self.names, self.by_peer, self.jobs)
         self._scorer, self._updater = Scorer(context, wide=peers is not None), Updater(context)
         if rules.optimizer_remembers:
@@ -89,6 +93,14 @@ class Learners:
             learner.moments = MomentRows([self.models.retain(row) for row in rows])
         for row in rows:
             self.models.release(row)
+
+    def _travelling(self) -> tuple[str, ...] | None:
+        """What is merged, where received models are used for nothing else."""
+        if self.rules.scores or self.rules.merging.is_plain:
+            return None
+        layout = self.executor.engine.network.stored
+        names = merged_names(layout, self.rules.merging)
+        return tuple(names) if model_bytes(layout, "fp32", names) < model_bytes(layout, "fp32") else None
 
     def first_model(self, peer: PeerId) -> ModelRef:
         """The name of a peer's untrained model, retained once for the caller."""
@@ -155,6 +167,11 @@ class Learners:
         question: Question | None = None,
     ) -> None:
         self._check_samples(peer, "asks for losses")
+        if self.travelling is not None and any(ref.owner != peer for ref in models):
+            raise SettingsError(
+                f"peer {peer} asks for losses of received models, of which only what is merged was sent: set "
+                "scores = True in the class of the method, so that whole models are, or leave out merge_only"
+            )
         learner = self.by_peer[peer]
         learner.scorings += 1
         before = learner.recorded - (update is not None)

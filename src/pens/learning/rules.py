@@ -30,6 +30,8 @@ class LearningRules:
     """At most so many updates, or comparisons, at once; 0: all that are ready."""
     optimizer_remembers: bool = False
     """Whether a peer's optimizer keeps its moments from update to update; else each update resets them."""
+    scores: bool = True
+    """Whether received models may be compared, or asked about, so that whole models have to travel."""
     wire: WireForm = "fp32"
     """How models travel: received models are rounded to this form, a peer's own is not."""
     merging: Merging = field(default_factory=lambda: chosen(Settings()))

@@ -113,6 +113,7 @@ class Dac(Method):
     colours = ("#7a3fa8", "#bf94e4")
     section = DacSettings
     networked = True
+    scores = True
 
     def resolve(self, settings: Settings) -> Settings:
         return settings.replace({"accept": "anyone"})

@@ -103,6 +103,9 @@ class Method:
     """Whether peers are told the true clusters: an upper bound, which no real peer can reach."""
     in_step: bool = False
     """Whether all peers exchange models at the same moments: then the schedule is `rounds`, from one snapshot."""
+    scores: bool = False
+    """Whether its peers ask for the losses of received models, so that whole models have to travel. Otherwise the
+    parts that are merged do (`merge_only`), and such a question is refused where that is not everything."""
     says_weights: bool = False
     """Whether its peers say how much each model counts in every merge (`Update.weights`). A merge rule that would
     ignore that is refused before a run; without this, at the first such update."""
@@ -201,6 +204,7 @@ class Method:
             score_by=pens.score_by,
             score_samples=pens.score_samples,
             max_batch=settings.engine.max_batch,
+            scores=self.scores or self.selects,
             wire=settings.gossip.wire,
             merging=chosen(settings),
             optimizer_remembers=self.keeps_moments,

@@ -112,8 +112,9 @@ class GossipSettings(Section):
     """How a peer's own model and those that it received become one: mean, the plain average (paper), weighted, median,
     trimmed or clipped (docs/decisions/0028); or an own rule, as file.py:name or module:name."""
     merge_only: tuple[str, ...] = ()
-    """Merge only parameters and buffers whose names begin with one of these; the others keep the peer's own values.
-    Empty: all are merged."""
+    """Merge only parameters and buffers whose names begin with one of these, up to a dot: layers.1 means
+    layers.1.weight, and not layers.10.weight. The others keep the peer's own values and are not sent, unless the method
+    scores models, as pens and dac do; real peers send whole models. Empty: all are merged."""
     wire: WireForm = "fp32"
     """How models travel: fp16 takes half, int8 a quarter of the bytes; receivers get them rounded."""
 
