@@ -38,7 +38,7 @@ def test_images_that_do_not_fit_are_refused() -> None:
     with pytest.raises(SettingsError, match="at least 22 pixels"):
         net_factory("paper-cnn", "digits", (1, 8, 8), 10)
     with pytest.raises(SettingsError, match="square images"):
-        net_factory("auto", "own", (7,), 10)
+        net_factory("paper-cnn", "own", (7,), 10)
     with pytest.raises(SettingsError, match="unknown net"):
         net_factory("resnet", "digits", (1, 8, 8), 10)
 

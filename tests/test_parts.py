@@ -151,7 +151,7 @@ def test_a_part_that_cannot_be_had_is_left_out_of_them_all(monkeypatch: pytest.M
     assert found.built_in == ("square",)
     with pytest.raises(SettingsError, match=r"'round' is offered by .*:Circle, which calls it 'circle'"):
         found.find("round")
-    with pytest.raises(SettingsError, match="its section is .*: give a class that is derived from pens"):
+    with pytest.raises(SettingsError, match=r"its section is .*: give a class that is derived from pens"):
         found.find(f"{HERE}:Untitled")
 
 

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 
+from pens import parts
 from pens.errors import SettingsError
 
 NetFactory = Callable[[], nn.Module]
@@ -57,13 +62,38 @@ class DigitsCNN(nn.Module):
         return logits
 
 
+class MLP(nn.Module):
+    """Two hidden layers of 64 units, for tables and other inputs that are no images."""
+
+    def __init__(self, num_inputs: int, num_outputs: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(num_inputs, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, num_outputs)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [batch, ...] → outputs [batch, output]"""
+        outputs: Tensor = self.layers(x)
+        return outputs
+
+
 def net_factory(name: str, dataset: str, sample_shape: tuple[int, ...], num_classes: int) -> NetFactory:
-    """A function that makes new networks for images of a shape. `auto`: the paper's, or for digits a small one."""
-    if name == "auto":
-        name = "digits-cnn" if dataset == "digits" else "paper-cnn"
+    """A function that makes new networks for samples of a shape.
+
+    `auto`: the paper's network for images of its size, a small one for smaller images, and an MLP for other inputs.
+    A reference, or the name of an installed package's network, stands for a class or function; it is given `shape` and
+    `num_classes` where it has arguments of these names.
+    """
+    name = _fitting(dataset, sample_shape) if name == "auto" else name
+    place = name if parts.is_reference(name) else parts.offered("pens.networks").get(name)
+    if place:
+        return _own_factory(place, sample_shape, num_classes)
+    if name == "mlp":
+        return lambda: MLP(math.prod(sample_shape), num_classes)
     if name not in _NETS:
+        known = ", ".join(("auto", "mlp", *_NETS, *sorted(parts.offered("pens.networks"))))
         raise SettingsError(
-            f"unknown net {name!r}: choose from auto, {', '.join(_NETS)}, or pass your own nn.Module as `model`"
+            f"unknown net {name!r}: choose from {known}, name your own as file.py:Name, or pass an nn.Module as `model`"
         )
     smallest, make = _NETS[name]
     if len(sample_shape) != 3 or sample_shape[1] != sample_shape[2] or sample_shape[1] < smallest:
@@ -73,6 +103,25 @@ def net_factory(name: str, dataset: str, sample_shape: tuple[int, ...], num_clas
         )
     channels, side = sample_shape[0], sample_shape[1]
     return lambda: make(channels, side, num_classes)
+
+
+def _fitting(dataset: str, shape: tuple[int, ...]) -> str:
+    """The name of a network for samples of a shape."""
+    if dataset == "digits":
+        return "digits-cnn"
+    if len(shape) != 3 or shape[1] != shape[2] or shape[1] < _NETS["digits-cnn"][0]:
+        return "mlp"
+    return "paper-cnn" if shape[1] >= _NETS["paper-cnn"][0] else "digits-cnn"
+
+
+def _own_factory(place: str, shape: tuple[int, ...], num_classes: int) -> NetFactory:
+    make = parts.load_function(place, "net")
+    known = {"shape": shape, "num_classes": num_classes}
+    try:
+        wanted: Mapping[str, Any] = inspect.signature(make).parameters
+    except (TypeError, ValueError):  # a class whose signature Python does not tell
+        wanted = {}
+    return partial(make, **{name: value for name, value in known.items() if name in wanted})
 
 
 def _conv_block(inputs: int, outputs: int, padding: int = 0) -> list[nn.Module]:

@@ -225,6 +225,35 @@ def sections(registries: Iterable[Registry[Any]] = (METHODS, PARTITIONS, TOPOLOG
     return found
 
 
+HUB = "hf:"
+"""What a data set of the Hugging Face hub begins with."""
+
+
+def offered(group: str) -> dict[str, str]:
+    """What installed packages offer as entry points of a group: references by name."""
+    return dict(_offered(entry_points, group))
+
+
+def is_path(text: str) -> bool:
+    """Whether a text names a file or folder, and no part."""
+    return not is_reference(text) and (bool(Path(text).suffix) or "/" in text or "\\" in text)
+
+
+def is_place(source: str) -> bool:
+    """Whether data come from a file, a folder, a function or the hub, and not from a data set with a name."""
+    return source.startswith(HUB) or is_reference(source) or is_path(source)
+
+
+def located(text: str, folder: Path | None = None) -> str:
+    """A reference or path that means the same in every working directory; a name stays as it is."""
+    if text.startswith(HUB):
+        inside = (folder or Path()) / text.removeprefix(HUB)
+        return HUB + str(inside.resolve()) if inside.is_dir() else text
+    if is_reference(text):
+        return absolute(text, folder)
+    return str(((folder or Path()) / text).resolve()) if is_path(text) else text
+
+
 def is_name(text: object) -> bool:
     """Whether a part can be called so."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
@@ -232,7 +261,7 @@ def is_name(text: object) -> bool:
 
 def is_reference(text: str) -> bool:
     """Whether a text is `module:name` or `file.py:name`, not the name of a part."""
-    return ":" in text
+    return ":" in text and not text.startswith(HUB)
 
 
 def absolute(reference: str, folder: Path | None = None) -> str:

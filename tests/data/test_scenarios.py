@@ -245,7 +245,7 @@ def test_data_that_do_not_fit_together_are_refused() -> None:
         with pytest.raises(DataError, match="each peer's cluster as a whole number"):
             Federation((peer, peer), clusters, (one, one), ("a", "b"))  # type: ignore[arg-type]
     Federation((peer, peer), (0, 1), (one, one), ("a", "b"))
-    for clusters, names in (((0, 2), ("a", "b")), ((-1, 0), ("a", "b")), ((0, 1), ("a", "b", "c")), ((0, 0), ("a",))):
+    for clusters, names in (((0, 2), ("a", "b")), ((-2, 0), ("a", "b")), ((0, 1), ("a", "b", "c")), ((0, 0), ("a",))):
         with pytest.raises(DataError, match=r"2 test sets and .* each cluster needs a test set and a name"):
             Federation((peer, peer), clusters, (one, one), names)
     with pytest.raises(DataError, match="the test set of cluster b is empty: each cluster needs test samples"):

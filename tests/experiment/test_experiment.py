@@ -23,6 +23,7 @@ from pens.engine.training import Engine, Evaluation
 from pens.errors import DataError, Interrupted, ModelError, NotEnoughData, RunDirError, SettingsError
 from pens.experiment import execution, wiring
 from pens.experiment.execution import Experiment
+from pens.experiment.holdings import Holdings
 from pens.experiment.observer import Observer
 from pens.experiment.outcome import _all_warnings, _data_sizes
 from pens.experiment.presets import resolve_settings
@@ -779,7 +780,12 @@ def run_of_three_peers(
     monkeypatch.setattr("pens.experiment.wiring.new_engine", lambda *_: engine)
     settings = settings_of(rounds=1, central_rounds=1, epochs=1, central_epochs=1, tested="last", n_sampled=2)
     record = ExperimentRecord(settings, methods, (0,), own_parts=("model", "data"))
-    this = Experiment(record, device="cpu", model=nn.Identity, data=federation_by_hand((0, 0, 0), [[0.0] * 3] * 3))
+    this = Experiment(
+        record,
+        Holdings(record.settings, federation_by_hand((0, 0, 0), [[0.0] * 3] * 3)),
+        device="cpu",
+        model=nn.Identity,
+    )
     this.prepare()
     return this, engine, models_of(this.run(None, Observer()).runs[-1])
 
@@ -857,7 +863,7 @@ def test_samples_of_training_and_validation_are_kept_apart() -> None:
 def test_every_seed_shares_out_the_data_anew() -> None:
     dataset, settings = tiny_dataset(), settings_of()
     record = ExperimentRecord(settings, ("local",), (0, 4), own_parts=("model", "data"))
-    this = Experiment(record, device="cpu", model=TinyNet, data=dataset)
+    this = Experiment(record, Holdings(record.settings, dataset), device="cpu", model=TinyNet)
     this.prepare()
     for seed in (4, 0):
         expected = rotated_federation(dataset, settings.scenario, seed)

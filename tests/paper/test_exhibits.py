@@ -39,7 +39,7 @@ def test_columns_have_the_settings_of_the_paper(name: str) -> None:
     for column in EXHIBITS[name].columns:
         settings = column.settings()
         scene = settings.scenario
-        told = (scene.dataset, scene.rotations, scene.peers, scene.train_per_peer, settings.model.init)
+        told = (settings.data.source, scene.rotations, scene.peers, scene.train_per_peer, settings.model.init)
         found.append((column.label, *told))
         assert departures(settings) == ()  # n_peers = 20, n_sampled = 10, m = 2, T = 333, 200 samplings, 100 validation
         assert (settings.training.optimizer, settings.training.lr) == ("adam", 1e-3)

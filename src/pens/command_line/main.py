@@ -79,6 +79,18 @@ def run_command(
         ),
     ] = None,
     assignments: Assignments = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE",
+            help="Your own data, the setting `source`: table.csv, table.parquet, a folder of images by peer and class, "
+            "archive.npz, hf:NAME, or file.py:function.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NET", help="The network, the setting `net`: a name or file.py:Name."),
+    ] = None,
     device: Device = "auto",
     out: Annotated[
         Path | None, typer.Option(help="New or empty folder for the results.", show_default="runs/NAME-TIME")
@@ -92,45 +104,48 @@ def run_command(
     from pens.experiment.presets import DEFAULT_METHODS, default_methods, resolve_settings
     from pens.methods.names import check_methods, parse_methods, participants
     from pens.partitions.partition import data_words, partition_of
+    from pens.parts import HUB, is_place, located
     from pens.settings.reading import parse_assignments
     from pens.settings.seeds import read_seeds
 
     if resume:
-        if settings is not None or assignments or out or methods is not None or seeds is not None:
+        if any(given is not None for given in (settings, assignments, out, methods, seeds, data, model)):
             raise SettingsError(
-                "--resume takes all settings from the folder: leave out the preset, --set, --methods, --seeds and --out"
+                "--resume takes all settings from the folder: leave out the preset, --set, --methods, --seeds, --data, "
+                "--model and --out"
             )
         folder = resume
     else:
-        source = "digits" if settings is None else settings
         # before the settings, because methods may have sections of their own
-        chosen = DEFAULT_METHODS if methods is None else parse_methods(methods)
-        wanted = resolve_settings(source).replace(parse_assignments(assignments or []))
-        partition_of(wanted).check(wanted)
-        who = participants(wanted)
-        chosen = default_methods(who.smallest_cluster) if methods is None else chosen
-        left_out = ", ".join(method for method in DEFAULT_METHODS if method not in chosen)
+        named = None if methods is None else parse_methods(methods)
+        places = {"data.source": data, "model.net": model}
+        changes = {key: located(place) for key, place in places.items() if place is not None}
+        changes |= parse_assignments(assignments or [])
+        wanted = resolve_settings(settings, changes)
         numbers = read_seeds("1" if seeds is None else seeds)
-        check_methods(wanted, chosen, who)
-        folder = out or Path("runs") / f"{Path(source).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+        if not is_place(wanted.data.source):  # before anything that takes long to load
+            partition_of(wanted).check(wanted)
+            who = participants(wanted)
+            check_methods(wanted, named or default_methods(who.smallest_cluster), who)
+        name = Path(settings).stem if settings else Path(wanted.data.source.removeprefix(HUB).partition(":")[0]).stem
+        folder = out or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
     from pens.command_line.watch import Watcher, watching
+    from pens.experiment.holdings import fitted_words
     from pens.experiment.interface import resume as resume_experiment
     from pens.experiment.interface import run as run_experiment
     from pens.report.tables import print_results
 
     console = new_console()
-    if not resume and left_out and methods is None:
-        scene = f"partition {wanted.scenario.partition} has no clusters"
-        console.print(f"without {left_out}: {scene}", style="dim", markup=False)
     with watching(Watcher(console)) as watcher:
         try:
             if resume:
                 result = resume_experiment(resume, device=device, data_dir=data_dir, observer=watcher)
             else:
                 result = run_experiment(
-                    wanted,
-                    methods=chosen,
+                    settings,
+                    methods=named,
+                    overrides=changes,
                     seeds=numbers,
                     device=device,
                     out=folder,
@@ -140,6 +155,12 @@ def run_command(
         except Interrupted:
             raise Interrupted(f"stopped. Continue with: pens run --resume {shlex.quote(str(folder))}") from None
     print_results(console, result, data_words(result.settings))
+    if left_out := "" if resume or named else ", ".join(m for m in DEFAULT_METHODS if m not in result.methods):
+        is_own = is_place(wanted.data.source)
+        scene = "the clusters are not known" if is_own else f"partition {wanted.scenario.partition} has no clusters"
+        console.print(f"without {left_out}: {scene}", style="dim", markup=False)
+    if not resume and (words := fitted_words(wanted, result.settings)):
+        console.print(words, style="dim", markup=False)
     print_place(console, folder)
 
 

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from pens.data.reading import Reading
 from pens.data.samples import Dataset, Samples, check_alike, check_finite, concatenate
 from pens.errors import DataError
 
 Part = TypeVar("Part")
+
+UNKNOWN = -1
+"""The cluster of a peer of which it is not known, where those of others are."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +50,92 @@ class Federation:
 
     peers: tuple[PeerData, ...]
     clusters: tuple[int, ...] | None
-    """Each peer's cluster, as an index into `cluster_names`; None: not known."""
+    """Each peer's cluster, as an index into `cluster_names`, or `UNKNOWN`; None: no cluster is known."""
     tests: tuple[Samples, ...]
     """The test set of each cluster, or of each peer where clusters are not known, unless `tested_on` says otherwise."""
     cluster_names: tuple[str, ...] = ()
     tested_on: tuple[int, ...] = ()
     """Each peer's test set, as an index into `tests`. Empty: as `tests` says."""
+    peer_names: tuple[str, ...] = ()
+    """The peers' names; empty: they have numbers."""
+    class_names: tuple[str, ...] = ()
+    """The classes' names, where labels were texts; empty: they have numbers."""
+    declared_classes: int | None = None
+    """How many classes there are, where that was declared: some may not be among the data."""
+
+    @staticmethod
+    def of(
+        peers: Any,
+        *,
+        clusters: Mapping[str, Any] | Sequence[Any] | None = None,
+        peer: str = "peer",
+        target: str | Sequence[str] = "label",
+        val_share: float = 0.2,
+        test_share: float = 0.2,
+        classes: Sequence[Any] | None = None,
+        num_classes: int | None = None,
+        numbers: bool = False,
+        standardise: bool = False,
+        seed: int = 0,
+    ) -> Federation:
+        """Own peers as a federation.
+
+        peers:       {name: data} or a list of data, where data are (x, y) arrays, a torch data set, a table, or a tuple
+                     (train, validation, test) of these; or one table with a column that names the peer
+        clusters:    {name: cluster} or a list, as far as clusters are known
+        peer:        the column of a table that names the peer
+        target:      the column of a table that is to be predicted; several where there are several targets
+        val_share:   the share of a peer's data that becomes its validation data, where none are given
+        test_share:  likewise for test data; both are seeded, and have the same mix of classes as the rest
+        classes:     all classes in their order; None: those of all peers together, in sorted order
+        num_classes: how many classes there are, where labels are numbers from 0 and the data may lack the last ones
+        numbers:     whether targets are real numbers, and no classes
+        standardise: whether each peer's inputs get mean 0 and deviation 1, by its own training data
+        seed:        of the split
+        """
+        column = target if isinstance(target, str) else tuple(target)
+        reading = Reading(peer, column, val_share, test_share, classes, numbers, standardise)
+        return Federation.gathered(peers, clusters, seed, reading).with_classes(num_classes)
+
+    @staticmethod
+    def gathered(
+        peers: Any, clusters: Mapping[str, Any] | Sequence[Any] | None, seed: int, reading: Reading
+    ) -> Federation:
+        """The same, with all that says how data are read in one."""
+        from pens.data.own_peers import gather
+
+        found = gather(peers, clusters, seed, reading)
+        names = tuple(sorted({cluster for cluster in found.clusters if cluster is not None}))
+        return Federation(
+            tuple(PeerData(train, val) for train, val in found.held),
+            tuple(UNKNOWN if of is None else names.index(of) for of in found.clusters) if names else None,
+            tuple(found.tests),
+            names,
+            tuple(range(len(found.held))),
+            peer_names=tuple(found.names),
+            class_names=found.class_names,
+        )
+
+    def with_classes(self, num_classes: int | None) -> Federation:
+        """The same federation with so many classes declared."""
+        if num_classes is None:
+            return self
+        if num_classes < self.num_classes:
+            raise DataError(
+                f"num_classes = {num_classes}, but the data have the label {self.num_classes - 1}: labels are numbered "
+                "from 0, so raise num_classes or correct the labels"
+            )
+        return replace(self, declared_classes=num_classes)
 
     def __post_init__(self) -> None:
         self._check_clusters()
+        if self.peer_names and len(set(self.peer_names)) != len(self.peers):
+            raise DataError(
+                f"{len(self.peers)} peers, but the names {self.peer_names}: each peer needs a name of its own"
+            )
         if not self.tested_on:
+            if UNKNOWN in (self.clusters or ()):
+                raise DataError("some clusters are not known: say by `tested_on` which test set each peer has")
             own = tuple(range(len(self.peers))) if self.clusters is None else self.clusters
             object.__setattr__(self, "tested_on", own)
         self._check_tests()
@@ -64,9 +145,11 @@ class Federation:
         clusters = self.clusters
         if not self.peers:
             raise DataError("a federation has 0 peers: it needs at least one peer")
-        if odd := [cluster for cluster in clusters or () if not isinstance(cluster, int)]:
+        known = [cluster for cluster in clusters or () if cluster != UNKNOWN]
+        if odd := [cluster for cluster in known if not isinstance(cluster, int)]:
             raise DataError(
-                f"cluster {odd[0]!r}: give each peer's cluster as a whole number, an index of cluster_names"
+                f"cluster {odd[0]!r}: give each peer's cluster as a whole number, an index of cluster_names, or "
+                f"{UNKNOWN} where it is not known"
             )
         if clusters is None:
             if self.cluster_names:
@@ -79,9 +162,9 @@ class Federation:
                 f"two clusters are called {twice[0]!r}: give each a name of its own, or make them one cluster"
             )
         by_cluster = self.tested_on or len(self.tests) == len(self.cluster_names)
-        if not by_cluster or any(not 0 <= k < len(self.cluster_names) for k in clusters):
+        if not by_cluster or any(not 0 <= k < len(self.cluster_names) for k in known):
             raise DataError(
-                f"peers are in the clusters {sorted(set(clusters))}, but there are {len(self.tests)} test sets and "
+                f"peers are in the clusters {sorted(set(known))}, but there are {len(self.tests)} test sets and "
                 f"{len(self.cluster_names)} names: each cluster needs a test set and a name"
             )
 
@@ -101,19 +184,26 @@ class Federation:
     def test_name(self, test: int) -> str:
         """The peer or cluster to which a test set belongs, as error messages name it."""
         if self.tested_on != self.clusters:
-            return f"peer {self.tested_on.index(test)}" if test in self.tested_on else f"number {test}"
+            return f"peer {self.name_of(self.tested_on.index(test))}" if test in self.tested_on else f"number {test}"
         return self.cluster_names[test]
 
+    def name_of(self, peer: int) -> str:
+        """A peer's name, or its number."""
+        return self.peer_names[peer] if self.peer_names else str(peer)
+
     def members(self) -> dict[int, tuple[int, ...]]:
-        """The peers of each cluster, in order; empty where clusters are not known."""
+        """The peers of each cluster, in order, as far as clusters are known."""
         members: dict[int, list[int]] = {}
         for peer, cluster in enumerate(self.clusters or ()):
-            members.setdefault(cluster, []).append(peer)
+            if cluster != UNKNOWN:
+                members.setdefault(cluster, []).append(peer)
         return {cluster: tuple(peers) for cluster, peers in members.items()}
 
     @property
     def smallest_cluster(self) -> int | None:
-        """The number of peers of the smallest cluster; None where clusters are not known."""
+        """The number of peers of the smallest cluster; None where the cluster of some peer is not known."""
+        if UNKNOWN in (self.clusters or ()):
+            return None
         return min(map(len, self.members().values()), default=None)
 
     @cached_property
@@ -131,6 +221,9 @@ class Federation:
 
     @property
     def num_classes(self) -> int:
+        """How many there are: those that were declared, or else those of all peers together."""
+        if self.declared_classes or self.class_names:
+            return self.declared_classes or len(self.class_names)
         parts = [p.train for p in self.peers] + [p.val for p in self.peers] + list(self.tests)
         return 1 + max(int(s.y.max()) for s in parts)
 
@@ -150,7 +243,9 @@ def check_own_data(data: Dataset | Federation) -> None:
         parts = [("training", data.train), ("test", data.test)]
         check_finite((f"the {part} inputs of {data.name}", samples) for part, samples in parts)
         return
-    check_finite(part for number, peer in enumerate(data.peers) for part in own_parts(f"peer {number}", peer))
+    check_finite(
+        part for number, peer in enumerate(data.peers) for part in own_parts(f"peer {data.name_of(number)}", peer)
+    )
     check_finite((f"the test inputs of {data.test_name(number)}", test) for number, test in enumerate(data.tests))
 
 

@@ -9,18 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pens.data.samples import Dataset
-from pens.data.scenarios import Federation, check_own_data
-from pens.data.sources import load_dataset
+from pens.data.scenarios import Federation
 from pens.engine.devices import forget_peak_memory, resolve_device
 from pens.engine.training import Engine
 from pens.errors import Interrupted, SettingsError
+from pens.experiment.holdings import Holdings
 from pens.experiment.observer import Observer
 from pens.experiment.outcome import outcome
 from pens.experiment.running import Running
@@ -30,14 +28,12 @@ from pens.experiment.wiring import (
     first_models,
     new_executor,
     num_models,
-    smallest_cluster,
     try_merging,
 )
 from pens.learning.executor import Executor
 from pens.measuring.results import ExperimentResult, RunResult
-from pens.methods.names import among, check_methods, find_method, participants
+from pens.methods.names import check_methods, find_method
 from pens.methods.spec import RunSpec
-from pens.partitions.partition import build_federation, check_repeats, partition_of
 from pens.processors import CpuShare
 from pens.settings.tree import MethodName
 from pens.simulation.simulator import advance_together
@@ -51,15 +47,11 @@ class Experiment:
     """An experiment: a record that says what to run, the user's own parts, and the engine that computes it."""
 
     record: ExperimentRecord
+    holdings: Holdings
     device: str = "auto"
     model: Callable[[], nn.Module] | None = None
-    data: Dataset | Federation | None = None
-    data_dir: Path | None = None
     _torch_device: torch.device = field(init=False)
-    _dataset: Dataset = field(init=False)
     _engine: Engine = field(init=False)
-    _federations: dict[int, Federation] = field(init=False, default_factory=dict)
-    """The federations of the seeds that are computed together."""
     _executor: Executor | None = field(init=False, default=None)
     """The executor for their peers, shared by all methods that do not pool data."""
     _untrained: dict[tuple[int, str], Tensor] = field(init=False, default_factory=dict)
@@ -75,40 +67,23 @@ class Experiment:
                 f"model is a {type(self.model).__name__}, one network, but each peer needs a new one: "
                 "pass its class, or a function that makes it"
             )
-        if self.data is not None and not isinstance(self.data, Dataset | Federation):
-            raise SettingsError(f"data is a {type(self.data).__name__}: pass a pens.Dataset or a pens.Federation")
-        if self.data is not None:
-            check_own_data(self.data)
-        smallest = smallest_cluster(settings, self.data)
-        if isinstance(self.data, Federation):
-            who = among(settings, len(self.data.peers), smallest, self.record.seeds)
-            check_methods(settings, methods, who, self.record.seeds)
-        else:
-            partition_of(settings).check(settings)
-            check_methods(settings, methods, participants(settings, self.record.seeds), self.record.seeds)
-            folder = self.data_dir or (Path(self.record.data_dir) if self.record.data_dir else None)
-            self._dataset = self.data or load_dataset(settings.scenario.dataset, folder)
+        check_methods(settings, methods, self.holdings.participants(settings, self.record.seeds), self.record.seeds)
         federation = self.federation(self.record.seeds[0])
-        if not isinstance(self.data, Federation):
-            check_repeats(self._dataset, settings, self.record.seeds[0], federation)
+        self.holdings.check_repeats(settings, self.record.seeds[0])
         self._engine = self._make_engine(federation)
         for method in methods:
             try_merging(self._spec(method, self.record.seeds[0]), self._engine)
 
     def federation(self, seed: int) -> Federation:
         """The federation of one seed."""
-        if isinstance(self.data, Federation):
-            return self.data
-        if seed not in self._federations:
-            self._federations[seed] = build_federation(self._dataset, self.record.settings, seed)
-        return self._federations[seed]
+        return self.holdings.federation(self.record.settings, seed)
 
     def _make_engine(self, federation: Federation) -> Engine:
-        classes = federation.num_classes if isinstance(self.data, Federation) else self._dataset.num_classes
+        known = federation if self.holdings.peers else self.holdings.dataset(self.record.settings)
         some = federation.peers[0].train
         shown = some if len(some) > 2 else federation.tests[0]
         samples = sum(len(peer.train) for peer in federation.peers)
-        return build_engine(self.record.settings, classes, shown, samples, self._torch_device, self.model)
+        return build_engine(self.record.settings, known.num_classes, shown, samples, self._torch_device, self.model)
 
     def run(self, folder: ExperimentDir | None, observer: Observer) -> ExperimentResult:
         """Run what is missing, and read what is complete."""
@@ -134,7 +109,7 @@ class Experiment:
         return (seeds[start : start + count] for start in range(0, len(seeds), count))
 
     def _forget_others(self, seeds: Sequence[int]) -> None:
-        self._federations = {seed: f for seed, f in self._federations.items() if seed in seeds}
+        self.holdings.forget_others(seeds)
         self._executor, self._untrained = None, {}
 
     def _run_together(

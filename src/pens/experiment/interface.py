@@ -14,9 +14,9 @@ from pens.data.samples import Dataset
 from pens.data.scenarios import Federation
 from pens.errors import RunDirError
 from pens.experiment.execution import Experiment
+from pens.experiment.holdings import Holdings
 from pens.experiment.observer import Observer
-from pens.experiment.presets import default_methods, resolve_settings
-from pens.experiment.wiring import smallest_cluster
+from pens.experiment.presets import default_methods, resolve_settings, starting_point
 from pens.measuring.results import ExperimentResult
 from pens.methods.method import Method
 from pens.methods.names import MethodLike, lost, parse_methods, prints_of, references_of
@@ -26,7 +26,7 @@ from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord
 
 
 def run(
-    settings: Settings | str | Path | Mapping[str, Any] = "digits",
+    settings: Settings | str | Path | Mapping[str, Any] | None = None,
     *,
     methods: str | Method | type[Method] | Iterable[MethodLike] | None = None,
     seeds: int | Sequence[int] = 1,
@@ -40,7 +40,8 @@ def run(
 ) -> ExperimentResult:
     """Run each method once with each seed, and return the results.
 
-    settings:   a preset's name, a .toml file, a mapping of settings, or Settings
+    settings:   a preset's name, a .toml file, a mapping of settings, or Settings. None: the preset digits, or for own
+                data the preset own
     methods:    names of methods, or your own: file.py:Name, module:Name, a class or an instance of pens.Method. None:
                 local, random, pens, and, where the data have clusters, oracle
     seeds:      how many seeds (4: those from 0 to 3), or which ones
@@ -53,22 +54,26 @@ def run(
     observer:   gets progress callbacks
     """
     names = () if methods is None else parse_methods(methods)  # before the settings, which may have their sections
-    resolved = resolve_settings(settings).replace(overrides or {})
+    chosen_seeds, folder = parse_seeds(seeds), Path(data_dir) if data_dir else None
+    base = starting_point(settings, overrides, has_own_data=data is not None)
+    wanted = base.replace(overrides or {}) if settings is None else resolve_settings(settings, overrides)
+    holdings = Holdings(wanted, data, folder)
+    fitted = holdings.fitted(wanted, base, chosen_seeds[0])
     record = ExperimentRecord(
-        settings=resolved,
-        methods=names or default_methods(smallest_cluster(resolved, data)),
-        seeds=parse_seeds(seeds),
+        settings=fitted,
+        methods=names or default_methods(holdings.participants(fitted, chosen_seeds).smallest_cluster),
+        seeds=chosen_seeds,
         own_parts=tuple(name for name, part in (("model", model), ("data", data)) if part is not None),
         data_dir=str(Path(data_dir).resolve()) if data_dir else None,
         references=references_of(names),
     )
     record = replace(record, part_files=prints_of(record.settings, record.methods))
-    experiment = Experiment(record, device=device, model=model, data=data)
+    experiment = Experiment(record, holdings, device=device, model=model)
     experiment.prepare()
-    folder = ExperimentDir(Path(out)) if out else None
-    if folder:
-        folder.create(record)
-    return experiment.run(folder, observer or Observer())
+    directory = ExperimentDir(Path(out)) if out else None
+    if directory:
+        directory.create(record)
+    return experiment.run(directory, observer or Observer())
 
 
 def resume(
@@ -110,9 +115,9 @@ def resume(
             f"{folder} was run with the method {name!r}, which is not there any more: {why}. "
             f"Bring it back, or pass it from Python: pens.resume({str(folder)!r}, methods=[…])"
         )
-    experiment = Experiment(
-        record, device=device, model=model, data=data, data_dir=Path(data_dir) if data_dir else None
-    )
+    folder_of_data = data_dir or record.data_dir
+    holdings = Holdings(record.settings, data, Path(folder_of_data) if folder_of_data else None)
+    experiment = Experiment(record, holdings, device=device, model=model)
     experiment.prepare()
     observer = observer or Observer()
     for what in _changed(record):

@@ -10,6 +10,7 @@ from typing import Any
 
 from pens.errors import SettingsError
 from pens.methods.names import find_method
+from pens.parts import is_place
 from pens.settings.reading import flat_keys, parse_settings
 from pens.settings.tree import MethodName, Settings
 
@@ -61,9 +62,20 @@ _LAPTOP = {
     "central_patience": 4,
 }
 
+OWN = "own"
+"""The preset for own data."""
+_OWN: dict[str, Any] = {
+    "rounds": 50,
+    "patience": 15,
+    "step1_rounds": 10,
+    "step1_samplings": 8,
+    "central_rounds": 30,
+}
+
 PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
+        Preset(OWN, "your own data: some minutes on a laptop; numbers of models fit themselves to the peers", _OWN),
         Preset(
             "digits",
             "20 peers, two rotations, embedded 8 × 8 digits: the paper's comparison, in seconds",
@@ -139,18 +151,45 @@ def preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-def resolve_settings(settings: Settings | str | Path | Mapping[str, Any]) -> Settings:
+def resolve_settings(
+    settings: Settings | str | Path | Mapping[str, Any] | None, changes: Mapping[str, Any] | None = None
+) -> Settings:
     """The settings that a user named: by a preset's name, a .toml file (which may name a preset to start from), a
-    mapping of settings, or Settings."""
+    mapping of settings, or Settings; None: the preset digits, or own for own data. `changes`: what is set beside."""
+    given = dict(changes or {})
     if isinstance(settings, Settings):
-        return settings
+        return settings.replace(given) if given else settings
     if isinstance(settings, Mapping):
-        return parse_settings(settings)
-    if str(settings).lower().endswith(".toml"):
-        values = flat_keys(Path(settings))
-        base = values.pop("preset", None)
-        return (preset(str(base)).settings if base else Settings()).replace(values)
-    return preset(str(settings)).settings
+        return parse_settings(settings).replace(given)
+    return starting_point(settings, given).replace(_keys_of(settings)).replace(given)
+
+
+def starting_point(
+    settings: Settings | str | Path | Mapping[str, Any] | None,
+    changes: Mapping[str, Any] | None = None,
+    has_own_data: bool = False,
+) -> Settings:
+    """What the user's own changes are made to: a preset, or the defaults. A value that differs was set by the user."""
+    if isinstance(settings, Settings | Mapping):
+        return Settings()
+    keys = {**_keys_of(settings), **(changes or {})}
+    own = has_own_data or any(is_place(str(keys[key])) for key in ("data.source", "source", "dataset") if key in keys)
+    if settings is None:
+        return preset(OWN if own else "digits").settings
+    if not _is_file(settings):
+        return preset(str(settings)).settings
+    named = flat_keys(Path(settings)).get("preset")
+    return preset(str(named)).settings if named else preset(OWN).settings if own else Settings()
+
+
+def _is_file(settings: str | Path) -> bool:
+    return str(settings).lower().endswith(".toml")
+
+
+def _keys_of(settings: str | Path | None) -> dict[str, Any]:
+    """What a file sets; nothing where no file is named."""
+    keys = flat_keys(Path(settings)) if settings is not None and _is_file(settings) else {}
+    return {name: value for name, value in keys.items() if name != "preset"}
 
 
 def default_methods(smallest_cluster: int | None) -> tuple[MethodName, ...]:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from pens import rng
-from pens.data.samples import Dataset, Samples
-from pens.data.scenarios import Federation, PeerData
+from pens.data.samples import Samples
+from pens.data.scenarios import UNKNOWN, Federation, PeerData
 from pens.engine.batches import SampleStack
 from pens.engine.training import Engine, new_engine
 from pens.learning.executor import Executor
@@ -24,11 +24,10 @@ from pens.methods.method import Method
 from pens.methods.reach import reach
 from pens.methods.spec import RunSpec
 from pens.nets import NetFactory, net_factory
-from pens.partitions.partition import partition_of
 from pens.protocol.messages import PeerId
 from pens.protocol.peer import Peer
 from pens.settings.schema import SettingsTree
-from pens.settings.tree import RunSettings, Settings
+from pens.settings.tree import RunSettings
 from pens.simulation.links import Links
 from pens.simulation.simulator import Schedule, Simulator, Trace
 from pens.topologies.complete import Everybody
@@ -50,7 +49,7 @@ def build_engine(
     num_samples: training samples of all peers that are computed here; whether compiling pays depends on it.
     """
     shape = tuple(shown.x.shape[1:])
-    factory: NetFactory = model or net_factory(settings.model.net, settings.scenario.dataset, shape, num_classes)
+    factory: NetFactory = model or net_factory(settings.model.net, settings.data.source, shape, num_classes)
     example = SampleStack([shown], device).x[0, :3]
     num_visits = num_samples * settings.training.epochs * settings.gossip.rounds
     return new_engine(factory, example, num_classes, settings.engine, num_visits)
@@ -106,7 +105,8 @@ def reached(method: Method, federation: Federation, graph: Graph | None = None) 
     all_peers, members, servers = range(len(federation.peers)), federation.members(), _servers(method, federation)
 
     def of(me: PeerId) -> Sequence[PeerId]:
-        same_cluster = Others(members[federation.clusters[me]], me) if federation.clusters is not None else ()
+        cluster = UNKNOWN if federation.clusters is None else federation.clusters[me]
+        same_cluster = () if cluster == UNKNOWN else Others(members[cluster], me)
         found = reach(method, me, Others(all_peers, me), same_cluster)
         return Followed(found, servers) if servers else found
 
@@ -122,7 +122,8 @@ def _servers(method: Method, federation: Federation) -> tuple[PeerId, ...]:
 def _reached_in(graph: Graph, method: Method, federation: Federation, me: PeerId) -> Sequence[PeerId]:
     """The peers that a peer may talk to in a sparse graph: those next to it that its method allows, and all servers."""
     others, clusters = graph[me], federation.clusters
-    same_cluster = [other for other in others if clusters[other] == clusters[me]] if clusters is not None else []
+    known = clusters is not None and clusters[me] != UNKNOWN
+    same_cluster = [other for other in others if clusters[other] == clusters[me]] if clusters and known else []
     allowed = set(reach(method, me, others, same_cluster))
     return (*(other for other in others if other in allowed), *_servers(method, federation))
 
@@ -145,10 +146,3 @@ def _schedule(settings: RunSettings) -> Schedule:
     links = Links(timing.latency, timing.training_time, settings.training.epochs)
     metronome = settings.gossip.schedule == "rounds"
     return Schedule(metronome, links, in_turn=metronome and settings.gossip.pull_from == "latest")
-
-
-def smallest_cluster(settings: Settings, data: Dataset | Federation | None) -> int | None:
-    """The number of peers of the smallest cluster; None where clusters are not known."""
-    if isinstance(data, Federation):
-        return data.smallest_cluster
-    return partition_of(settings).smallest_cluster(settings)

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from pens.data.samples import Array
+from pens.data.scenarios import UNKNOWN
 from pens.protocol.messages import PeerId
 
 
@@ -32,12 +33,16 @@ def neighbour_agreement(
     reachable: Sequence[Sequence[PeerId]] | None = None,
 ) -> Agreement | None:
     """Section 6.1: precision and recall of the selected neighbours. None where nobody selected, or where the clusters
-    are not known (None). `reachable`: whom each peer can reach, if not all others; recall counts only those."""
+    are not known (None). `reachable`: whom each peer can reach, if not all others; recall counts only those. Peers
+    whose cluster is not known, where those of others are, count neither as selecting nor as selected."""
     if clusters is None:
         return None
     precisions, recalls = [], []
     sizes = Counter(clusters)
-    for peer, neighbours in selections.items():
+    for peer, chosen in selections.items():
+        if clusters[peer] == UNKNOWN:
+            continue
+        neighbours = [other for other in chosen if clusters[other] != UNKNOWN]
         right = sum(clusters[n] == clusters[peer] for n in neighbours)
         alike = sizes[clusters[peer]] - 1 if reachable is None else num_alike(peer, reachable[peer], clusters)
         precisions += [right / len(neighbours)] if neighbours else []

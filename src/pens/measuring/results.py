@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from pens.data.samples import Array
+from pens.data.scenarios import UNKNOWN
 from pens.measuring.metrics import Agreement, Interval, clusters_are_known, forward_passes, interval, worst_tenth
 from pens.methods.names import method_of
 from pens.methods.spec import RunSpec
@@ -182,8 +183,10 @@ class RunResult:
         return self.peer_names[peer] if self.peer_names else f"peer {peer}"
 
     def cluster_label(self, peer: int) -> str:
-        """The name of a peer's cluster; empty where clusters are not known."""
-        return "" if self.clusters is None else self.cluster_names[self.clusters[peer]]
+        """The name of a peer's cluster; empty where it is not known."""
+        if self.clusters is None or self.clusters[peer] == UNKNOWN:
+            return ""
+        return self.cluster_names[self.clusters[peer]]
 
     def state_dict(self, peer: int) -> dict[str, torch.Tensor]:
         """One peer's tested model, to load into a module. That of one learner for all is peer 0."""

@@ -45,7 +45,8 @@ class _Scene(NamedTuple):
         scenario = settings.scenario
         rotations = tuple(sorted(angle % 360 for angle in scenario.rotations))
         samples = scenario.train_per_peer
-        return _Scene(scenario.dataset, scenario.partition, rotations, scenario.peers, samples, settings.model.init)
+        init, source = settings.model.init, settings.data.source
+        return _Scene(source, scenario.partition, rotations, scenario.peers, samples, init)
 
 
 class _Place(NamedTuple):

@@ -10,13 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from pens.data.samples import Dataset
 from pens.data.scenarios import Federation, check_own_data
 from pens.errors import DataError, NotEnoughData
 from pens.hooks import calling, is_ours, refuse_result
-from pens.parts import PARTITIONS
+from pens.parts import HUB, PARTITIONS, is_place
 from pens.settings.schema import ScenarioSettings
 from pens.settings.section import Section
 from pens.settings.tree import Settings
@@ -149,9 +150,12 @@ def described(partition: Partition, settings: Settings) -> str:
 def data_words(settings: Settings) -> str:
     """The data set, and the partition where no clusters tell how it is shared out: digits, label shares from
     Dirichlet(0.3)."""
+    source = settings.data.source
+    if is_place(source):
+        return Path(source.rpartition(":")[0] or source).name if not source.startswith(HUB) else source
     partition = partition_of(settings)
     known = partition.cluster_sizes(settings) is not None
-    return settings.scenario.dataset if known else f"{settings.scenario.dataset}, {described(partition, settings)}"
+    return source if known else f"{source}, {described(partition, settings)}"
 
 
 def check_enough(dataset: Dataset, scenario: ScenarioSettings) -> None:

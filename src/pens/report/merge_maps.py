@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pens.data.samples import Array
+from pens.data.scenarios import UNKNOWN
 from pens.measuring.results import RunResult
 from pens.report.discovered import Discovered
 from pens.settings.tree import MethodName
@@ -72,25 +73,23 @@ def stretches(names: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def merged_within(run: RunResult) -> float | None:
-    """The share of merges that stayed within the receiver's cluster; None where clusters are not known or nothing was
-    merged."""
-    total = run.pairs.merged.sum()
-    if not total or run.clusters is None:
+    """The share of merges that stayed within the receiver's cluster, of those between peers whose clusters are known;
+    None without such merges."""
+    if run.clusters is None:
         return None
     clusters = np.array(run.clusters)
-    alike = clusters[run.pairs.receiver] == clusters[run.pairs.sender]
-    return float(run.pairs.merged[alike].sum() / total)
+    receivers, senders = clusters[run.pairs.receiver], clusters[run.pairs.sender]
+    known = (receivers != UNKNOWN) & (senders != UNKNOWN)
+    total = run.pairs.merged[known].sum()
+    return float(run.pairs.merged[known & (receivers == senders)].sum() / total) if total else None
 
 
 def _sections(run: RunResult, discovered: Discovered | None) -> list[tuple[str, Array]]:
     """The parts of a map, as (name, peers)."""
     if run.clusters is not None:
         clusters = np.array(run.clusters)
-        return [
-            (name, peers)
-            for cluster, name in enumerate(run.cluster_names)
-            if len(peers := np.flatnonzero(clusters == cluster))
-        ]
+        named = [*enumerate(run.cluster_names), (UNKNOWN, "cluster unknown")]
+        return [(name, peers) for cluster, name in named if len(peers := np.flatnonzero(clusters == cluster))]
     if discovered is None:
         return [("", np.arange(run.num_peers))]
     order, sections, begin = np.array(discovered.order), [], 0

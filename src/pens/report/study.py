@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pens.data.scenarios import UNKNOWN
 from pens.errors import RunDirError
 from pens.measuring.results import RunResult, RunsByMethod, spec_of
 from pens.methods.method import Absent
@@ -118,7 +119,7 @@ def _check(folder: Path, run: RunResult, num_peers: int) -> None:
     fits = (
         run.num_peers == num_peers
         and (clusters is None or len(clusters) == num_peers)
-        and all(0 <= cluster < len(run.cluster_names) for cluster in clusters or ())
+        and all(UNKNOWN <= cluster < len(run.cluster_names) for cluster in clusters or ())
         and learners in possible
         and len(np.unique(run.history.peer)) == learners
         and all(column.min(initial=0) >= 0 and column.max(initial=0) < num_peers for column in peers)

@@ -27,7 +27,7 @@ class Estimates:
         """Add a complete run. Runs on other devices are ignored."""
         if device == self._device:
             self._same[identity(settings), method].append(seconds)
-            self._alike[settings.scenario.dataset, method].append(seconds / _visits(settings))
+            self._alike[settings.data.source, method].append(seconds / _visits(settings))
 
     def learn_all(self, store: RunStore) -> None:
         for record, place in store.records():
@@ -52,13 +52,13 @@ class Estimates:
         """The expected seconds of one seed, as its share of the seeds computed together; None without an estimate."""
         if same := self._same.get((identity(settings), method)):
             return fmean(same)
-        alike = self._alike.get((settings.scenario.dataset, method))
+        alike = self._alike.get((settings.data.source, method))
         return fmean(alike) * _visits(settings) if alike else None
 
     def guess(self, settings: Settings) -> float | None:
         """A guess for a method without an estimate: the mean of the other methods on the same data set. A guess is too
         rough to decide what fits into a budget."""
-        dataset = settings.scenario.dataset
+        dataset = settings.data.source
         alike = [fmean(each) for (of, _), each in self._alike.items() if of == dataset]
         return fmean(alike) * _visits(settings) if alike else None
 

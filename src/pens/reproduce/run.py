@@ -15,6 +15,7 @@ from pens.data.sources import load_dataset
 from pens.engine.devices import device_name, resolve_device
 from pens.errors import Interrupted, SettingsError
 from pens.experiment.execution import Experiment
+from pens.experiment.holdings import Holdings
 from pens.experiment.observer import Observer
 from pens.measuring.results import RunResult
 from pens.methods.names import check_methods, in_order, participants
@@ -123,10 +124,10 @@ class Reproduction:
     def load_data(self) -> None:
         """Load all data sets that the missing runs need, and check that they have enough samples."""
         for work in self.works():
-            scenario = work.settings.scenario
-            if scenario.dataset not in self._datasets:
-                self._datasets[scenario.dataset] = load_dataset(scenario.dataset, self.request.data_dir)
-            partition_of(work.settings).check(work.settings, self._datasets[scenario.dataset])
+            source = work.settings.data.source
+            if source not in self._datasets:
+                self._datasets[source] = load_dataset(source, self.request.data_dir)
+            partition_of(work.settings).check(work.settings, self._datasets[source])
 
     def wanted(self, exhibit: Exhibit, column: Column) -> list[tuple[MethodName, int]]:
         """The method and seed of each run that a column needs."""
@@ -190,7 +191,8 @@ class Reproduction:
         conductor.enter(work)
         for methods, seeds in work.stacks:
             record = ExperimentRecord(work.settings, methods, seeds, data_dir=folder)
-            experiment = Experiment(record, self.request.device, data=self._datasets[work.settings.scenario.dataset])
+            holdings = Holdings(work.settings, self._datasets[work.settings.data.source])
+            experiment = Experiment(record, holdings, self.request.device)
             experiment.prepare()
             experiment.run(self.store.take(record), conductor)
 

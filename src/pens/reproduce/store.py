@@ -92,5 +92,6 @@ def folder_name(settings: Settings) -> str:
     inside, not by this name."""
     scenario, pens = settings.scenario, settings.pens
     partition = re.sub(r"[^a-z0-9.]+", "-", partition_of(settings).describe(settings).lower()).strip("-")
-    name = f"{scenario.dataset}-{scenario.peers}x{scenario.train_per_peer}-{partition}-{settings.model.init}"
+    peers = f"{scenario.peers}x{scenario.train_per_peer}"
+    name = f"{settings.data.source}-{peers}-{partition}-{settings.model.init}"
     return name if (pens.n_sampled, pens.m) == (10, 2) else f"{name}-n{pens.n_sampled}-m{pens.m}"

@@ -17,6 +17,9 @@ OURS: dict[str, type[Section]] = {name: type(field.default) for name, field in S
 SECTIONS: dict[str, tuple[str, ...]] = {name: tuple(of.model_fields) for name, of in OURS.items()}
 SECTION_OF: dict[str, str] = {key: section for section, keys in SECTIONS.items() for key in keys}
 
+_RENAMED = {"dataset": "data.source", "scenario.dataset": "data.source"}
+"""Settings that had another name in older versions."""
+
 
 def section_types() -> dict[str, type[Section]]:
     """The class of each section, those of parts included."""
@@ -34,7 +37,7 @@ def sections_of_parts() -> dict[str, type[Section]]:
 def locate(name: str) -> tuple[str, str]:
     """`n_sampled` or `pens.n_sampled` → ("pens", "n_sampled"). A part's setting needs its section only where another
     part has one of that name."""
-    name = str(name)
+    name = _RENAMED.get(str(name), str(name))
     section, dot, key = name.rpartition(".")
     if SECTION_OF.get(key) in ((section,) if dot else SECTIONS):
         return SECTION_OF[key], key
@@ -76,6 +79,7 @@ def flatten(tree: Mapping[str, Any], folder: Path | None = None) -> Iterable[tup
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, Mapping) else {name: value}
+    flat = {_RENAMED.get(name, name): value for name, value in flat.items()}
     flat = with_parts(flat, folder)
     for name, value in tree.items():
         if isinstance(value, Mapping) and name not in SECTIONS and name not in (others := sections_of_parts()):

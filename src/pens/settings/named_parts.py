@@ -19,6 +19,9 @@ PARTS: Mapping[str, parts.Registry[Any]] = {
 }
 """Settings that name a part. A part that is given by reference has to be found before its section can be read."""
 
+PLACES = ("data.source", "model.net")
+"""Settings that may name a file."""
+
 
 def with_parts(values: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
     """Flat keys, with references to parts that mean the same in every working directory; these parts are found."""
@@ -28,6 +31,10 @@ def with_parts(values: Mapping[str, Any], folder: Path | None = None) -> dict[st
             if isinstance(found.get(key), str) and parts.is_reference(found[key]):
                 found[key] = parts.absolute(found[key], folder)
                 registry.find(found[key])
+    for name in PLACES:
+        for key in (name, name.rpartition(".")[2]):
+            if isinstance(found.get(key), str):
+                found[key] = parts.located(found[key], folder)
     return found
 
 

@@ -26,11 +26,41 @@ as it was before the first update that says so. best: of that one and of those t
 with the lowest validation loss, where that of the first counts as infinite."""
 
 
-class ScenarioSettings(Section):
-    """Which data, and how the peers share it (paper, section 3)."""
+class DataSettings(Section):
+    """The data: a data set that a partition shares out among peers, or own peers that have their data already."""
 
-    dataset: str = "digits"
-    """Which data set: digits, fashion-mnist or cifar-10 (`pens data` shows where they are)."""
+    source: str = "digits"
+    """Where data come from: digits, fashion-mnist or cifar-10 (`pens data` shows where they are), a data set of an
+    installed package, or own data: table.csv, table.parquet, a folder of images by peer and class, archive.npz,
+    hf:NAME, or a function as file.py:name or module:name. A file's path is relative to the settings' file."""
+    peer_column: str = "peer"
+    """Own tables and archives: the column that names each sample's peer."""
+    target_column: Annotated[tuple[str, ...], Field(min_length=1)] = ("label",)
+    """Own tables: the column that is to be predicted; several, where a sample has several targets."""
+    val_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Own data: the share of a peer's samples that is split off for validation, where no validation data are given."""
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Own data: likewise for tests."""
+    num_classes: Annotated[int, Field(ge=2)] | None = None
+    """How many classes there are in the whole federation, where the data may lack some; none: those of the data."""
+    classes: tuple[str, ...] = ()
+    """Own data: all classes in their order, where peers may lack some; empty: those of the data, in sorted order."""
+    image_size: Count | None = None
+    """Folders of images: images are brought to so many pixels a side; none: as they are."""
+    standardise: Literal["auto", "yes", "no"] = "auto"
+    """Own data: whether each peer's inputs are shifted and scaled by the means and deviations of its own training data.
+    auto: those of tables are."""
+
+    @field_validator("target_column", "classes", mode="before")
+    @classmethod
+    def _words(cls, names: Any) -> Any:
+        """`age,dose` is a list."""
+        return tuple(filter(None, names.split(","))) if isinstance(names, str) else names
+
+
+class ScenarioSettings(Section):
+    """How peers share a data set (paper, section 3). Own peers have their data already."""
+
     partition: str = "rotation"
     """Who holds which data (`pens settings dirichlet` explains the settings of one)."""
     rotations: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 180)
@@ -66,7 +96,8 @@ class ModelSettings(Section):
     """The network and how its weights start."""
 
     net: str = "auto"
-    """The network: digits-cnn, paper-cnn, or auto, the one for the data set."""
+    """The network: digits-cnn, paper-cnn, mlp, auto (the one that suits the data), one of an installed package, or your
+    own as file.py:Name or module:Name, which is given `shape` and `num_classes` where it has such arguments."""
     init: Literal["independent", "common"] = "independent"
     """Whether each peer begins with random weights of its own, or all with the same ones (paper: both)."""
 
@@ -252,6 +283,7 @@ class SettingsTree(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
     __pydantic_extra__: dict[str, SerializeAsAny[Section]] = Field(init=False)
 
+    data: DataSettings = DataSettings()
     scenario: ScenarioSettings = ScenarioSettings()
     model: ModelSettings = ModelSettings()
     training: TrainingSettings = TrainingSettings()

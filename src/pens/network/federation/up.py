@@ -102,7 +102,7 @@ class Watch:
 
     def _table(self, sightings: Sequence[Sighting]) -> RenderableType:
         f = self._federation
-        title = f"{f.settings.scenario.dataset}: {len(f.members)} real peers, {f.method}, seed {f.seed}; "
+        title = f"{f.settings.data.source}: {len(f.members)} real peers, {f.method}, seed {f.seed}; "
         title += f"{duration(self.elapsed_s)}, of about {duration(self.estimate_s)}"
         rows = [_cells(seen, f) for seen in sightings]
         table = narrow_table(

@@ -63,7 +63,7 @@ def load_holding(config: PeerConfig) -> Holding:
     assert share is not None
     partition_of(settings).check(settings)
     folder = config.path(config.data.data_dir) if config.data.data_dir else None
-    dataset = load_dataset(settings.scenario.dataset, folder)
+    dataset = load_dataset(settings.data.source, folder)
     federation = build_federation(dataset, settings, config.peer.seed)
     check_repeats(dataset, settings, config.peer.seed, federation)
     if config.data.num_classes not in (None, dataset.num_classes):

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where own data come from: `[data] source` names a table, a folder, an archive, a Hugging Face data set or a function.
+
+    table.csv, table.tsv, table.parquet     a row for each sample, a column that names its peer
+    folder/                                 images by peer and class
+    archive.npz                             arrays x, y and peer
+    hf:NAME                                 a data set of the Hugging Face hub, or a folder that it saved
+    file.py:load, module:load               a function without arguments, or an object
+
+What is read becomes a `Dataset`, which a partition shares out among peers, or `OwnPeers`, which have their data
+already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pens import parts
+from pens.data import folders, tables
+from pens.data.own_peers import is_table
+from pens.data.reading import Parts, Raw, Reading, SourceRules
+from pens.data.samples import Dataset, Samples
+from pens.data.scenarios import Federation, PeerData
+from pens.data.sources import DATASETS, load_dataset
+from pens.errors import DataError, DataNotFound, SettingsError, suggest
+from pens.settings.tree import Settings
+
+
+@dataclass(frozen=True)
+class OwnPeers:
+    """The data of own peers; what is missing of their parts is split off by a seed."""
+
+    peers: Any
+    """What `Federation.of` takes, or a federation that is complete."""
+    reading: Reading
+    clusters: Mapping[str, Any] | None = None
+    num_classes: int | None = None
+
+    def federation(self, seed: int) -> Federation:
+        """The federation of one seed."""
+        if isinstance(self.peers, Federation):
+            return self.peers.with_classes(self.num_classes)
+        return Federation.gathered(self.peers, self.clusters, seed, self.reading).with_classes(self.num_classes)
+
+
+def rules_of(settings: Settings) -> SourceRules:
+    """How these settings say that a source is read."""
+    data, numbers = settings.data, getattr(settings.model, "task", "classification") != "classification"
+    target = data.target_column[0] if len(data.target_column) == 1 else data.target_column
+    reading = Reading(
+        data.peer_column,
+        target,
+        data.val_share,
+        data.test_share,
+        data.classes or None,
+        numbers,
+        standardise=data.standardise == "yes",
+    )
+    return SourceRules(reading, data.num_classes, data.image_size, data.standardise != "no")
+
+
+def load_data(settings: Settings, data_dir: Path | None = None) -> Dataset | OwnPeers:
+    """The data that these settings name."""
+    source = settings.data.source
+    if parts.is_place(source):
+        return load_own(source, rules_of(settings))
+    if source in DATASETS:
+        return load_dataset(source, data_dir)
+    if place := parts.offered("pens.datasets").get(source):
+        return load_own(place, rules_of(settings))
+    known = ", ".join((*DATASETS, *sorted(parts.offered("pens.datasets"))))
+    raise SettingsError(
+        f"unknown data set {source!r}{suggest(source, DATASETS)}: choose from {known}, or name your own data: "
+        "table.csv, a folder, or file.py:name"
+    )
+
+
+def load_own(source: str, rules: SourceRules) -> Dataset | OwnPeers:
+    """What a source holds."""
+    if source.startswith(parts.HUB):
+        from pens.data.hub import read_hub
+
+        return _own(read_hub(source.removeprefix(parts.HUB), rules), source, rules)
+    if parts.is_reference(source):
+        made = parts.load_object(source, "source")
+        return _own(_called(made, source), source, rules)
+    path = Path(source)
+    if path.is_dir():
+        return OwnPeers(dict(folders.peers_of_folder(path, rules.image_size)), rules.reading, None, rules.num_classes)
+    if path.suffix == ".npz":
+        return _of_archive(path, rules)
+    if path.suffix in tables.SUFFIXES:
+        return _own(tables.read_table(path), source, rules)
+    if not path.exists():
+        raise DataNotFound(f"source = {source!r}: there is no such file or folder")
+    known = ", ".join((*tables.SUFFIXES, ".npz"))
+    raise DataError(
+        f"source = {source!r}: a file ends in {known}; other forms are read by a function of yours, file.py:load"
+    )
+
+
+def _called(made: Any, source: str) -> Any:
+    if not callable(made) or isinstance(made, Dataset | Federation):
+        return made
+    try:
+        return made()
+    except Exception as error:  # the user's own code
+        raise SettingsError(f"source = {source!r}: it fails: {type(error).__name__}: {error}") from error
+
+
+def _own(made: Any, source: str, rules: SourceRules) -> Dataset | OwnPeers:
+    """What a function returned, or a file holds."""
+    if isinstance(made, Dataset):
+        return made
+    if is_table(made):
+        table = tables.as_arrow(made)
+        rules = replace(rules, reading=replace(rules.reading, standardise=rules.standardises_tables))
+        if rules.reading.peer in table.column_names:
+            clusters = tables.clusters_of_table(table, rules.reading)
+            return OwnPeers(
+                dict(tables.peers_of_table(table, rules.reading)), rules.reading, clusters, rules.num_classes
+            )
+        return _shared_out(dict(tables.peers_of_table(table, rules.reading, whose=source))[source], source, rules)
+    if isinstance(made, Federation | Mapping | list):
+        return OwnPeers(made, rules.reading, None, rules.num_classes)
+    raise SettingsError(
+        f"source = {source!r} gives a {type(made).__name__}: return a pens.Dataset, a pens.Federation, a mapping of "
+        "peers to data, or a table"
+    )
+
+
+def _shared_out(found: Parts, source: str, rules: SourceRules) -> Dataset:
+    """Samples of nobody: a partition shares them out. Without a test part, a part is split off."""
+    whole = Federation.gathered({source: dict(found)}, None, 0, rules.reading)
+    held = whole.peers[0]
+    train = Samples(np.concatenate([held.train.x, held.val.x]), np.concatenate([held.train.y, held.val.y]))
+    return Dataset(Path(source).stem, train, whole.tests[0])
+
+
+def _of_archive(path: Path, rules: SourceRules) -> Dataset | OwnPeers:
+    raw, peers = folders.read_archive(path, rules.reading)
+    if peers is None:
+        return _shared_out({"train": raw}, str(path), rules)
+    if len(peers) != len(raw.x):
+        raise DataError(f"{path}: {len(raw.x)} inputs, but {len(peers)} peers: each sample needs one")
+    named = peers.astype(str)
+    found = {str(name): Raw(raw.x[named == name], raw.y[named == name]) for name in dict.fromkeys(named.tolist())}
+    return OwnPeers({name: tuple(of) for name, of in found.items()}, rules.reading, None, rules.num_classes)
+
+
+# --- one real peer ----------------------------------------------------------------------------------------------------
+
+
+def load_one(name: str, source: str, rules: SourceRules, seed: int) -> tuple[PeerData, Samples, Federation]:
+    """The data of one real peer, from a file or folder that holds its own samples: training and validation, test, and
+    the federation of this one peer."""
+    path = Path(source)
+    if path.is_dir():
+        given: Any = folders.parts_of_folder(path, rules.image_size)
+    elif path.suffix == ".npz":
+        given = {"train": folders.read_archive(path, rules.reading)[0]}
+    else:
+        rules = replace(rules, reading=replace(rules.reading, standardise=rules.standardises_tables))
+        given = dict(tables.peers_of_table(tables.read_table(path), rules.reading, whose=name))[name]
+    found = Federation.gathered({name: dict(given)}, None, seed, rules.reading).with_classes(rules.num_classes)
+    return found.peers[0], found.tests[0], found

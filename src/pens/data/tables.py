@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of own data: CSV and Parquet files and DataFrames, a row for each sample, a column that names its peer.
+
+All columns are features but those that name the peer, the target, the part (`split`: train, val or test) and the
+cluster. Features are numbers or truth values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from pens.data.reading import Parts, Raw, Reading
+from pens.data.samples import Array
+from pens.errors import DataCorrupt, DataError, DataNotFound, suggest
+
+SPLIT_COLUMN, CLUSTER_COLUMN = "split", "cluster"
+SUFFIXES = (".csv", ".tsv", ".parquet")
+_PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+
+
+def read_table(path: Path) -> pa.Table:
+    """A CSV, TSV or Parquet file."""
+    if not path.is_file():
+        raise DataNotFound(f"{path}: there is no such file")
+    try:
+        if path.suffix == ".parquet":
+            return pyarrow.parquet.read_table(path)
+        delimiter = "\t" if path.suffix == ".tsv" else _delimiter(path)
+        table = pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataCorrupt(f"{path}: cannot be read as a table: {str(error).splitlines()[0]}") from None
+    return table.rename_columns([name.strip().removeprefix("\ufeff") for name in table.column_names])
+
+
+def _delimiter(path: Path) -> str:
+    """A comma, unless the first line has semicolons or tabs only."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        first = file.readline()
+    return next((sign for sign in (",", ";", "\t") if sign in first), ",")
+
+
+def as_arrow(table: Any) -> pa.Table:
+    """A pyarrow Table of any table of columns."""
+    if isinstance(table, pa.Table):
+        return table
+    if hasattr(table, "to_arrow"):  # polars
+        return table.to_arrow()
+    return pa.Table.from_pandas(table, preserve_index=False)
+
+
+def peers_of_table(table: Any, reading: Reading, whose: str | None = None) -> Iterator[tuple[str, Parts]]:
+    """The peers of a table in the order in which they come first. `whose`: the peer of all rows, where no column says
+    it."""
+    table = as_arrow(table)
+    if whose is None:
+        _require(table, reading.peer, "the peers")
+        codes, names = _codes(table, reading.peer)
+    else:
+        codes, names = np.zeros(table.num_rows, np.int64), [whose]
+    raw = _columns(table, reading)
+    parts = _parts_of_rows(table)
+    order = np.argsort(codes, kind="stable")
+    ends = np.searchsorted(codes[order], np.arange(len(names) + 1))
+    for number, name in enumerate(names):
+        rows = order[ends[number] : ends[number + 1]]
+        yield name, {part: type(raw)(raw.x[some], raw.y[some]) for part, some in _divided(parts, rows) if len(some)}
+
+
+def columns_of_table(table: Any, reading: Reading, name: str) -> Raw:
+    """Features and targets of one peer's table; a column that names the peer is no feature."""
+    return _columns(as_arrow(table), reading, name)
+
+
+def clusters_of_table(table: pa.Table, reading: Reading) -> dict[str, str | None] | None:
+    """The cluster of each peer, where a column says it."""
+    if CLUSTER_COLUMN not in table.column_names:
+        return None
+    found: dict[str, str | None] = {}
+    pairs = table.select([reading.peer, CLUSTER_COLUMN]).group_by([reading.peer, CLUSTER_COLUMN]).aggregate([])
+    for peer, cluster in zip(*(pairs[name].to_pylist() for name in (reading.peer, CLUSTER_COLUMN)), strict=True):
+        if str(peer) in found:
+            raise DataError(f"peer {peer} is in the clusters {found[str(peer)]} and {cluster}: give each peer one")
+        found[str(peer)] = None if cluster is None or cluster == "" else str(cluster)
+    return found
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def _require(table: pa.Table, column: str, what: str) -> None:
+    if column not in table.column_names:
+        listed = ", ".join(table.column_names[:12]) + (" …" if len(table.column_names) > 12 else "")
+        raise DataError(
+            f"the table has no column {column!r}, which is to name {what}{suggest(column, table.column_names)}: "
+            f"its columns are {listed}"
+        )
+
+
+def _codes(table: pa.Table, column: str) -> tuple[Array, list[str]]:
+    """A number for each row, and what the numbers mean, in the order of rows."""
+    encoded = table[column].combine_chunks().dictionary_encode()
+    if encoded.null_count:
+        row = pc.index(pc.is_null(table[column]), True).as_py()
+        raise DataError(f"row {row + 1} has no {column}: fill in which peer it belongs to, or leave the row out")
+    return encoded.indices.to_numpy(), [str(one) for one in encoded.dictionary.to_pylist()]
+
+
+def _columns(table: pa.Table, reading: Reading, whose: str = "") -> Raw:
+    targets = (reading.target,) if isinstance(reading.target, str) else reading.target
+    for target in targets:
+        _require(table, target, "the targets")
+    apart = {reading.peer, SPLIT_COLUMN, CLUSTER_COLUMN, *targets}
+    features = [name for name in table.column_names if name not in apart]
+    if not features:
+        raise DataError(f"the table has the columns {', '.join(table.column_names)}, and none is left as a feature")
+    x = np.empty((table.num_rows, len(features)), np.float32)
+    for place, name in enumerate(features):
+        x[:, place] = _feature(table, name, reading, whose)
+    y = [_target(table, name, reading, whose) for name in targets]
+    return Raw(x, y[0] if isinstance(reading.target, str) else np.stack(y, 1))
+
+
+def _feature(table: pa.Table, name: str, reading: Reading, whose: str) -> Array:
+    column = table[name]
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
+        row, value = _first_odd(column)
+        raise DataError(
+            f"column {name!r} is a feature, but holds {_shown(value)} in {_where(table, row, reading, whose)}: "
+            "features are numbers; turn the column into numbers, or leave it out of the table"
+        )
+    if column.null_count:
+        row = pc.index(pc.is_null(column), True).as_py()
+        raise DataError(
+            f"column {name!r} is empty in {_where(table, row, reading, whose)} ({_rows(column.null_count)} "
+            "in all): fill them in, for instance with the column's mean, or leave the rows out"
+        )
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    values: Array = column.to_numpy()
+    return values
+
+
+def _target(table: pa.Table, name: str, reading: Reading, whose: str) -> Array:
+    column = table[name]
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.null_count:
+        row = pc.index(pc.is_null(column), True).as_py()
+        raise DataError(
+            f"{_where(table, row, reading, whose)} has no {name}, the target: fill it in, or leave the row out"
+        )
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        if reading.numbers:
+            row, value = _first_odd(column)
+            raise DataError(
+                f"column {name!r} is the target, a number, but holds {_shown(value)} in "
+                f"{_where(table, row, reading, whose)}: turn it into numbers, or set task = 'classification'"
+            )
+        return np.asarray(column.to_pylist(), str)
+    values: Array = column.to_numpy()
+    return values
+
+
+def _first_odd(column: pa.ChunkedArray) -> tuple[int, Any]:
+    """The first row of a column that holds no number, and what it holds."""
+    for row, value in enumerate(column.to_pylist()):
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return row, value
+    return 0, column[0].as_py()
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:60]
+
+
+def _where(table: pa.Table, row: int, reading: Reading, whose: str) -> str:
+    """row 17 (peer clinic-a): rows are counted from 1, below the header."""
+    peer = whose or (str(table[reading.peer][row].as_py()) if reading.peer in table.column_names else "")
+    return f"row {row + 1}{f' (peer {peer})' if peer else ''}"
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _parts_of_rows(table: pa.Table) -> Array | None:
+    """The part of each row, where a column says it."""
+    if SPLIT_COLUMN not in table.column_names:
+        return None
+    codes, names = _codes(table, SPLIT_COLUMN)
+    if unknown := [name for name in names if name.strip().lower() not in _PARTS]:
+        raise DataError(f"column {SPLIT_COLUMN!r} holds {unknown[0]!r}: parts are train, val and test")
+    parts: Array = np.array([_PARTS[name.strip().lower()] for name in names])[codes]
+    return parts
+
+
+def _divided(parts: Array | None, rows: Array) -> Sequence[tuple[str, Array]]:
+    if parts is None:
+        return [("train", rows)]
+    return [(part, rows[parts[rows] == part]) for part in ("train", "val", "test")]

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the peers of an experiment hold: a data set that the partition shares out, or own peers with data of their own.
+
+Own peers are counted, and settings that count peers fit themselves to them, unless they were set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pens.data.own_sources import OwnPeers, load_data
+from pens.data.reading import Reading
+from pens.data.samples import Dataset
+from pens.data.scenarios import Federation, check_own_data
+from pens.errors import SettingsError
+from pens.methods.method import Participants
+from pens.methods.names import among, participants
+from pens.partitions.partition import build_federation, check_repeats, partition_of
+from pens.parts import is_place
+from pens.settings.tree import Settings
+
+
+class Holdings:
+    """The data of an experiment. Data sets that pens finds by name are read when they are needed."""
+
+    def __init__(self, settings: Settings, own: object = None, data_dir: Path | None = None) -> None:
+        """`own`: what a user gave from Python, in place of the setting `source`."""
+        self._data_dir = data_dir
+        self._is_own = own is not None or is_place(settings.data.source)
+        self._found: Dataset | OwnPeers | None = _given(own)
+        if self._found is None and self._is_own:
+            self._found = load_data(settings, data_dir)
+        self._federations: dict[int, Federation] = {}
+
+    @property
+    def peers(self) -> OwnPeers | None:
+        """Own peers; None where a partition shares a data set out."""
+        return self._found if isinstance(self._found, OwnPeers) else None
+
+    def federation(self, settings: Settings, seed: int) -> Federation:
+        """The federation of one seed, whose values are checked."""
+        if seed not in self._federations:
+            self._federations[seed] = self._built(settings, seed)
+        return self._federations[seed]
+
+    def _built(self, settings: Settings, seed: int) -> Federation:
+        found = self._found
+        if not isinstance(found, OwnPeers):
+            return build_federation(self.dataset(settings), settings, seed)
+        known = next(iter(self._federations.values()), None)
+        if known is not None and isinstance(found.peers, Federation):
+            return known
+        federation = found.federation(seed)
+        if known is None:
+            check_own_data(federation)
+        return federation
+
+    def dataset(self, settings: Settings) -> Dataset:
+        """The data set that a partition shares out."""
+        if self._found is None:
+            self._found = load_data(settings, self._data_dir)
+        assert isinstance(self._found, Dataset)
+        if self._is_own and not self._federations:
+            check_own_data(self._found)
+        return self._found
+
+    def check_repeats(self, settings: Settings, seed: int) -> None:
+        """Refuse a partition that builds something else from the same seed."""
+        if not self.peers:
+            check_repeats(self.dataset(settings), settings, seed, self.federation(settings, seed))
+
+    def forget_others(self, seeds: Sequence[int]) -> None:
+        """Let go of the federations of other seeds."""
+        self._federations = {seed: of for seed, of in self._federations.items() if seed in seeds}
+
+    # --- settings -----------------------------------------------------------------------------------------------------
+
+    def fitted(self, settings: Settings, base: Settings, seed: int) -> Settings:
+        """Settings for so many own peers as there are. What differs from `base` was set by the user, and stays."""
+        if not self.peers:
+            return settings
+        num_peers = len(self.federation(settings, seed).peers)
+        if num_peers < 2:
+            raise SettingsError(f"the federation has {num_peers} peer: a federation needs at least two")
+        fitting = {
+            key: value
+            for key, value in fitting_settings(base, num_peers).items()
+            if _value(settings, key) == _value(base, key)
+        }
+        return settings.replace({**fitting, "scenario.peers": num_peers})
+
+    def participants(self, settings: Settings, seeds: tuple[int, ...]) -> Participants:
+        """What is known of the peers, before any work is done."""
+        if not self.peers:
+            partition_of(settings).check(settings)
+            return participants(settings, seeds)
+        federation = self.federation(settings, seeds[0])
+        return among(settings, len(federation.peers), federation.smallest_cluster, seeds)
+
+
+def _given(own: object) -> Dataset | OwnPeers | None:
+    if own is None or isinstance(own, Dataset):
+        return own
+    if isinstance(own, Federation):
+        return OwnPeers(own, Reading())
+    raise SettingsError(
+        f"data is a {type(own).__name__}: pass a pens.Dataset or a pens.Federation (pens.Federation.of)"
+    )
+
+
+def fitting_settings(base: Settings, num_peers: int) -> dict[str, int]:
+    """How many models peers wait for, compare and choose among so many peers, where nobody says it: at most those of
+    `base`, and about half of the others."""
+    others = num_peers - 1
+    n_sampled = min(base.pens.n_sampled, others, max(2, round(0.6 * others)))
+    return {
+        "gossip.n_peers": min(base.gossip.n_peers, max(1, others // 2)),
+        "pens.n_sampled": n_sampled,
+        "pens.m": min(base.pens.m, max(1, n_sampled // 3)),
+    }
+
+
+def _value(settings: Settings, key: str) -> object:
+    section, _, name = key.partition(".")
+    return getattr(getattr(settings, section), name)
+
+
+def fitted_words(before: Settings, after: Settings) -> str:
+    """Which settings were fitted to the number of peers, in words; empty where none was."""
+    names = {"n_peers": "gossip", "n_sampled": "pens", "m": "pens"}
+    pairs = {name: (_value(before, f"{of}.{name}"), _value(after, f"{of}.{name}")) for name, of in names.items()}
+    changed = [f"{name} = {value}" for name, (old, value) in pairs.items() if old != value]
+    return f"fitted to {after.scenario.peers} peers: {', '.join(changed)}" if changed else ""
