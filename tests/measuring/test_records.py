@@ -36,6 +36,8 @@ def test_pairs_are_listed_by_receiver_and_sender() -> None:
         (7, 1, 0, 1, 1),
         (7, 8, 0, 0, 1),
     ]
+    everybody = pairs_of(learners)
+    assert (1, 10, 5) in zip(everybody.receiver, everybody.sender, everybody.merged, strict=True)
 
 
 def test_comparisons_are_counted_by_receiver_round_and_sender() -> None:

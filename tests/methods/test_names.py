@@ -18,7 +18,12 @@ import pens
 from pens.parts import METHODS
 
 SOURCE = Path(pens.__file__).parent
-DATA = {SOURCE / "parts.py", SOURCE / "experiment" / "presets.py", SOURCE / "paper" / "exhibits.py"}
+DATA = {
+    SOURCE / "parts.py",
+    SOURCE / "experiment" / "defaults.py",
+    SOURCE / "experiment" / "presets.py",
+    SOURCE / "paper" / "exhibits.py",
+}
 NAMES = set(METHODS.built_in)
 SECTION = "pens"
 """A section of the settings, a command and a package are called so, too."""

@@ -21,12 +21,12 @@ from pens.network.members.membership import Membership, MembershipRules
 from pens.network.members.reachable import Reachable
 from pens.network.node.control import ControlRules
 from pens.network.node.learning import Bench, Learning
-from pens.network.node.node import Node, Trace
+from pens.network.node.node import Node
 from pens.network.node.parts import NodeRules
 from pens.network.node.state import PeerFolder
 from pens.network.transport.interface import Address, MemberRecord
 from pens.network.transport.memory import HOST, MemoryNetwork
-from pens.protocol.messages import PeerId
+from pens.protocol.messages import PeerId, Trace
 from pens.protocol.peer import Peer
 from pens.settings.tree import MethodName, Settings
 from pens.simulation.links import Links

@@ -19,9 +19,10 @@ import typer
 
 from pens.command_line import completion
 from pens.command_line.network import certs, collect_command, peer_command, up_command
-from pens.command_line.options import Assignments, DataDir, Device, methods_option, settings_help
+from pens.command_line.options import Assignments, DataDir, Device, methods_option, seeds_option, settings_help
 from pens.command_line.printing import new_console, print_place, print_run
 from pens.errors import Interrupted, PensError, SettingsError
+from pens.experiment.defaults import DEFAULT_METHODS, DEFAULT_PRESET
 from pens.version import VERSION
 
 if TYPE_CHECKING:
@@ -66,18 +67,12 @@ def run_command(
         typer.Argument(
             metavar="PRESET|FILE.toml",
             help=settings_help("What to run"),
-            show_default="digits",
+            show_default=DEFAULT_PRESET,
             autocompletion=completion.presets,
         ),
     ] = None,
-    methods: Annotated[str | None, methods_option("local,random,pens,oracle")] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(
-            help="How many seeds (4: those from 0 to 3), or which: 1,2,3 or 0-3. Each method runs once per seed.",
-            show_default="1",
-        ),
-    ] = None,
+    methods: Annotated[str | None, methods_option(",".join(DEFAULT_METHODS))] = None,
+    seeds: Annotated[str | None, seeds_option("Each method runs once per seed.", "1")] = None,
     assignments: Assignments = None,
     data: Annotated[
         str | None,
@@ -101,7 +96,7 @@ def run_command(
     ] = None,
 ) -> None:
     """Simulate a federation: run methods with several seeds, and print a table of what they reached."""
-    from pens.experiment.presets import DEFAULT_METHODS, default_methods, resolve_settings
+    from pens.experiment.presets import default_methods, resolve_settings
     from pens.methods.names import check_methods, parse_methods, participants
     from pens.partitions.partition import data_words, partition_of
     from pens.parts import HUB, is_place, located
@@ -207,9 +202,7 @@ def reproduce_command(
             autocompletion=completion.exhibits,
         ),
     ],
-    seeds: Annotated[
-        str, typer.Option(help="How many seeds, or which: 1,2,3 or 0-3. The paper has 4.", show_default=True)
-    ] = "4",
+    seeds: Annotated[str, seeds_option("The paper has 4.")] = "4",
     methods: Annotated[str | None, methods_option("all that the paper reports")] = None,
     as_: Annotated[
         str,

@@ -21,6 +21,7 @@ from pens.command_line import completion
 from pens.command_line.options import Assignments, settings_help
 from pens.command_line.printing import new_console, print_place, print_run
 from pens.errors import Interrupted, SettingsError
+from pens.experiment.defaults import DEFAULT_PRESET, PAPERS_METHOD
 
 if TYPE_CHECKING:
     from pens.network.federation.loopback import LocalFederation
@@ -149,7 +150,7 @@ def up_command(
             "--preset",
             metavar="PRESET|FILE.toml",
             help=settings_help("What to run"),
-            show_default="digits",
+            show_default=DEFAULT_PRESET,
             autocompletion=completion.presets,
         ),
     ] = None,
@@ -157,7 +158,7 @@ def up_command(
         str | None,
         typer.Option(
             help="A method that real peers can follow (`pens methods` tells which), or an own one as file.py:Name.",
-            show_default="pens",
+            show_default=PAPERS_METHOD,
         ),
     ] = None,
     seed: Annotated[
@@ -179,13 +180,13 @@ def up_command(
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Start the peers of this folder again.")] = None,
 ) -> None:
     """Run a federation of real peers on this machine, each a process with a certificate; then print a table."""
-    from pens.experiment.presets import PAPERS_METHOD, resolve_settings
+    from pens.experiment.presets import resolve_settings
     from pens.methods.names import networked_method
     from pens.settings.reading import parse_assignments
 
     # before the settings, because the method may have a section of its own
     chosen = networked_method(PAPERS_METHOD if method is None else method).name
-    source, changes = "digits" if settings is None else settings, parse_assignments(assignments or [])
+    source, changes = DEFAULT_PRESET if settings is None else settings, parse_assignments(assignments or [])
     resolve_settings(source).replace(changes)
     with needs_network_extra():
         from pens.network.federation.loopback import FederationRequest, make_federation, read_federation

@@ -37,3 +37,9 @@ def methods_option(default: str) -> Any:
         show_default=default,
         autocompletion=completion.methods,
     )
+
+
+def seeds_option(more: str, default: str | bool = True) -> Any:
+    """The option `--seeds`. `more`: what else there is to say. `default`: as the help shows it; True: as it is."""
+    words = "How many seeds (4: those from 0 to 3), or which: 1,2,3 or 0-3."
+    return typer.Option(help=f"{words} {more}", show_default=default)

@@ -18,7 +18,7 @@ from pens.engine.rounding import model_bytes
 from pens.engine.training import Engine
 from pens.experiment.running import Running
 from pens.measuring.metrics import neighbour_agreement
-from pens.measuring.records import comparisons_of, history_of, pairs_of
+from pens.measuring.records import comparisons_of, history_of, pairs_of, undone_words
 from pens.measuring.results import Communication, DataSizes, RunResult
 from pens.methods.spec import RunSpec
 from pens.protocol.messages import PeerId
@@ -88,10 +88,7 @@ def _communication(simulator: Simulator, some: slice, weight: int) -> Communicat
 
 def _all_warnings(simulator: Simulator) -> list[str]:
     """The warnings of a run, for its result: undone updates, and peers that found no neighbours by the rule."""
-    setbacks = [
-        f"peer {peer}: {count} update(s) undone, the loss was not a finite number"
-        for peer, count in sorted(simulator.learners.setbacks.items())
-    ]
+    setbacks = [f"peer {peer}: {undone_words(count)}" for peer, count in sorted(simulator.learners.setbacks.items())]
     neighbours = simulator.neighbours()
     fallbacks = [f"peer {peer}: {_fallback(simulator, peer, neighbours[peer])}" for peer in sorted(simulator.fallbacks)]
     return setbacks + fallbacks

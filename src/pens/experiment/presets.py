@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pens.errors import SettingsError
+from pens.experiment.defaults import DEFAULT_METHODS, DEFAULT_PRESET
 from pens.methods.names import find_method
 from pens.parts import is_place
 from pens.settings.reading import flat_keys, parse_settings
@@ -125,10 +126,6 @@ AUTHORS_CODE: dict[str, Any] = {
 }
 """The settings in which the authors' published code differs from our presets for the paper, for `pens reproduce --as
 authors`. Only rules that a real peer could follow are included (docs/decisions/0025)."""
-DEFAULT_METHODS: tuple[MethodName, ...] = ("local", "random", "pens", "oracle")
-"""The methods that `pens run` compares by default."""
-PAPERS_METHOD: MethodName = "pens"
-"""The method that the paper proposes, and that real peers follow by default."""
 AUTHORS_METHODS: tuple[MethodName, ...] = ("oracle", "pens", "random", "local")
 """The methods in the authors' code: it has no `central`."""
 METHODS_OF: dict[str, tuple[MethodName, ...] | None] = {"ours": None, "authors": AUTHORS_METHODS}
@@ -175,7 +172,7 @@ def starting_point(
     keys = {**_keys_of(settings), **(changes or {})}
     own = has_own_data or any(is_place(str(keys[key])) for key in ("data.source", "source", "dataset") if key in keys)
     if settings is None:
-        return preset(OWN if own else "digits").settings
+        return preset(OWN if own else DEFAULT_PRESET).settings
     if not _is_file(settings):
         return preset(str(settings)).settings
     named = flat_keys(Path(settings)).get("preset")

@@ -24,12 +24,12 @@ from pens.methods.method import Method
 from pens.methods.reach import reach
 from pens.methods.spec import RunSpec
 from pens.nets import NetFactory, net_factory
-from pens.protocol.messages import PeerId
+from pens.protocol.messages import PeerId, Trace
 from pens.protocol.peer import Peer
 from pens.settings.schema import SettingsTree
 from pens.settings.tree import RunSettings
 from pens.simulation.links import Links
-from pens.simulation.simulator import Schedule, Simulator, Trace
+from pens.simulation.simulator import Schedule, Simulator
 from pens.topologies.complete import Everybody
 from pens.topologies.topology import Graph, build_graph
 from pens.topologies.views import Followed, Others

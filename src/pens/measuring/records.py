@@ -67,3 +67,8 @@ def comparisons_of(ledger: Ledger) -> Comparisons | None:
         values[places] for (values, _), places in zip(columns, np.unravel_index(keys, shape), strict=True)
     )
     return Comparisons(receiver, round_, sender, sampled, selected)
+
+
+def undone_words(count: int) -> str:
+    """A warning that so many updates of a peer were undone."""
+    return f"{count} update(s) undone, the loss was not a finite number"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from pens.experiment.presets import PAPERS_METHOD
+from pens.experiment.defaults import PAPERS_METHOD
 from pens.measuring.metrics import Interval
 from pens.paper.exhibits import EXHIBITS, Column, Quantity
 from pens.settings.tree import MethodName, Settings

@@ -7,7 +7,6 @@ This module alone says which experiment belongs to which number. Settings that t
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from pens.errors import SettingsError
-from pens.experiment.presets import PAPERS_METHOD, preset
+from pens.errors import SettingsError, suggest
+from pens.experiment.defaults import PAPERS_METHOD
+from pens.experiment.presets import preset
 from pens.measuring.metrics import Interval
 from pens.methods.names import method_of
 from pens.parts import METHODS
@@ -98,8 +98,7 @@ def exhibits(names: Iterable[str]) -> tuple[Exhibit, ...]:
     chosen: dict[str, Exhibit] = {}
     for name in names:
         if name != "all" and name not in EXHIBITS:
-            close = difflib.get_close_matches(name.lower().replace(" ", ""), ["all", *EXHIBITS], n=1)
-            hint = f", did you mean {close[0]!r}?" if close else ""
+            hint = suggest(name.lower().replace(" ", ""), ["all", *EXHIBITS])
             raise SettingsError(f"the paper has no {name!r}{hint}: choose from {', '.join(sorted(EXHIBITS))} and all")
         chosen |= EXHIBITS if name == "all" else {name: EXHIBITS[name]}
     return tuple(chosen.values())

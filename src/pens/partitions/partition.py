@@ -158,16 +158,19 @@ def data_words(settings: Settings) -> str:
     return source if known else f"{source}, {described(partition, settings)}"
 
 
-def check_enough(dataset: Dataset, scenario: ScenarioSettings) -> None:
-    """Refuse a scenario that needs more training and validation samples than there are."""
-    each, there = scenario.train_per_peer + scenario.val_per_peer, len(dataset.train)
-    if scenario.peers * each <= there:
+def check_enough(dataset: Dataset, scenario: ScenarioSettings, rotations: int | None = None) -> None:
+    """Refuse a scenario that needs more training and validation samples than there are. `rotations`: into how many
+    equal parts the data are divided, with a cluster each; None: they are not."""
+    each, there, clusters = scenario.train_per_peer + scenario.val_per_peer, len(dataset.train), rotations or 1
+    part, peers_of_one = there // clusters, scenario.peers // clusters
+    if peers_of_one * each <= part:
         return
-    train, peers = there // scenario.peers - scenario.val_per_peer, there // each
+    train, peers = part // peers_of_one - scenario.val_per_peer, part // each * clusters
     fits = [f"train_per_peer = {train}"] if train > 0 else []
     fits += [f"peers = {peers}"] if peers >= 2 else []
+    parts = "" if rotations is None else f", {part:,} for each of {rotations} rotations"
     remedy = f"at most {' or '.join(fits)} would fit" if fits else "it is too small for this scenario"
     raise NotEnoughData(
         f"{scenario.peers} peers × ({scenario.train_per_peer} training + {scenario.val_per_peer} validation samples) "
-        f"= {scenario.peers * each:,} samples, but {dataset.name} has {there:,}: {remedy}"
+        f"= {scenario.peers * each:,} samples, but {dataset.name} has {there:,}{parts}: {remedy}"
     )

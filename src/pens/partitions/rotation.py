@@ -16,7 +16,7 @@ from pens import rng
 from pens.data.samples import Array, Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.errors import DataError, NotEnoughData, SettingsError
-from pens.partitions.partition import Partition
+from pens.partitions.partition import Partition, check_enough
 from pens.settings.schema import ScenarioSettings
 from pens.settings.tree import Settings
 
@@ -120,18 +120,7 @@ def check_tests(dataset: Dataset, settings: ScenarioSettings) -> None:
 def check_parts(dataset: Dataset, settings: ScenarioSettings) -> None:
     """Refuse a scenario that needs more samples than there are in each rotation's part."""
     check_tests(dataset, settings)
-    clusters, each = len(settings.rotations), settings.train_per_peer + settings.val_per_peer
-    per_cluster, peers_of_one = len(dataset.train) // clusters, settings.peers // clusters
-    if peers_of_one * each <= per_cluster:
-        return
-    fits = [f"train_per_peer = {t}" for t in [per_cluster // peers_of_one - settings.val_per_peer] if t > 0]
-    fits += [f"peers = {p}" for p in [per_cluster // each * clusters] if p >= 2]
-    remedy = f"at most {' or '.join(fits)} would fit" if fits else "it is too small for this scenario"
-    raise NotEnoughData(
-        f"{settings.peers} peers × ({settings.train_per_peer} training + {settings.val_per_peer} validation samples) "
-        f"= {settings.peers * each:,} samples, but {dataset.name} has {len(dataset.train):,}, "
-        f"{per_cluster:,} for each of {clusters} rotations: {remedy}"
-    )
+    check_enough(dataset, settings, len(settings.rotations))
 
 
 def check_square(dataset: Dataset, settings: ScenarioSettings) -> None:

@@ -11,6 +11,7 @@ Numbers come back to a peer in one way only: it asks (`Ask`), and is answered (`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NewType
 
@@ -196,3 +197,6 @@ class Finish:
 
 
 Action = Send | Request | WakeAfter | Compare | Update | Ask | Chose | Drop | Finish
+
+Trace = Callable[[float, PeerId, Event, list[Action]], None]
+"""What a driver calls with every event: when it happened, to which peer, and what that peer wanted done."""

@@ -8,7 +8,8 @@
     is_win, admitted     not in the paper: strangers that become neighbours in step 2 (docs/decisions/0018)
     EarlyStopping        section 5.4, "early stopping on local validation data"
 
-Drivers call them with the numbers; `pens.protocol.peer` never sees a number.
+Learners call `select_top_m` and `EarlyStopping` with the numbers that they compute. A peer calls `choose_neighbours`,
+`is_win` and `admitted` with the counts and losses that it asked for (`Ask`) and was answered (`Answered`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_origin
@@ -11,7 +10,7 @@ from typing import Any, get_origin
 from pens.errors import SettingsError
 from pens.settings.keys import flatten, locate, section_types
 from pens.settings.named_parts import with_parts
-from pens.settings.toml import read_value
+from pens.settings.toml import read_toml, read_value
 from pens.settings.tree import Settings, validated
 
 
@@ -38,14 +37,7 @@ def stored_settings(tree: Mapping[str, Any]) -> Settings:
 
 def flat_keys(path: Path) -> dict[str, Any]:
     """The keys that a TOML file sets. Parts' files are looked for beside it."""
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise SettingsError(f"{path}: no such file. `pens presets` lists the built-in settings.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{path}: not valid TOML: {error}") from None
+    tree = read_toml(path, ". `pens presets` lists the built-in settings.")
     return dict(flatten(tree, path.parent))
 
 

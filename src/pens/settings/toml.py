@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of settings as TOML text, in files and after `--set KEY=`: how they are written, and how one is read."""
+"""Settings as TOML text, in files and after `--set KEY=`: how values are written, and how values and files are read."""
 
 from __future__ import annotations
 
 import json
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from pens.errors import SettingsError
 
 
 def toml_value(value: Any, comma: str = ", ") -> str:
@@ -44,3 +47,15 @@ def read_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return None if text == "none" else text
+
+
+def read_toml(path: Path, hint: str = "") -> dict[str, Any]:
+    """The content of a TOML file. `hint`: what to do where there is no such file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: no such file{hint}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: not valid TOML: {error}") from None

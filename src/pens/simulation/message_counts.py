@@ -13,7 +13,7 @@ from pens.data.samples import Array
 from pens.learning.ledger import Ledger
 from pens.protocol.messages import PeerId
 
-Event = Literal["sent", "received", "refused"]
+Counted = Literal["sent", "received", "refused"]
 
 
 class MessageCounts:
@@ -25,7 +25,7 @@ class MessageCounts:
     def __init__(self, num_peers: int, certain_until: float = 0.0) -> None:
         self.sent, self.received, self.refused = ([0] * num_peers for _ in range(3))
         self._certain_until = certain_until
-        self._uncertain: deque[tuple[float, Event, PeerId]] = deque()
+        self._uncertain: deque[tuple[float, Counted, PeerId]] = deque()
         self._heard = [0] * num_peers
         self.at_update = Ledger("peer", "version", "received")
         """What each peer had received when it began the update that made this version of its model."""
@@ -41,7 +41,7 @@ class MessageCounts:
         counts: Array = self.at_update.column("received")[order][begins + version - 1]
         return counts
 
-    def count(self, event: Event, peer: PeerId, time: float, models: int = 1) -> None:
+    def count(self, event: Counted, peer: PeerId, time: float, models: int = 1) -> None:
         """Count one model, or several. Times never decrease."""
         if event == "received":
             self._heard[peer] += models

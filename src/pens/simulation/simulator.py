@@ -23,7 +23,7 @@ come between any two of them, change what happens.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,7 @@ from pens.protocol.messages import (
     Request,
     Send,
     Start,
+    Trace,
     Update,
     Updated,
     Wake,
@@ -57,8 +58,6 @@ from pens.protocol.peer import Peer
 from pens.simulation.links import Links
 from pens.simulation.message_counts import MessageCounts
 from pens.simulation.scheduler import EventQueue, decode_event, encode_event
-
-Trace = Callable[[float, PeerId, Event, list[Action]], None]
 
 
 @dataclass(frozen=True)

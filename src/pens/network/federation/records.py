@@ -35,7 +35,7 @@ from torch import Tensor
 
 from pens.data.samples import Array
 from pens.errors import PensError, RunDirError
-from pens.experiment.presets import PAPERS_METHOD
+from pens.experiment.defaults import PAPERS_METHOD
 from pens.measuring.metrics import neighbour_agreement
 from pens.measuring.records import HISTORY_TYPES, PAIR_COUNTS
 from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult

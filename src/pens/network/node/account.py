@@ -10,6 +10,7 @@ from typing import Any
 
 from pens.engine.devices import peak_memory_bytes
 from pens.learning.curves import UpdateRecord
+from pens.measuring.records import undone_words
 from pens.network.node.parts import NodeParts
 from pens.network.node.progress import Progress
 from pens.network.node.status import Status
@@ -151,7 +152,7 @@ class Account:
 
     def _warnings(self) -> list[str]:
         undone = self._parts.learners.setbacks[self._parts.peer.me]
-        return [f"{undone} update(s) undone, the loss was not a finite number"] if undone else []
+        return [undone_words(undone)] if undone else []
 
     def _num_scored(self) -> int:
         me = self._parts.peer.me

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pens.network.node.account import Account
 from pens.network.node.control import Control
 from pens.network.node.parts import NodeParts
-from pens.network.node.state import Job
+from pens.network.node.state import PeerJob
 from pens.protocol.messages import Answered, Ask, Compare, Event, Update, Updated
 
 
@@ -33,19 +33,19 @@ class JobQueue:
     def __init__(self, parts: NodeParts, account: Account, control: Control | None, calls: QueueCalls) -> None:
         """`control`: one more model, trained in the end on the peer's own data alone."""
         self._parts, self._account, self._control, self._calls = parts, account, control, calls
-        self.jobs: deque[Job] = deque()
+        self.jobs: deque[PeerJob] = deque()
         self.due: list[str] = []
         """Questions that are answered when the next update is complete."""
         self._something = asyncio.Event()  # set when there may be something to do
 
-    def put(self, job: Job) -> None:
+    def put(self, job: PeerJob) -> None:
         """Carry out a job after those that already wait."""
         if isinstance(job, Ask):
             self._parts.learning.keep_for(job)
         self.jobs.append(job)
         self.wake()
 
-    def restore(self, jobs: Iterable[Job], due: Iterable[str]) -> None:
+    def restore(self, jobs: Iterable[PeerJob], due: Iterable[str]) -> None:
         """Go on with the jobs and questions of an earlier life, whose models are held already."""
         self.jobs.extend(jobs)
         self.due = list(due)
@@ -85,7 +85,7 @@ class JobQueue:
         self._something.clear()
         await self._something.wait()
 
-    async def _do(self, job: Job) -> None:
+    async def _do(self, job: PeerJob) -> None:
         match job:
             case Compare():
                 await self._parts.learning.compare(job)

@@ -56,13 +56,12 @@ from pens.protocol.messages import (
     Request,
     Send,
     Start,
+    Trace,
     Update,
     Wake,
     WakeAfter,
 )
 from pens.protocol.peer import Peer
-
-Trace = Callable[[float, PeerId, Event, list[Action]], None]
 
 _GRACE_S = 1.0
 

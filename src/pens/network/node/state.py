@@ -38,7 +38,7 @@ from pens.protocol.messages import Ask, Compare, Counts, Losses, ModelRef, PeerI
 from pens.storage.files import read_json, replace_file, write_json
 from pens.storage.runlog import RunDir
 
-Job = Compare | Ask | Update
+PeerJob = Compare | Ask | Update
 """Something that a peer wants computed."""
 
 
@@ -137,7 +137,7 @@ class PeerFolder:
         return read_json(path, ": delete it to go on") if path.is_file() else None
 
 
-def encode_job(job: Job) -> list[Any]:
+def encode_job(job: PeerJob) -> list[Any]:
     """A job as plain data."""
     match job:
         case Compare(models, m):
@@ -152,7 +152,7 @@ def encode_job(job: Job) -> list[Any]:
             raise AssertionError(f"{job} is not a job")
 
 
-def decode_job(data: list[Any]) -> Job:
+def decode_job(data: list[Any]) -> PeerJob:
     """The job that `encode_job` turned into plain data."""
     what, *values = data
     if what == "compare":

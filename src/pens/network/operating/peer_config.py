@@ -25,7 +25,6 @@ other virtual times do not apply.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,12 +32,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from pens.errors import SettingsError, suggest
-from pens.experiment.presets import PAPERS_METHOD, preset
+from pens.experiment.defaults import PAPERS_METHOD
+from pens.experiment.presets import preset
 from pens.methods.method import ANY_NUMBER
 from pens.methods.names import check_methods, check_networked, networked_method
 from pens.network.transport.interface import Address
 from pens.settings.keys import flatten
 from pens.settings.section import Count, NotNegative, Positive, Section
+from pens.settings.toml import read_toml
 from pens.settings.tree import Settings, problem
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -118,7 +119,7 @@ class PeerConfig(BaseModel):
 
 def read_peer_config(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = None) -> PeerConfig:
     """The content of a file, checked. `bootstrap`: members besides those in it; `state`: replaces that in it."""
-    tree = _read(path)
+    tree = read_toml(path)
     peer, data = _section(tree, "peer", PeerSection), _section(tree, "data", DataSection)
     method = networked_method(peer.method, path.parent)  # before the settings, which may have a section of its own
     peer = peer.model_copy(update={"method": method.name})
@@ -129,17 +130,6 @@ def read_peer_config(path: Path, bootstrap: tuple[str, ...] = (), state: Path | 
     config = PeerConfig(peer=peer, data=data, settings=_settings(tree, path.parent), folder=path.parent.absolute())
     _check(config, path)
     return config
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise SettingsError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{path}: not valid TOML: {error}") from None
 
 
 def _section(tree: dict[str, Any], name: str, kind: type[Any]) -> Any:
