@@ -61,7 +61,7 @@ def test_assignments_are_read_as_toml_or_words() -> None:
         parse_assignments(["peers"])
     with pytest.raises(SettingsError, match="did you mean 'peers'"):
         parse_assignments(["peer=3"])
-    with pytest.raises(SettingsError, match="fresh is now step2_model: first in place of true"):
+    with pytest.raises(SettingsError, match="fresh is now step2_model: write first instead of true"):
         parse_assignments(["fresh=true"])
 
 

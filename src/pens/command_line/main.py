@@ -214,7 +214,7 @@ def reproduce_command(
     device: Device = "auto",
     budget: Annotated[
         float | None,
-        typer.Option(metavar="MINUTES", help="Begin no run that would take longer than is left of these minutes."),
+        typer.Option(metavar="MINUTES", help="Begin no run that would take longer than the rest of these minutes."),
     ] = None,
     out: Annotated[
         Path, typer.Option(help="Folder for the runs. Runs that are complete there are not run again.")
@@ -234,12 +234,13 @@ def reproduce_command(
     beside: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Also show what --keep wrote there, by other rules, between the paper and ours."
+            metavar="DIR",
+            help="Also show what --keep wrote there by other rules, between the paper's and ours.",
         ),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
     fill: Annotated[bool, typer.Option("--fill", help="Run only what the files in --keep do not have yet.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is and what is missing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which runs are complete or missing.")] = False,
 ) -> None:
     """Run the experiments behind the paper's tables and figures again, and print the results beside the paper's."""
     from pens.experiment.presets import METHODS_OF, rules_of
@@ -306,7 +307,7 @@ def reproduce_command(
             if keep:
                 _keep(plan, plan.comparisons(), keep, beside)
             command = shlex.join(["pens", *sys.argv[1:]])
-            raise Interrupted(f"stopped; what is done is kept. Continue with the same command: {command}") from None
+            raise Interrupted(f"stopped; complete runs are kept. Continue with the same command: {command}") from None
     _print_comparisons(console, plan, keep, beside, markdown)
 
 
@@ -385,7 +386,7 @@ def bench_command(
     network: Annotated[
         str,
         typer.Argument(
-            metavar="NETWORK", help="The network of digits, fashion-mnist or cifar-10; or an own one with --model."
+            metavar="NETWORK", help="The network of digits, fashion-mnist or cifar-10; or your own, with --model."
         ),
     ] = "cifar-10",
     model: Annotated[
@@ -491,7 +492,7 @@ def settings_command(
         ),
     ] = None,
 ) -> None:
-    """Explain settings: what each means, what it may be, its default. Change them with --set or in a .toml file."""
+    """Explain settings: their meaning, allowed values and default. Change them with --set or in a .toml file."""
     from pens.settings import catalogue
     from pens.settings.toml import toml_value
 
@@ -513,7 +514,7 @@ def settings_command(
 
 
 def _print_setting(console: Console, entry: Entry) -> None:
-    """Print all that is known of one setting, with the presets that change it."""
+    """Print the explanation of one setting, with the presets that change it."""
     from pens.experiment.presets import PRESETS
     from pens.settings.toml import toml_value
 
@@ -541,12 +542,12 @@ def methods_command() -> None:
         table.add_row(method.name, escape(method.about), "yes" if method.networked else "no", escape(section))
     console = new_console()
     console.print(table)
-    console.print("An own one: pens run digits --methods my_file.py:MyMethod", style="dim", markup=False)
+    console.print("Your own method: pens run digits --methods my_file.py:MyMethod", style="dim", markup=False)
 
 
 @app.command("data", rich_help_panel=_LOOK_UP)
 def data_command(data_dir: DataDir = None) -> None:
-    """Show which data sets are on this machine, and where."""
+    """Show which data sets are on this machine, and their places."""
     from rich.table import Table
 
     from pens.data.sources import survey
@@ -581,8 +582,8 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     """Run the command `pens` and exit: 2 after an error, 130 after a stop."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # so that a terminal that has no ± still shows the table
-    # Whatever must be set before PyTorch is imported belongs here: commands import it when they run.
+            stream.reconfigure(errors="replace")  # so that a terminal without ± still shows the table
+    # Settings that PyTorch reads at its import belong here: commands import it when they run.
     try:
         app(args=_spread_assignments(sys.argv[1:] if arguments is None else arguments), prog_name="pens")
     except Interrupted as stop:

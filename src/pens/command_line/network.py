@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pens.network.federation.loopback import LocalFederation
 
 certs = typer.Typer(
-    name="certs", no_args_is_help=True, help="Make and revoke the certificates by which real peers know each other."
+    name="certs", no_args_is_help=True, help="Make and revoke the certificates by which real peers identify each other."
 )
 
 Folder = Annotated[Path, typer.Option("--dir", help="The authority's folder, which holds its secret key.")]
@@ -60,7 +60,7 @@ def init_command(
     authority = Authority(folder)
     authority.create(federation, days, force)
     typer.echo(f"authority {federation!r} until {authority.not_after:%Y-%m-%d}: {folder}")
-    typer.echo("Whoever has authority.key can admit members: keep that folder on one machine, and back it up.")
+    typer.echo("Anyone with authority.key can admit members: keep that folder on one machine, and back it up.")
 
 
 @certs.command("issue")
@@ -122,12 +122,12 @@ def peer_command(
     config: Annotated[
         Path,
         typer.Argument(
-            metavar="CONFIG.toml", help="Who the peer is, where its certificates and data are, and its settings."
+            metavar="CONFIG.toml", help="The peer's name, the places of its certificates and data, and its settings."
         ),
     ],
     bootstrap: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="A member to call first; any will do. May be repeated."),
+        typer.Option(metavar="HOST:PORT", help="A member to contact first; any member will do. May be repeated."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the peer's state and records, instead of that in the file.")
@@ -143,7 +143,7 @@ def peer_command(
 
 
 def up_command(
-    peers: Annotated[int | None, typer.Option(help="How many peers.", show_default="8")] = None,
+    peers: Annotated[int | None, typer.Option(help="The number of peers.", show_default="8")] = None,
     settings: Annotated[
         str | None,
         typer.Option(
@@ -235,7 +235,7 @@ def collect_command(
     folders: Annotated[
         list[Path], typer.Argument(metavar="PEER_FOLDER", help="State folders of peers, or copies of them.")
     ],
-    out: Annotated[Path, typer.Option(help="Run directory to write: a new one, or that of other methods or seeds.")],
+    out: Annotated[Path, typer.Option(help="Run directory to write: a new one, or one with other methods or seeds.")],
 ) -> None:
     """Make one run directory of several real peers' records, for `pens show` and `pens report`."""
     from pens.network.federation.records import compose

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints what several commands print: the table of a run directory, and where it is."""
+"""Prints what several commands share: the table of a run directory, and its place."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def print_run(console: Console, folder: Path) -> tuple[ExperimentRecord, Experim
 
 
 def print_place(console: Console, folder: Path) -> None:
-    """Print where a run directory is, and the commands that show more of it."""
+    """Print the place of a run directory, and the commands that show more of it."""
     place = shlex.quote(str(folder))
     ways = f"run directory: {place}; pictures: pens show {place}; one page: pens report {place}"
     console.print(ways, style="dim", markup=False, soft_wrap=True)

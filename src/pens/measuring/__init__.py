@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured, and typed results."""
+"""Metrics, and the typed results of runs."""

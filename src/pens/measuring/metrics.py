@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured of a run: accuracy, the neighbours' precision and recall, models sent and received."""
+"""Metrics of a run: accuracy with its interval, the neighbours' precision and recall, and work."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ class Agreement:
     """How well selected neighbours agree with the true clusters (section 6.1, table 5)."""
 
     precision: float
-    """The fraction of peers of the same distribution among those selected; mean over peers."""
+    """The share of selected neighbours that are in the peer's own cluster; mean over peers."""
     recall: float
-    """The fraction selected among the peers of the same distribution that a peer can reach; mean over peers that can
-    reach some."""
+    """The share of the reachable peers of its own cluster that a peer selected; mean over peers that can reach some."""
 
 
 def neighbour_agreement(
@@ -53,46 +52,46 @@ def neighbour_agreement(
 
 
 def num_alike(peer: int, others: Sequence[PeerId], clusters: Sequence[int]) -> int:
-    """How many of these others are of the peer's own cluster."""
+    """The number of these other peers that are in the peer's own cluster."""
     return sum(clusters[other] == clusters[peer] for other in others)
 
 
 def worst_tenth(accuracy: Array) -> float:
-    """Mean accuracy of the worst tenth of the peers, at least one."""
+    """The mean accuracy of the least accurate tenth of the peers, at least one peer."""
     count = max(1, math.ceil(len(accuracy) / 10))
     return float(np.sort(accuracy)[:count].mean())
 
 
 UNKNOWN_CLUSTER = "unknown"
-"""In older records: the name of the cluster of a peer of which nobody said where its data come from."""
+"""The name that older records give to a peer's cluster where it is not known."""
 
 
 def clusters_are_known(clusters: Sequence[int], cluster_names: Sequence[str]) -> bool:
-    """Whether anything can be said about which peers belong together, so that neighbours can be right or wrong.
+    """Whether the clusters are known, so that neighbours can be right or wrong.
 
-    Older records write clusters that nobody knows as one cluster for each peer, or as clusters of the name
-    `UNKNOWN_CLUSTER`. One cluster for each peer means the same today: no neighbour can be right.
+    Older records write unknown clusters as one cluster for each peer, or as clusters of the name `UNKNOWN_CLUSTER`. One
+    cluster for each peer means the same today: no neighbour can be right.
     """
     return len(set(clusters)) < len(clusters) and UNKNOWN_CLUSTER not in cluster_names
 
 
 FORWARDS_PER_TRAINED_SAMPLE = 3
-"""A backward pass costs about two forward passes, so that training on a sample once costs as much as three samples
-that are only looked at."""
+"""The work of training on a sample once, in forward passes: a backward pass costs about two forward passes."""
 
 
 def forward_passes(trained: float, validated: float, scored: float) -> float:
-    """Work in one unit, forward passes of one sample, whatever the method spends it on.
+    """Work in one unit, forward passes of one sample.
 
     trained:    samples times epochs of local training, three forward passes each
-    validated:  validation samples that a peer's own models were evaluated on, one each
-    scored:     samples that models of others were evaluated on, one each
+    validated:  validation samples on which a peer's own models were evaluated, one forward pass each
+    scored:     samples on which other peers' models were evaluated, one forward pass each
     """
     return FORWARDS_PER_TRAINED_SAMPLE * trained + validated + scored
 
 
 FEWEST_SEEDS = 3
-"""With fewer there is no interval and no test: two seeds have t = 12.7, and their interval may span the whole scale."""
+"""The smallest number of seeds that gives an interval and a test. With two seeds t is 12.7, and the interval may span
+the whole scale."""
 
 
 @dataclass(frozen=True)
@@ -108,19 +107,19 @@ class Interval:
         return self.percent()
 
     def percent(self) -> str:
-        """85.3 ± 1.2; of two seeds 85.3 (2 seeds: 84.1, 86.5); of one seed 85.3"""
+        """The mean in per cent: 85.3 ± 1.2; for two seeds 85.3 (2 seeds: 84.1, 86.5); for one seed 85.3"""
         return f"{100 * self.mean:.1f}{self._spread(f'{len(self.values)} seeds: ', _plain)}"
 
     def brief(self) -> str:
-        """The same for a narrow table: 85.3 (84.1, 86.5)"""
+        """The mean in per cent for a narrow table: 85.3 ± 1.2; for two seeds 85.3 (84.1, 86.5)"""
         return f"{100 * self.mean:.1f}{self._spread('', _plain)}"
 
     def short(self) -> str:
-        """Without single values, for a picture that shows them: 85.3 ± 1.2, or 85.3"""
+        """The mean in per cent without single values, for a picture that shows them: 85.3 ± 1.2, or 85.3"""
         return Interval(self.mean, self.half_width).percent()
 
     def signed(self) -> str:
-        """A difference, in points: +7.0 ± 1.9"""
+        """A difference in points: +7.0 ± 1.9"""
         return f"{_signed(self.mean)}{self._spread(f'{len(self.values)} seeds: ', _signed)}"
 
     def _spread(self, lead: str, form: Callable[[float], str]) -> str:

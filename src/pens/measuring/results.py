@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed results: what one run found, what an experiment of several runs found, and its table."""
+"""Typed results: of one run, of an experiment with several runs, and as rows of its table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pens.settings.tree import MethodName, RunSettings, Settings
 
 @dataclass(frozen=True)
 class Communication:
-    """Models that each peer sent, received, refused, merged and scored.  [peer] each"""
+    """The numbers of models that each peer sent, received, refused, merged and scored.  [peer] each"""
 
     sent: Array
     received: Array
@@ -29,7 +29,7 @@ class Communication:
     merged: Array
     scored: Array
     model_bytes: int
-    """What one model weighs on the wire: 4 bytes per number, or less where it is rounded."""
+    """The size of one model on the wire: 4 bytes per number, or less where numbers are rounded."""
 
     @property
     def bytes_sent(self) -> int:
@@ -77,7 +77,8 @@ class History:
     received: Array | None = None
     """Models that the peer had received when the update began; None in records that are older than this column."""
     epochs: Array | None = None
-    """Epochs of the training; 0: the peer took over what it merged. None in records that are older than this column."""
+    """Epochs of the training; 0 where the peer adopted the merged model. None in records that are older than this
+    column."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Comparisons:
 
 @dataclass(frozen=True)
 class DataSizes:
-    """Samples that each learner holds: each peer, or `central` alone.  [peer] each"""
+    """The numbers of samples that each learner holds: each peer, or `central` alone.  [peer] each"""
 
     train: Array
     val: Array
@@ -104,14 +105,14 @@ class DataSizes:
 
 @dataclass(frozen=True)
 class RunResult:
-    """One method with one seed."""
+    """The result of one method with one seed."""
 
     method: MethodName
     seed: int
     accuracy: Array
     """Test accuracy of each peer on its own distribution.  [peer]"""
     clusters: tuple[int, ...] | None
-    """Each peer's distribution; None where that is not known, however a record says so."""
+    """The cluster of each peer; None where it is not known, whichever way a record says so."""
     cluster_names: tuple[str, ...]
     agreement: Agreement | None
     """Precision and recall of the selected neighbours, where the method selects."""
@@ -121,31 +122,33 @@ class RunResult:
     pairs: Pairs
     history: History
     models: Mapping[str, torch.Tensor]
-    """The tested model of each peer.  {name: [peer, *shape]}; of a run that is on disk, read when asked for"""
+    """The tested model of each peer.  {name: [peer, *shape]}. The models of a run on disk are read on access."""
     rounds: float
     """Virtual time at the end."""
     mean_batch: float
-    """Updates computed at once, on average."""
+    """The number of updates computed at once, on average."""
     seconds: float
-    """Wall-clock time, interruptions not counted."""
+    """Wall-clock time without interruptions."""
     warnings: tuple[str, ...]
     device: str
     peak_memory_bytes: int
-    """Of the tensors on a GPU during the run; on a CPU of the whole process until its end."""
+    """The peak memory of the tensors on a GPU during the run; on a CPU, that of the whole process until the end of the
+    run."""
     comparisons: Comparisons | None = None
-    """None where nobody compared, and in records that are older than these."""
+    """The comparisons of step 1; None where no peer compared models, and in records that are older than this field."""
     data_sizes: DataSizes | None = None
     step1_epochs: tuple[int, ...] | None = None
-    """Epochs that each peer trains in a round of step 1: what `auto` came to. None where there is no step 1, and in
-    records that are older than this."""
+    """The epochs that each peer trains in a round of step 1, with `auto` resolved. None where there is no step 1, and
+    in records that are older than this field."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of pens and of the libraries that computed the run; empty until it has been read from disk."""
+    """The versions of pens and of the libraries that computed the run; empty until it has been read from disk."""
     peer_names: tuple[str, ...] = ()
-    """Of real peers, and of those that were each written as a cluster of its own; empty where peers have numbers."""
+    """The names of real peers, and of peers whose record gave each a cluster of its own; empty where peers have
+    numbers."""
     servers: Communication | None = None
-    """What the method's servers sent, received and merged, beside the peers; None where it has none.  [server] each"""
+    """What the method's servers sent, received and merged; None for a method without servers.  [server] each"""
     untested: tuple[int, ...] = ()
-    """Real peers without test data: their accuracy is the last one on their validation data."""
+    """The real peers without test data: their accuracy is the last one on their validation data."""
 
     def __post_init__(self) -> None:
         clusters = self.clusters or ()
@@ -174,12 +177,12 @@ class RunResult:
 
     @property
     def cluster_sizes(self) -> dict[str, int]:
-        """How many peers each cluster has, in the order of clusters; empty where these are not known."""
+        """The number of peers of each cluster, in the order of clusters; empty where clusters are not known."""
         sizes = Counter(self.cluster_label(peer) for peer in range(self.num_peers))
         return {name: sizes[name] for name in self.cluster_names if sizes[name]}
 
     def peer_label(self, peer: int) -> str:
-        """A peer's name where it has one, else its number."""
+        """The name of a peer where it has one, otherwise its number."""
         return self.peer_names[peer] if self.peer_names else f"peer {peer}"
 
     def cluster_label(self, peer: int) -> str:
@@ -189,7 +192,7 @@ class RunResult:
         return self.cluster_names[self.clusters[peer]]
 
     def state_dict(self, peer: int) -> dict[str, torch.Tensor]:
-        """One peer's tested model, to load into a module. That of one learner for all is peer 0."""
+        """The tested model of one peer, to load into a module. Where all peers share one learner, it is peer 0."""
         return {name: tensor[peer] for name, tensor in self.models.items()}
 
 
@@ -207,9 +210,9 @@ class Summary:
     """Models merged per peer."""
     mean_batch: float
     seconds: float
-    """Of all seeds together."""
+    """The seconds of all seeds together."""
     models_received: float = 0.0
-    """Models received per peer, whatever became of them."""
+    """Models received per peer, merged or not."""
     bytes_received: float = 0.0
     """Bytes of models received per peer."""
     work: float | None = None
@@ -217,7 +220,7 @@ class Summary:
 
 
 class RunsByMethod:
-    """What has runs of several methods, and finds them by method."""
+    """Base class of results that hold runs of several methods, and find them by method."""
 
     runs: tuple[RunResult, ...]
 
@@ -227,7 +230,7 @@ class RunsByMethod:
         return tuple(dict.fromkeys(run.method for run in self.runs))
 
     def of(self, method: MethodName) -> tuple[RunResult, ...]:
-        """A method's runs, one per seed."""
+        """The runs of a method, one per seed."""
         return tuple(run for run in self.runs if run.method == method)
 
     def by_method(self) -> list[tuple[RunResult, ...]]:
@@ -244,7 +247,7 @@ class ExperimentResult(RunsByMethod):
     folder: Path | None = None
 
     def summary(self, method: MethodName) -> Summary:
-        """A method over its seeds."""
+        """Summarise a method over its seeds."""
         return summarise(self.of(method), self.settings)
 
     @property
@@ -254,18 +257,18 @@ class ExperimentResult(RunsByMethod):
 
 
 def summarise(runs: tuple[RunResult, ...], settings: Settings | None = None) -> Summary:
-    """One method's runs as a row of the table. Without the experiment's settings its work is not known."""
+    """Summarise the runs of one method as a row of the table. Without the experiment's settings, work is None."""
     if not runs:
         raise KeyError("no run of that method")
-    found = [run.agreement for run in runs if run.agreement]
+    agreements = [run.agreement for run in runs if run.agreement]
     spent = [spending(run, spec_of(run, settings) if settings else None) for run in runs]
     return Summary(
         method=runs[0].method,
         seeds=len(runs),
         accuracy=interval([run.mean_accuracy for run in runs]),
         worst_tenth=interval([run.worst_tenth for run in runs]),
-        precision=interval([a.precision for a in found]) if found else None,
-        recall=interval([a.recall for a in found]) if found else None,
+        precision=interval([a.precision for a in agreements]) if agreements else None,
+        recall=interval([a.recall for a in agreements]) if agreements else None,
         models_merged=float(np.mean([run.communication.merged.mean() for run in runs])),
         mean_batch=float(np.mean([run.mean_batch for run in runs])),
         seconds=sum(run.seconds for run in runs),
@@ -276,13 +279,13 @@ def summarise(runs: tuple[RunResult, ...], settings: Settings | None = None) -> 
 
 
 def mean_or_none(values: Sequence[float | None]) -> float | None:
-    """None where any of them is missing."""
+    """The mean of values; None where any of them is None."""
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known and len(known) == len(values) else None
 
 
 def spec_of(run: RunResult, settings: Settings) -> RunSpec:
-    """What decided a run of an experiment with these settings."""
+    """The method and settings that decided a run of an experiment with these settings."""
     return RunSpec.of(method_of(run.method), settings, run.seed)
 
 
@@ -291,7 +294,8 @@ def spec_of(run: RunResult, settings: Settings) -> RunSpec:
 
 @dataclass(frozen=True)
 class Spending:
-    """What a run cost per peer. The work of one learner for all is divided among the peers whose data it trains on."""
+    """The cost of a run per peer. The work of a learner that all peers share is divided among the peers whose data it
+    trains on."""
 
     models_received: float
     bytes_received: float
@@ -301,14 +305,14 @@ class Spending:
 
 @dataclass(frozen=True)
 class UpdateWork:
-    """What each update of a run took, in forward passes of one sample.  [update] each"""
+    """The work of each update of a run, in forward passes of one sample.  [update] each"""
 
     training: Array
     validation: Array
 
 
 def spending(run: RunResult, spec: RunSpec | None) -> Spending:
-    """What a run cost per peer; where it is not known what decided it, no work."""
+    """The cost of a run per peer. Without `spec`, which decides the work, work is None."""
     peers, traffic = run.num_peers, run.communication
     work = work_of(run, spec) if spec else None
     return Spending(
@@ -331,14 +335,14 @@ def work_of(run: RunResult, spec: RunSpec, sizes: DataSizes | None = None) -> tu
 
 
 def work_of_updates(run: RunResult, spec: RunSpec, sizes: DataSizes) -> UpdateWork:
-    """Training and validation of each update."""
+    """The work of training and of validation in each update."""
     peer = run.history.peer
     trained = epochs_of_updates(run, spec) * sizes.train[peer]
     return UpdateWork(forward_passes(1, 0, 0) * trained, forward_passes(0, 1, 0) * sizes.val[peer])
 
 
 def epochs_of_updates(run: RunResult, spec: RunSpec) -> Array:
-    """Epochs of each update, as recorded, or else as the settings say.  [update]"""
+    """The epochs of each update, as recorded or, in older records, as the settings say.  [update]"""
     history, settings = run.history, spec.settings
     if history.epochs is not None:
         return history.epochs
@@ -349,14 +353,14 @@ def epochs_of_updates(run: RunResult, spec: RunSpec) -> Array:
 
 
 def samples_per_score(settings: RunSettings, sizes: DataSizes) -> Array:
-    """Samples on which each peer scores one model in step 1.  [peer]"""
+    """The number of samples on which each peer scores one model in step 1.  [peer]"""
     held = sizes.train if settings.pens.score_on == "train" else sizes.val
     return held if settings.pens.score_samples is None else np.minimum(held, settings.pens.score_samples)
 
 
 def scoring_work(run: RunResult, settings: RunSettings, sizes: DataSizes) -> Array:
-    """Forward passes to score others' models: in step 1, and on validation data where strangers were judged after it.
-    [peer]"""
+    """The forward passes for scoring other peers' models: in step 1 and, where strangers were scored after it, on
+    validation data.  [peer]"""
     scored = run.communication.scored
     compared = scored
     if run.comparisons is not None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed settings, and every one of them in words."""
+"""Typed settings, and their explanations."""

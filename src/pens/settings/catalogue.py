@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every setting in words: what it means, what it may be, its default. The source is `schema.py` itself."""
+"""Explains every setting: its meaning, its allowed values and its default, as `schema.py` gives them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Entry:
     section: str
     key: str
     allowed: str
-    """Its type, choices and bounds, in words."""
+    """The type, choices and bounds of the setting, in words."""
     default: Any
     about: str
     choices: tuple[str, ...] = ()
-    """All its values, where these are few words."""
+    """All values of the setting, where these are few words."""
 
 
 def entries() -> list[Entry]:
@@ -84,7 +84,7 @@ def _reads(part: Any, entry: Entry) -> bool:
 
 
 def section_about(section: str) -> str:
-    """What a section of the settings is for."""
+    """The purpose of a section of the settings."""
     return _one_line(section_types()[section].model_json_schema()["description"])
 
 
@@ -112,7 +112,7 @@ def _one_line(text: str) -> str:
 
 
 def _allowed(form: Mapping[str, Any]) -> str:
-    """A field of a JSON schema in words."""
+    """The allowed values of a field of a JSON schema, in words."""
     if "anyOf" in form:
         return _alternatives([_allowed(part) for part in form["anyOf"]])
     if choices := list(_choices(form)):

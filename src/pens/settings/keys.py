@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a setting stands: the section of each key, those of parts included, and the shortest name of each setting."""
+"""Finds the section of each key, those of parts included, and the shortest name of each setting."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def section_types() -> dict[str, type[Section]]:
 
 
 def sections_of_parts() -> dict[str, type[Section]]:
-    """Those that are not fields of `SettingsTree`."""
-    found = parts.sections()
-    for title in (title for title in found if found[title] is not OURS.get(title, found[title])):
-        raise SettingsError(f"a part has a section [{title}], as pens itself: rename that of the part")
-    return {title: of for title, of in found.items() if title not in OURS}
+    """The sections that are not fields of `SettingsTree`."""
+    sections = parts.sections()
+    for title in (title for title in sections if sections[title] is not OURS.get(title, sections[title])):
+        raise SettingsError(f"a part has a section [{title}], and so has pens: rename the section of the part")
+    return {title: of for title, of in sections.items() if title not in OURS}
 
 
 def locate(name: str) -> tuple[str, str]:
@@ -42,7 +42,7 @@ def locate(name: str) -> tuple[str, str]:
     if SECTION_OF.get(key) in ((section,) if dot else SECTIONS):
         return SECTION_OF[key], key
     if key == "fresh":
-        raise SettingsError(f"{name} is now step2_model: first in place of true, last in place of false")
+        raise SettingsError(f"{name} is now step2_model: write first instead of true, last instead of false")
     others = sections_of_parts()
     places = [title for title, of in others.items() if key in of.model_fields and section in ("", title)]
     if len(places) == 1:
@@ -59,8 +59,8 @@ def locate(name: str) -> tuple[str, str]:
 
 
 def flat_name(section: str, key: str) -> str:
-    """What a setting is called where its section is not said. That of a part needs its section where the key alone
-    could be another's, too, or where the part is not installed."""
+    """The name of a setting without its section. A part's setting keeps its section where another setting has the same
+    key, or where the part is not installed."""
     if section in SECTIONS:
         return key
     others = sections_of_parts()
@@ -75,7 +75,7 @@ def flat_values(settings: SettingsTree) -> dict[str, Any]:
 
 
 def flatten(tree: Mapping[str, Any], folder: Path | None = None) -> Iterable[tuple[str, Any]]:
-    """Sections and keys of a file in this folder → `section.key` and values."""
+    """The keys of a file in this folder, as `section.key`, with their values."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, Mapping) else {name: value}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that name a part: the parts are found before their sections can be read."""
+"""Handles settings that name a part: parts are found before their sections are read."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ PARTS: Mapping[str, parts.Registry[Any]] = {
     "gossip.topology": parts.TOPOLOGIES,
     "gossip.merge": parts.MERGE_RULES,
 }
-"""Settings that name a part. A part that is given by reference has to be found before its section can be read."""
+"""The settings that name a part. A part given by reference must be found before its section can be read."""
 
 PLACES = ("data.source", "model.net")
 """Settings that may name a file."""
 
 
 def with_parts(values: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
-    """Flat keys, with references to parts that mean the same in every working directory; these parts are found."""
-    found = dict(values)
+    """Flat keys with absolute references to parts, which mean the same in every working directory. All named parts are
+    found."""
+    flat = dict(values)
     for name, registry in PARTS.items():
         for key in (name, name.rpartition(".")[2]):
-            if isinstance(found.get(key), str) and parts.is_reference(found[key]):
-                found[key] = parts.absolute(found[key], folder)
-                registry.find(found[key])
+            if isinstance(flat.get(key), str) and parts.is_reference(flat[key]):
+                flat[key] = parts.absolute(flat[key], folder)
+                registry.find(flat[key])
     for name in PLACES:
         for key in (name, name.rpartition(".")[2]):
-            if isinstance(found.get(key), str):
-                found[key] = parts.located(found[key], folder)
-    return found
+            if isinstance(flat.get(key), str):
+                flat[key] = parts.located(flat[key], folder)
+    return flat
 
 
 def prints_of_parts(settings: SettingsTree) -> dict[str, str]:
@@ -54,18 +55,18 @@ def prints_of_parts(settings: SettingsTree) -> dict[str, str]:
 
 
 def titles_out_of_use(settings: SettingsTree) -> set[str]:
-    """Sections that are set of parts that these settings do not name."""
-    found: set[str] = set()
+    """The sections of parts that these settings contain but do not name."""
+    unused: set[str] = set()
     for name, registry in PARTS.items() if settings.__pydantic_extra__ else ():
         section, _, key = name.partition(".")
         used = registry.find(getattr(getattr(settings, section), key)).section
         others = (registry.find(other).section for other in registry.names())
-        found |= {other.title for other in others if other is not None and other is not used}
-    return found & set(settings.__pydantic_extra__ or {})
+        unused |= {other.title for other in others if other is not None and other is not used}
+    return unused & set(settings.__pydantic_extra__ or {})
 
 
 def sections_in_use(tree: Mapping[str, Any]) -> dict[str, Section]:
-    """The sections of the parts that are named, with their defaults."""
+    """The sections of the named parts, with their defaults."""
     named = ((registry, tree[name.partition(".")[0]][name.partition(".")[2]]) for name, registry in PARTS.items())
     sections = (registry.find(part).section for registry, part in named if isinstance(part, str))
     return {section.title: section() for section in sections if section is not None}

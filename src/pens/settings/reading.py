@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings as users and records write them: nested or flat keys, TOML files, `--set key=value`, older versions."""
+"""Reads settings as users and records write them: nested or flat keys, TOML files, `--set key=value`, older
+versions."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ def parse_settings(tree: Mapping[str, Any]) -> Settings:
 
 
 def stored_settings(tree: Mapping[str, Any]) -> Settings:
-    """Settings as a record of any version holds them: before there was `step2_model` there was `fresh`, and step 1's
-    epochs did not count validation samples (docs/decisions/0024). Sections of parts that are not installed are kept."""
+    """Settings as a record of any version holds them. Before `step2_model` there was `fresh`, and the epochs of step 1
+    did not count validation samples (docs/decisions/0024). Sections of parts that are not installed are kept."""
     types = section_types()
     if unknown := {title: of for title, of in tree.items() if title not in types and isinstance(of, Mapping)}:
         known = stored_settings({title: tree[title] for title in tree if title not in unknown})
@@ -42,7 +43,8 @@ def flat_keys(path: Path) -> dict[str, Any]:
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
-    """`["peers=8", "rotations=0,90", "init=common"]` → a dict of values, each read as TOML or else as a word."""
+    """The assignments of `--set`, such as `["peers=8", "rotations=0,90", "init=common"]`, as a dict of values. Each
+    value is read as TOML, or else as a word."""
     values: dict[str, Any] = {}
     assignments = list(assignments)
     with_parts({name.strip(): value.strip() for name, _, value in (text.partition("=") for text in assignments)})
@@ -61,6 +63,6 @@ def _is_list(section: str, key: str) -> bool:
 
 
 def _list_value(text: str) -> Any:
-    """`0,90`, `0` and `[0, 90]` are lists."""
+    """A value of `--set` as a list: `0,90`, `0` and `[0, 90]` are lists."""
     value = read_value(text if text.startswith("[") else f"[{text}]")
     return value if isinstance(value, list) else text

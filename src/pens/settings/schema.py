@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections that pens itself has, with every setting: its type, its bounds, its default and its explanation.
+"""The sections of pens itself, with every setting: its type, its bounds, its default and its explanation.
 
 Settings are grouped in sections, as in the TOML file, and every key is unique over all sections, so that the command
-line can say `--set n_sampled=5` as well as `--set pens.n_sampled=5`.
+line accepts both `--set n_sampled=5` and `--set pens.n_sampled=5`.
 
-`paper`, where it stands beside a default, means the value comes from the paper's section 5; `docs/decisions/` tells
-why where we differ.
+`paper` beside a default means that the value comes from section 5 of the paper; `docs/decisions/` explains other
+choices.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class ScenarioSettings(Section):
     """How peers share a data set (paper, section 3). Own peers have their data already."""
 
     partition: str = "rotation"
-    """Who holds which data (`pens settings dirichlet` explains the settings of one)."""
+    """How the data are divided among peers (`pens settings dirichlet` explains the settings of one partition)."""
     rotations: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 180)
     """Partitions rotation and groups: by how many degrees images are turned, a multiple of 90 for each cluster; with
     rotation clusters have equally many peers."""
     peers: Annotated[int, Field(ge=2)] = 20
-    """How many peers there are; with rotation the same number for each of the rotations (paper: 100)."""
+    """The number of peers; with rotation the same number for each of the rotations (paper: 100)."""
     train_per_peer: Count = 40
     """Training samples of each peer (paper: 400 on CIFAR-10, 500 on Fashion-MNIST)."""
     val_per_peer: Count = 20
@@ -76,7 +76,7 @@ class ScenarioSettings(Section):
     """Test data. partitioned: each cluster, or each peer where there are no clusters, has its own part of the test set;
     full: each draws from all of it, rotated where it has a rotation."""
     test_samples: Count | None = None
-    """At most so many test samples per cluster, or per peer where there are no clusters; none: as many as there are."""
+    """The largest number of test samples per cluster, or per peer where there are no clusters; none: no limit."""
     half_turn: Literal["rotation", "flip"] = "rotation"
     """Partitions rotation and groups: what 180 degrees mean; the authors' code mirrors the image instead of turning
     it."""
@@ -88,7 +88,7 @@ class ScenarioSettings(Section):
             if angle % 90:
                 raise ValueError(f"{angle} is not a multiple of 90: use 0, 90, 180 or 270")
         if len({angle % 360 for angle in rotations}) < len(rotations):
-            raise ValueError("two of them are the same rotation: list each once")
+            raise ValueError("two of these are the same rotation: list each once")
         return rotations
 
 
@@ -112,7 +112,7 @@ class TrainingSettings(Section):
     momentum: Fraction = 0.0
     """Momentum of sgd; adam does not use it."""
     weight_decay: NotNegative = 0.0
-    """How strongly weights are pulled towards zero; 0: not at all (docs/decisions/0022)."""
+    """The strength with which weights are pulled towards zero; 0: not at all (docs/decisions/0022)."""
     batch_size: Count = 8
     """Samples per step of the optimizer (the authors' code: 8)."""
     epochs: Count = 3
@@ -127,7 +127,7 @@ class GossipSettings(Section):
     schedule: Literal["rounds", "async"] = "rounds"
     """rounds: all peers update in step, each pulling models; async: each at its own time, models are pushed."""
     rounds: Count = 333
-    """T: at most so many updates per peer (paper: 333)."""
+    """T: the largest number of updates per peer (paper: 333)."""
     pull_from: Literal["snapshot", "latest"] = "snapshot"
     """rounds only. snapshot: all peers pull the models that there are when the round begins. latest: peers take turns,
     so that later ones pull the new models of earlier ones, as in the authors' code; much slower on a GPU."""
@@ -140,14 +140,14 @@ class GossipSettings(Section):
     accept: Literal["neighbours", "anyone"] = "neighbours"
     """async only: whose models a peer merges once it has neighbours."""
     merge: str = "mean"
-    """How a peer's own model and those that it received become one: mean, the plain average (paper), weighted, median,
-    trimmed or clipped (docs/decisions/0028); or an own rule, as file.py:name or module:name."""
+    """How a peer's own model and the models that it received become one: mean, the plain average (paper), weighted,
+    median, trimmed or clipped (docs/decisions/0028); or your own, as file.py:name or module:name."""
     merge_only: tuple[str, ...] = ()
     """Merge only parameters and buffers whose names begin with one of these, up to a dot: layers.1 means
     layers.1.weight, and not layers.10.weight. The others keep the peer's own values and are not sent, unless the method
     scores models, as pens and dac do; real peers send whole models. Empty: all are merged."""
     wire: WireForm = "fp32"
-    """How models travel: fp16 takes half, int8 a quarter of the bytes; receivers get them rounded."""
+    """The form of models in messages: fp16 takes half of the bytes, int8 a quarter; receivers get rounded models."""
 
     @field_validator("merge", "topology")
     @classmethod
@@ -157,7 +157,7 @@ class GossipSettings(Section):
     @field_validator("merge_only", mode="before")
     @classmethod
     def _words(cls, names: Any) -> Any:
-        """`conv,out` is a list."""
+        """Read `conv,out` as a list."""
         return tuple(filter(None, names.split(","))) if isinstance(names, str) else names
 
 
@@ -176,7 +176,8 @@ class PensSettings(Section):
     """Samplings per round: each one's top m is counted, the last one's is merged. As written, the paper uses 200
     rounds of 1 sampling."""
     score_samples: Count | None = None
-    """Models are compared on so many random samples of the receiver, drawn anew each time; none: on all."""
+    """The number of random samples of the receiver on which models are compared, drawn anew each time; none: all
+    samples."""
     score_on: Literal["train", "val"] = "train"
     """On which of the receiver's samples models are compared: its training data (paper), or its validation data, to
     which its own model was not fitted."""
@@ -187,12 +188,12 @@ class PensSettings(Section):
     choice, which adds its validation samples to n (docs/decisions/0024). Peers with unequal numbers of samples train
     unequal numbers of epochs. With one sampling per round: `epochs`."""
     expected: Literal["auto", "uniform", "received"] = "auto"
-    """What "more than expected" compares with. auto: uniform in rounds, received in async."""
+    """The expected count in "more often than expected". auto: uniform in rounds, received in async."""
     expected_offset: Annotated[float, Field(ge=-100, le=100)] = 0.0
     """Added to the expected count before a peer's own is compared with it. The authors' code has -1: a peer that is
     selected once less than our rule asks for becomes a neighbour, too."""
     nobody_found: Literal["most-selected", "alone"] = "most-selected"
-    """What a peer does that finds no neighbour. most-selected: it takes the m selected most often; alone: it trains
+    """What a peer does if it finds no neighbour. most-selected: it takes the m selected most often; alone: it trains
     without others, as in the authors' code."""
     neighbours_by: Literal["expected", "groups"] = "expected"
     """expected: the peers that were selected more often than expected are the neighbours (paper). groups: the counts
@@ -211,11 +212,11 @@ class StoppingSettings(Section):
     """Early stopping on local validation data (paper, section 5.4), and which model is tested."""
 
     stop_on: Literal["accuracy", "loss"] = "accuracy"
-    """What must improve on validation data for a peer to go on."""
+    """The metric on validation data that must improve for a peer to go on."""
     window: Count = 5
-    """Improvement is judged on the mean of so many updates."""
+    """The number of updates whose mean is compared to judge improvement."""
     patience: Count = 50
-    """A peer stops after so many updates without improvement."""
+    """The number of updates without improvement after which a peer stops."""
     validated: Literal["trained", "merged"] = "trained"
     """Which model a peer validates, and so tests at the end: trained, the locally fine-tuned model (paper), or merged,
     the merged model before fine-tuning. A peer sends its fine-tuned model in both cases."""
@@ -229,31 +230,31 @@ class TimingSettings(Section):
     interval: Positive = 1.0
     """Δ of WAIT(Δ): the time between two models that a peer sends."""
     jitter: Fraction = 0.1
-    """How much waits vary: each is Δ × (1 ± jitter)."""
+    """The variation of waits: each is Δ × (1 ± jitter)."""
     latency: NotNegative = 0.1
-    """Time a message is on its way."""
+    """The time that a message takes."""
     training_time: Positive = 1.0
-    """Time an update of `epochs` epochs takes; other updates in proportion to their epochs."""
+    """The time that an update of `epochs` epochs takes; other updates take time in proportion to their epochs."""
     give_up: Positive = 3.0
-    """A peer that has waited so many times as long as usual merges the models that it has, so that it does not hold up
+    """A peer that has waited this many times the usual time merges the models that it has, so that it does not hold up
     a run."""
 
 
 class CentralSettings(Section):
-    """The `central` baseline: one model on everybody's data. One round is `central_epochs` epochs."""
+    """The `central` baseline: one model trained on the data of all peers. One round is `central_epochs` epochs."""
 
     title = "central"
 
     central_rounds: Count = 60
-    """What `rounds` is for the other methods: at most so many rounds."""
+    """`rounds` of this method: the largest number of rounds."""
     central_epochs: Count = 1
-    """What `epochs` is for the other methods: epochs per round."""
+    """`epochs` of this method: epochs per round."""
     central_batch_size: Count = 32
-    """What `batch_size` is for the other methods: samples per step."""
+    """`batch_size` of this method: samples per step."""
     central_window: Count = 1
-    """What `window` is for the other methods. Validation data are everybody's, so that one result can be trusted."""
+    """`window` of this method. The validation data of all peers are pooled, so that a single result can be trusted."""
     central_patience: Count = 15
-    """What `patience` is for the other methods."""
+    """`patience` of this method."""
     central_val_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """The share of all data that is used for validation; the rest is trained on. none: the peers' validation data."""
 
@@ -266,19 +267,20 @@ class EngineSettings(Section):
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
     """Precision of matrix products on a GPU; weights are always fp32, and a CPU always computes in fp32."""
     max_batch: Annotated[int, Field(ge=0)] = 0
-    """At most so many updates at once; 0: all that are ready."""
+    """The largest number of updates computed at once; 0: all that are ready."""
     compile: Literal["auto", "always", "never"] = "auto"
     """Whether the C compiler makes kernels for this CPU. auto: where a run is long enough to repay a few seconds."""
     memory_mb: Annotated[int, Field(ge=0)] = 0
-    """Bound on the memory for activations of a chunk of models, in MB; 0: chosen for the device."""
+    """The bound on the memory for activations of a chunk of models, in MB; 0: chosen for the device."""
     seeds_at_once: Annotated[int, Field(ge=0)] = 0
-    """So many seeds of a method are computed as one stack; 0: on a GPU all, up to some 2,000 peers; on a CPU one."""
+    """The number of seeds of a method that are computed as one stack; 0: on a GPU all, up to some 2,000 peers; on a CPU
+    one."""
     checkpoint_every_s: NotNegative = 30.0
     """Seconds between two checkpoints of a run, from which it resumes; 0: after every step."""
 
 
 class SettingsTree(BaseModel):
-    """All sections. Beside those below there are the sections of parts: `section` has them."""
+    """All sections. Sections of parts are not fields; `section` returns them."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
     __pydantic_extra__: dict[str, SerializeAsAny[Section]] = Field(init=False)
@@ -308,7 +310,7 @@ class SettingsTree(BaseModel):
 
     @property
     def step1_epochs(self) -> int:
-        """E during step 1 for peers that hold what the scenario hands out."""
+        """E during step 1 for peers that hold the numbers of samples of the scenario."""
         return epochs_of_step1(self, self.scenario.train_per_peer, self.scenario.val_per_peer)
 
     @property
@@ -319,7 +321,7 @@ class SettingsTree(BaseModel):
 
 
 def epochs_of_step1(settings: SettingsTree, train: int, val: int) -> int:
-    """E during step 1 for a peer that holds so many training and validation samples (docs/decisions/0024)."""
+    """E during step 1 for a peer with these numbers of training and validation samples (docs/decisions/0024)."""
     rule = settings.pens.step1_epochs
     if rule not in ("auto", "authors"):
         return int(rule)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every section of the settings is made of: the base class, and types of values that many settings have.
+"""The base class of all sections of the settings, and types of values that many settings have.
 
 A part's own section is a subclass of `Section` (docs/extending.md).
 """
@@ -17,7 +17,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):
-    """One section of the settings. The text below a setting is its explanation, in `pens settings`, too."""
+    """One section of the settings. The docstring of a setting is its explanation, in `pens settings`, too."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
     title: ClassVar[str] = ""
@@ -25,6 +25,6 @@ class Section(BaseModel):
 
 
 class UnknownSection(Section):
-    """A section that a record has of a part which is not installed here. It is kept as it is."""
+    """The section of a part that is not installed here. Its values are kept as they are."""
 
     model_config = ConfigDict(extra="allow")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeds: how many, or which ones, as Python and the command line give them."""
+"""Reads seeds, as a number of seeds or as a list, from Python and from the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DIGITS = re.compile(r"[0-9]{1,40}")
 
 
 def parse_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """3 → (0, 1, 2); a sequence as it is."""
+    """The seeds that a number or a sequence stands for: 3 → (0, 1, 2); a sequence stands for itself."""
     if isinstance(seeds, int) and seeds > MAX_SEEDS:
         raise SettingsError(f"seeds = {seeds}: at most {MAX_SEEDS:,} seeds are run at once, list those that you want")
     try:

@@ -29,7 +29,7 @@ def toml_section(title: str, values: Mapping[str, Any]) -> str:
 
 
 def toml_line(key: str, value: Any) -> str:
-    """One setting in a .toml file; where it has no value, which TOML cannot say, it is left out as a comment."""
+    """One setting in a .toml file. A setting without a value, which TOML cannot express, becomes a comment."""
     return f"# {key} =" if value is None else f"{key} = {toml_value(value)}"
 
 
@@ -40,7 +40,7 @@ def assignment(key: str, value: Any) -> str:
 
 
 def read_value(text: str) -> Any:
-    """What a value after `--set KEY=` says: TOML, `none`, or else a word."""
+    """The value that a text after `--set KEY=` stands for: TOML, `none`, or else a word."""
     if "#" in text or "\n" in text:
         return text
     try:

@@ -18,11 +18,11 @@ from pens.settings.schema import SettingsTree
 from pens.settings.section import Section, UnknownSection
 
 MethodName = str
-"""By which `pens.parts.METHODS` finds a method."""
+"""The name by which `pens.parts.METHODS` finds a method."""
 
 
 class Settings(SettingsTree):
-    """Everything that decides an experiment, but for its methods and seeds."""
+    """All settings of an experiment. Together with its methods and seeds, they decide its results."""
 
     def replace(self, values: Mapping[str, Any]) -> Settings:
         """These settings with some keys changed: `{"peers": 8, "pens.m": 1}`."""
@@ -37,12 +37,12 @@ class Settings(SettingsTree):
 
     @property
     def explicit(self) -> Settings:
-        """With what `auto` means in step 1, so that they say the same in a later version.
+        """These settings with the `auto` values of step 1 resolved, so that they mean the same in a later version.
 
-        Settings do not know the sizes of own data: there, `RunResult.step1_epochs` says it.
+        Settings do not contain the sizes of data that users bring; for these, `RunResult.step1_epochs` has the epochs.
         """
-        found = self.replace({"step1_epochs": self.step1_epochs, "expected": self.expected})
-        return found.without(titles_out_of_use(found))
+        resolved = self.replace({"step1_epochs": self.step1_epochs, "expected": self.expected})
+        return resolved.without(titles_out_of_use(resolved))
 
     def without(self, titles: Iterable[str]) -> Settings:
         """These settings without some parts' sections."""
@@ -60,12 +60,13 @@ class Settings(SettingsTree):
 
 
 class RunSettings(SettingsTree):
-    """The settings of one run: what its method made of the experiment's. `pens.methods.spec` makes them, and no method
-    is applied to them again: they are no `Settings`."""
+    """The settings of one run, after its method changed those of the experiment. Only `pens.methods.spec` makes them,
+    and they are no `Settings`, so that no method is applied to them again."""
 
 
 def validated(tree: Mapping[str, Any]) -> Settings:
-    """Parts that are named have their section, so that it is on record; those that are not, where it says something."""
+    """Check a tree of settings. The section of a named part is always present, so that it is recorded; that of another
+    part only where it differs from its defaults."""
     try:
         in_use = sections_in_use(tree)
         others = {title: _part_section(title, tree[title]) for title in tree if title not in SECTIONS}
@@ -87,7 +88,7 @@ def _part_section(title: str, values: Any) -> Section:
 
 
 def problem(error: Mapping[str, Any]) -> str:
-    """One pydantic complaint as `key = value: what is allowed`."""
+    """An error of pydantic as `key = value: what is allowed`."""
     location = [str(part) for part in error["loc"]]
     name = location[1] if len(location) > 1 else location[0]
     message = str(error["msg"]).removeprefix("Value error, ")

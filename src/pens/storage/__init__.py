@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lies on disk: files that are whole at any moment, and the run directory."""
+"""Atomic files, and the run directory."""

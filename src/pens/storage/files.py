@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are whole at any moment: written beside their place, and then moved there; JSON objects among them."""
+"""Atomic files: each is written beside its place and then moved there. Among them are JSON objects."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pens.errors import RunDirError
 
 
 def replace_file(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
-    """Write a file beside its place and move it there. `durable`: it is on disk, under its name, when this returns."""
+    """Write a file beside its place and move it there. `durable`: on return, the file is on disk under its name."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    for stray in path.parent.glob(f".{path.name}.*"):  # of a process that was killed while it wrote
+    for stray in path.parent.glob(f".{path.name}.*"):  # left by a process that was killed while writing
         stray.unlink(missing_ok=True)
     try:
         write(temporary)
@@ -34,13 +34,13 @@ def replace_file(path: Path, write: Callable[[Path], object], *, durable: bool =
 
 
 def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> None:
-    """One JSON object, for people to read, too."""
+    """Write a JSON object, indented for human readers."""
     text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
     replace_file(path, lambda p: p.write_text(text, encoding="utf-8"), durable=durable)
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
-    """The same again; `remedy`: what to do where it is damaged, as the end of a sentence."""
+    """Read a JSON object. `remedy`: the end of the message for a damaged file, which says what to do."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict):

@@ -10,7 +10,7 @@
         models.safetensors          every peer's tested model, {name: [peer, ...]}
         result.json                 everything else; written last, so its presence means that the run is complete
 
-Every file is written beside its place and then moved there, so that whatever stops a run, what is there is whole.
+Every file is written beside its place and then moved there, so that a stopped run leaves only whole files.
 """
 
 from __future__ import annotations
@@ -46,24 +46,25 @@ from pens.version import VERSION
 FORMAT = 1
 CHECKPOINT_FORMAT = 5
 RULES = 4
-"""Raised when the same settings come to mean something else: runs of other rules are not mixed with ours."""
+"""The version of what settings mean. It rises when equal settings come to give other results; runs with different rules
+are not mixed."""
 _STATE = "state as JSON"
 
 
 @dataclass(frozen=True)
 class ExperimentRecord:
-    """What decides an experiment's results."""
+    """All that decides an experiment's results."""
 
     settings: Settings
     methods: tuple[MethodName, ...]
     seeds: tuple[int, ...]
     own_parts: tuple[str, ...] = ()
-    """Parts that came as Python objects and cannot be restored from disk: "model", "data"."""
+    """Parts that were given as Python objects and cannot be restored from disk: "model", "data"."""
     data_dir: str | None = None
     rules: int = RULES
     real_peers: bool = False
-    """Composed from the records of peers that were processes of their own: time is in seconds, and runs do not repeat
-    to the last bit."""
+    """Whether the runs are composed from the records of real peers, each a process of its own: time is in seconds, and
+    runs do not repeat to the last bit."""
     references: Mapping[MethodName, str] = field(default_factory=dict)
     """Where methods are that were given by reference, so that they are found again from another folder."""
     part_files: Mapping[str, str] = field(default_factory=dict)
@@ -75,7 +76,7 @@ class ExperimentRecord:
 
     @property
     def data_name(self) -> str:
-        """The data in words: the data set and who holds what of it, or that users brought their own."""
+        """The data in words: the data set and which peer holds what of it, or that users brought their own."""
         return "own data" if "data" in self.own_parts else data_words(self.settings)
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +97,7 @@ class ExperimentRecord:
     def from_json(data: Mapping[str, Any]) -> ExperimentRecord:
         if data["format"] != FORMAT:
             raise RunDirError(f"its format is {data['format']}, not {FORMAT}")
-        recall(references := data.get("references", {}))  # before the settings, which may have sections of theirs
+        recall(references := data.get("references", {}))  # before the settings, which may have these methods' sections
         return ExperimentRecord(
             stored_settings(data["settings"]),
             tuple(map(_method_name, data["methods"])),
@@ -111,9 +112,9 @@ class ExperimentRecord:
 
 
 def _method_name(name: Any) -> MethodName:
-    """It need not be known here: a finished run is read without its method."""
+    """Check the name of a method. The method need not be installed, because a finished run is read without it."""
     if not is_name(name):
-        raise RunDirError(f"method {name!r}: that is no name of a method")
+        raise RunDirError(f"method {name!r}: not a name of a method")
     return str(name)
 
 
@@ -132,7 +133,7 @@ class ExperimentDir:
         return self._record_file.is_file()
 
     def create(self, record: ExperimentRecord) -> None:
-        """Take a new or empty folder."""
+        """Make the experiment in a new or empty folder."""
         if self.folder.is_dir() and any(self.folder.iterdir()):
             what = "already holds a run" if self._record_file.exists() else "is not empty"
             remedy = (
@@ -148,7 +149,7 @@ class ExperimentDir:
             raise RunDirError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
 
     def add(self, record: ExperimentRecord) -> None:
-        """More methods or seeds of the same setting; what is complete stays so."""
+        """Add methods or seeds of the same setting; complete runs stay complete."""
         old = self.read()
         methods = tuple(dict.fromkeys((*old.methods, *record.methods)))
         seeds = tuple(dict.fromkeys((*old.seeds, *record.seeds)))
@@ -162,7 +163,7 @@ class ExperimentDir:
         write_json(self._record_file, joined.to_json())
 
     def read(self) -> ExperimentRecord:
-        """What the folder's experiment is."""
+        """Read the record of the folder's experiment."""
         if not self._record_file.is_file():
             raise RunDirError(f"{self.folder} holds no run: there is no {self._record_file.name} in it")
         data = read_json(self._record_file, _anew(self._record_file))
@@ -203,15 +204,15 @@ class RunDir:
     # --- while it runs ------------------------------------------------------------------------------------------------
 
     def save_checkpoint(self, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Replace the checkpoint: one file, so that it is whole or the one before."""
+        """Replace the checkpoint atomically, as one file."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        state = np.frombuffer(json.dumps(data).encode(), np.uint8)  # not as metadata, whose size is bounded
+        state = np.frombuffer(json.dumps(data).encode(), np.uint8)  # metadata has a bounded size
         contents = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
         contents[_STATE] = torch.from_numpy(state.copy())
         replace_file(self._checkpoint, lambda path: save_file(contents, path, {"format": str(CHECKPOINT_FORMAT)}))
 
     def load_checkpoint(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """The state of a run that was stopped, if there is one."""
+        """The state of a run that was stopped; None without a checkpoint."""
         if not self._checkpoint.is_file():
             return None
         tensors, metadata = _read_tensors(self._checkpoint)
@@ -225,7 +226,7 @@ class RunDir:
             raise RunDirError(f"{self._checkpoint}: holds no state: {error!r}{_anew(self._checkpoint)}") from None
 
     def seconds_spent(self) -> float:
-        """Of computing, until its checkpoint; 0 where there is none."""
+        """The seconds of computing until the checkpoint; 0 without a checkpoint."""
         if not self._checkpoint.is_file():
             return 0.0
         try:
@@ -237,7 +238,7 @@ class RunDir:
     # --- when it is complete ------------------------------------------------------------------------------------------
 
     def save(self, result: RunResult) -> None:
-        """Write a complete run, then let go of its checkpoint."""
+        """Write a complete run, then delete its checkpoint."""
         self.folder.mkdir(parents=True, exist_ok=True)
         _write_table(self.folder / "history.parquet", result.history)
         _write_table(self.folder / "pairs.parquet", result.pairs)
@@ -249,7 +250,7 @@ class RunDir:
         self._checkpoint.unlink(missing_ok=True)
 
     def took(self) -> tuple[float, str]:
-        """Seconds of a complete run, and the device; without reading the rest."""
+        """The seconds and the device of a complete run, without reading the rest."""
         data = read_json(self.folder / "result.json", _anew(self.folder / "result.json"))
         try:
             return float(data["seconds"]), str(data["device"])
@@ -262,7 +263,7 @@ class RunDir:
         return StoredTensors(self.folder / "models.safetensors")
 
     def read(self) -> RunResult:
-        """A complete run."""
+        """Read a complete run."""
         data = read_json(self.folder / "result.json", _anew(self.folder / "result.json"))
         try:
             return RunResult(
@@ -299,7 +300,7 @@ class RunDir:
 
 
 class StoredTensors(Mapping[str, Tensor]):
-    """Tensors in a file, each read when it is asked for: a table of ten runs needs no model of theirs in memory."""
+    """Tensors in a file, each read on access, so that a table of ten runs needs none of their models in memory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -356,14 +357,14 @@ def _result_json(result: RunResult) -> dict[str, Any]:
 
 
 def _anew(path: Path) -> str:
-    """The remedy for a damaged file of a run."""
+    """The remedy for a damaged file of a run, as the end of a message."""
     if path.name == "experiment.json":
         return ""
     return f"\nDelete the folder {path.parent} and resume, and this run starts anew."
 
 
 def _either(data: Mapping[str, Any], name: str, older: str) -> Any:
-    """What a file says under a name, or under the one that it had in older versions."""
+    """The value of a file under a name, or under the name that it had in older versions."""
     return data[name] if name in data else data[older]
 
 
@@ -386,7 +387,7 @@ def _data_sizes(data: Mapping[str, Any] | None) -> DataSizes | None:
 
 def _write_table(path: Path, columns: History | Pairs | Comparisons) -> None:
     table = pa.table({name: pa.array(values) for name, values in vars(columns).items() if values is not None})
-    replace_file(path, lambda p: pq.write_table(table, p.absolute(), compression="zstd"))  # relative, a:b is a URI
+    replace_file(path, lambda p: pq.write_table(table, p.absolute(), compression="zstd"))
 
 
 def _read_table(path: Path) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certificates of members: a federation's authority, what it issues, and the list of what it revoked.
 
-    CERTS/                     made by `pens certs init` on the machine of whoever runs the federation, and kept there
+    CERTS/                     made by `pens certs init` on the machine of the federation's operator, and kept there
         authority.pem          the authority's certificate
-        authority.key          its key: whoever has it can admit anybody
+        authority.key          its key: anyone with the authority's key can admit members
         revoked.pem            an X.509 revocation list that the authority signed, for all members
         issued/NAME.SERIAL.pem every certificate that was ever issued, so that revoking a name revokes all of them
         peers/NAME/            a member's own four files, to be carried to its machine:
