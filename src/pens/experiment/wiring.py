@@ -83,10 +83,10 @@ def build_simulator(
     counts = [(*size, 1 + len(graph[p])) for p, size in enumerate(sizes)]
     plans = {count: spec.plan(*count) for count in set(counts)}
     reachable = reached(spec.method, federation, graph)
-    peers = [Peer(PeerId(p), spec.seed, plans[count], reachable(PeerId(p))) for p, count in enumerate(counts)]
+    peers = [Peer(PeerId(p), spec.seed, plans[count], reachable(PeerId(p)), p == 0) for p, count in enumerate(counts)]
     everybody = Others(range(num_peers + 1), PeerId(num_peers))
     for server in range(num_peers, num_peers + num_servers):
-        peers.append(Peer(PeerId(server), spec.seed, spec.server_plan(num_peers), everybody))
+        peers.append(Peer(PeerId(server), spec.seed, spec.server_plan(num_peers), everybody, server == num_peers))
     return Simulator(peers, learners, _schedule(spec.settings), trace)
 
 

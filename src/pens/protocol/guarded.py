@@ -8,8 +8,9 @@ of those of its class that others wrote.
 
 from __future__ import annotations
 
+import copy
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, get_args
 
@@ -56,15 +57,18 @@ def guarded(make: Callable[[Any], Any], peer: Situation, phase: str) -> Behaviou
         raise SettingsError(
             f"behaviour {type(made).__name__} does not know its peer: call super().__init__(peer) in its __init__"
         )
-    _Guard(made).stand()
+    _Guard(made, make, peer).stand()
     return made
 
 
 class _Guard:
     """What is known of one behaviour while it lives."""
 
-    def __init__(self, behaviour: Behaviour) -> None:
+    def __init__(self, behaviour: Behaviour, make: Callable[[Any], Any], peer: Situation) -> None:
         self._behaviour = behaviour
+        self._make, self._peer = make, peer
+        self._trials = {"begin", "ask", "answer"} if peer.tries_state else set()
+        """Moments at which the state is still to be tried out."""
         self._who = f"behaviour {type(behaviour).__name__}"
         self._held: Counter[ModelRef] | None = Counter()
         """Models that came and are not used up; None: not known, because the behaviour was restored."""
@@ -75,10 +79,11 @@ class _Guard:
     def stand(self) -> None:
         """In front of the functions that others wrote, and of those that tell what came."""
         for name in (*_EVENTS, *_DECISIONS):
-            self._watch(name, self._actions, always=name in ("on_received", "on_pulled", "on_answered"))
+            always = bool(self._trials) or name in ("on_received", "on_pulled", "on_answered", "leave")
+            self._watch(name, self._actions, always=always and name in _EVENTS)
         for name in _NUMBERS:
             self._watch(name, self._number)
-        checks = {"drawn": self._peers, "someone": self._peer, "note": self._note, "state": self._state}
+        checks = {"drawn": self._peers, "someone": self._one_peer, "note": self._note, "state": self._state}
         for name, check in checks.items():
             self._watch(name, check)
         self._watch("restore", self._restored, always=True)
@@ -100,9 +105,57 @@ class _Guard:
             check(name, result)
             if name == "on_answered":
                 self._check_goes_on(given[0], result)
+            if name == "leave":
+                return [*result, *self._forgotten()]
+            if self._trials and not self._depth:
+                self._try_state_at(name, result)
             return result
 
         setattr(self._behaviour, name, watched)
+
+    def _forgotten(self) -> list[Action]:
+        """Models that the phase leaves behind, neither used nor dropped: they are dropped, so that nobody holds them
+        for ever."""
+        if self._held is None:
+            return []
+        return [Drop(model, "unused") for model in (self._held - Counter(self._peer.saved)).elements()]
+
+    # --- state --------------------------------------------------------------------------------------------------------
+
+    def _try_state_at(self, function: str, result: Any) -> None:
+        asks = isinstance(result, list | tuple) and any(isinstance(action, Ask) for action in result)
+        for moment in {"begin"} | ({"ask"} if asks else set()) | ({"answer"} if function == "on_answered" else set()):
+            if moment in self._trials:
+                self._trials.discard(moment)
+                self._try_state()
+
+    def _try_state(self) -> None:
+        """Whether a behaviour comes back from its state, as a run that is stopped here would need it to. What is wrong
+        would otherwise show when such a run goes on, or never."""
+        said = json.dumps(self._behaviour.state(), sort_keys=True)
+        aside = copy.copy(self._peer)
+        vars(aside).update({name: copy.copy(of) for name, of in vars(aside).items() if isinstance(of, dict)})
+        with calling(self._who, self._behaviour, "__init__"):
+            again = self._make(aside)
+        with calling(self._who, self._behaviour, "restore"):
+            again.restore(json.loads(said))
+        with calling(self._who, self._behaviour, "state"):
+            back = again.state()
+        wrong = _not_plain(back)
+        if wrong is not _NOTHING or json.dumps(back, sort_keys=True) != said:
+            raise SettingsError(
+                f"{self._who}: its state was {said:.200}, but is {back!r:.200} after `restore` into a new one: "
+                "`restore` has to bring back all that `state` returns"
+            )
+        for name, value in vars(self._behaviour).items():
+            now = vars(again).get(name, _NOTHING)
+            if not (name.startswith("_") or callable(value) or name == "peer") and _differ(value, now):
+                came = "is not there" if now is _NOTHING else f"is {now!r:.100}"
+                raise SettingsError(
+                    f"{self._who}: self.{name} is {value!r:.100}, but {came} after `restore` into a new one, so that a "
+                    "run that is stopped here would go on otherwise: let `state` return it and `restore` bring it back, "
+                    f"or call it self._{name} if it is found anew whenever it is needed"
+                )
 
     def _refuse(self, function: str, result: Any, remedy: str) -> NoReturn:
         refuse_result(self._who, function, result, remedy)
@@ -225,8 +278,10 @@ class _Guard:
         if not isinstance(result, Sequence) or isinstance(result, str):
             self._refuse(function, result, "return a list of peers of self.peer.reachable")
         self._check_reachable(function, result)
+        if len(set(result)) < len(result):
+            self._refuse(function, result, "a peer stands in it twice: return different peers")
 
-    def _peer(self, function: str, result: Any) -> None:
+    def _one_peer(self, function: str, result: Any) -> None:
         if result is not None:
             self._check_reachable(function, [result])
 
@@ -253,6 +308,28 @@ class _Guard:
 
 
 _NOTHING = object()
+
+
+def _differ(value: Any, other: Any) -> bool:
+    """Whether an attribute of plain data is another one; lists and tuples are alike, and objects are not compared."""
+    if other is _NOTHING:
+        return True
+    try:
+        return repr(_as_plain(value)) != repr(_as_plain(other))
+    except TypeError:
+        return False
+
+
+def _as_plain(data: Any) -> Any:
+    if isinstance(data, dict):
+        return sorted((repr(key), repr(_as_plain(value))) for key, value in data.items())
+    if isinstance(data, set | frozenset):
+        return sorted(repr(_as_plain(item)) for item in data)
+    if isinstance(data, list | tuple | deque):
+        return [_as_plain(item) for item in data]
+    if data is None or isinstance(data, bool | int | float | str):
+        return data
+    raise TypeError
 
 
 def _not_plain(data: Any) -> Any:

@@ -62,8 +62,11 @@ BEHAVIOURS: Mapping[str, Callable[[Situation], Behaviour]] = {
 class Peer(Situation):
     """One peer of the network. What it does is its behaviour's."""
 
-    def __init__(self, me: PeerId, seed: int, plan: Plan, reachable: Sequence[PeerId]) -> None:
+    def __init__(
+        self, me: PeerId, seed: int, plan: Plan, reachable: Sequence[PeerId], tries_state: bool = False
+    ) -> None:
         """`reachable`: whom it may talk to, in ascending order. Empty when the first training ends: it trains alone."""
+        self.tries_state = tries_state
         super().__init__(me, seed, plan, reachable)
         self.behaviour = self._behaviour_in("starting")
 
@@ -110,8 +113,7 @@ class Peer(Situation):
 
     def enter(self, phase: str) -> list[Action]:
         """Begin a phase afresh: counters at zero, nothing saved."""
-        kept = [*self._saved.values()]
-        leftovers: list[Action] = [*(Drop(model, "unused") for model in kept), *self.behaviour.leave()]
+        leftovers: list[Action] = [*(Drop(model, "unused") for model in self.saved), *self.behaviour.leave()]
         self.updates, self.waits, self._saved = 0, 0, {}
         self.behaviour = self._behaviour_in(phase)
         return [*leftovers, *self.behaviour.begin()]

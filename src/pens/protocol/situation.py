@@ -15,6 +15,9 @@ from pens.settings.schema import Keep
 class Situation:
     """A peer as its behaviours see it."""
 
+    tries_state: bool = False
+    """Whether behaviours of others are tried out early: whether they come back from their state (`guarded`)."""
+
     def __init__(self, me: PeerId, seed: int, plan: Plan, reachable: Sequence[PeerId]) -> None:
         """`reachable`: whom it may talk to, in ascending order."""
         self.me, self.plan = me, plan
@@ -57,6 +60,11 @@ class Situation:
     def num_saved(self) -> int:
         """Senders of whom a model waits to be used."""
         return len(self._saved)
+
+    @property
+    def saved(self) -> tuple[ModelRef, ...]:
+        """The models that wait to be used, the oldest first."""
+        return tuple(self._saved.values())
 
     def save(self, model: ModelRef) -> ModelRef | None:
         """SAVE(w_i): keep a received model; returns the sender's older one, which it replaces."""

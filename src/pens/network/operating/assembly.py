@@ -148,7 +148,7 @@ def build_node(
     folder = PeerFolder(config.path(about.state))
     folder.create(_card(config, holding, plan, me, device))
     return Node(
-        Peer(me, about.seed, plan, reachable),
+        Peer(me, about.seed, plan, reachable, tries_state=True),
         reachable,
         Learning(me, learners, bench, settings.gossip.wire, test),
         _membership(config),

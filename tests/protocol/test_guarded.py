@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Behaviours of others are watched: whom they draw, what comes back from their state, and what a phase leaves behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pens.errors import SettingsError
+from pens.methods.method import Method
+from pens.methods.spec import RunSpec
+from pens.protocol.gossiping import Gossiping
+from pens.protocol.messages import Action, Answered, Ask, Drop, Losses, ModelRef, PeerId, Pulled, Start, Updated, Wake
+from pens.protocol.peer import Peer
+from pens.settings.tree import Settings
+
+CAME = tuple(ModelRef(PeerId(owner), 1) for owner in (1, 2))
+
+
+class Asking(Gossiping):
+    """Keeps what it received until it is answered."""
+
+    def __init__(self, peer: Any) -> None:
+        super().__init__(peer)
+        self.received: tuple[ModelRef, ...] = ()
+        self.gains: dict[int, float] = {}
+
+    def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        self.received = models
+        return [Ask("fit", Losses(models))]
+
+    def on_answered(self, name: str, answer: Any) -> list[Action]:
+        self.gains = {model.owner: loss for model, loss in zip(self.received, answer, strict=True)}
+        return [self.peer.update(self.received[:1], may_stop=True)]
+
+    def state(self) -> dict[str, Any]:
+        return {"received": list(self.received), "gains": list(self.gains.items())}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.received = tuple(ModelRef(*model) for model in state["received"])
+        self.gains = dict(state["gains"])
+
+
+class LeavesOut(Asking):
+    def state(self) -> dict[str, Any]:
+        return {"gains": list(self.gains.items())}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.gains = dict(state["gains"])
+
+
+class FindsAnew(LeavesOut):
+    """What it leaves out is its own business."""
+
+    def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        self._received = models
+        return super().use(models) if not models else [Ask("fit", Losses(models))]
+
+    def on_answered(self, name: str, answer: Any) -> list[Action]:
+        return [self.peer.update(self._received, may_stop=True)]
+
+
+class Swaps(Asking):
+    def restore(self, state: dict[str, Any]) -> None:
+        self.received = tuple(ModelRef(PeerId(model[1]), model[0]) for model in state["received"])
+
+
+class Fails(Asking):
+    def restore(self, state: dict[str, Any]) -> None:
+        self.received = state["recieved"]
+
+
+class NumberKeys(Asking):
+    def state(self) -> dict[str, Any]:
+        return {"received": list(self.received), "gains": self.gains}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.received = tuple(ModelRef(*model) for model in state["received"])
+
+
+class BeginsAnew(Asking):
+    begun = False
+
+    def begin(self) -> list[Action]:
+        self.begun = True
+        return super().begin()
+
+
+class Draws(Gossiping):
+    """So many random numbers when it is made."""
+
+    def __init__(self, peer: Any) -> None:
+        super().__init__(peer)
+        self.first = self.peer.number()
+
+    def state(self) -> dict[str, Any]:
+        return {"first": self.first}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.first = state["first"]
+
+
+class Twice(Gossiping):
+    def drawn(self) -> list[PeerId]:
+        return [self.peer.reachable[0]] * 2
+
+
+def peer(behaviour: type[Gossiping], tries_state: bool = True, **values: object) -> Peer:
+    settings = Settings().replace({"rounds": 3, "n_peers": 2, **values})
+    plan = RunSpec.of(Method(), settings, 0).plan(9, 5, 4)
+    plan = replace(plan, behaviours={"gossiping": behaviour})
+    return Peer(PeerId(0), 1, plan, tuple(map(PeerId, (1, 2, 3))), tries_state)
+
+
+def live(it: Peer) -> list[Action]:
+    """Until the first update of gossip is complete."""
+    it.handle(Start())
+    it.handle(Updated())
+    it.handle(Wake())
+    it.handle(Pulled(CAME))
+    it.handle(Answered("fit", (0.5, 0.25)))
+    return it.handle(Updated())
+
+
+def test_what_comes_back_from_its_state_is_let_be() -> None:
+    for behaviour in (Asking, FindsAnew):
+        live(peer(behaviour))
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        (LeavesOut, r"LeavesOut: self\.received is \(ModelRef.*, but is \(\) after `restore` .* let `state` return it"),
+        (Swaps, r"Swaps: its state was .*, but is .* after `restore` into a new one: `restore` has to bring back all"),
+        (Fails, "Fails: its restore failed: KeyError: 'recieved'"),
+        (NumberKeys, "NumberKeys: its state returned 1, a int, within what it says: use plain data"),
+        (BeginsAnew, r"BeginsAnew: self\.begun is True, but is not there after `restore`"),
+    ],
+)
+def test_what_does_not_come_back_is_refused_early_and_for_one_peer(behaviour: type[Gossiping], reason: str) -> None:
+    live(peer(behaviour, tries_state=False))
+    it = peer(behaviour)
+    with pytest.raises(SettingsError, match=f"behaviour {reason}"):
+        live(it)
+
+
+def test_trying_out_the_state_changes_nothing() -> None:
+    tried, other = peer(Draws), peer(Draws, tries_state=False)
+    for it in (tried, other):
+        it.handle(Start())
+        it.handle(Updated())
+    assert tried.state() == other.state()
+    assert tried.handle(Wake()) == other.handle(Wake())
+
+
+def test_nobody_is_drawn_twice() -> None:
+    it = peer(Twice)
+    it.handle(Start())
+    it.handle(Updated())
+    with pytest.raises(SettingsError, match=r"its drawn returned \[1, 1\], a list: a peer stands in it twice"):
+        it.handle(Wake())
+
+
+def test_models_that_a_phase_leaves_behind_are_dropped_when_it_ends() -> None:
+    """The second model is neither merged nor dropped."""
+    ending = peer(Asking, rounds=1)
+    assert Drop(CAME[1], "unused") in live(ending)
+    assert ending.phase == "finished"
+    assert not [action for action in live(peer(Asking)) if isinstance(action, Drop)]
