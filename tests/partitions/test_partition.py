@@ -34,7 +34,7 @@ from pens.reproduce.store import folder_name, identity
 from pens.settings.catalogue import as_toml, find
 from pens.settings.reading import flat_keys, parse_assignments, parse_settings
 from pens.settings.tree import Settings
-from tests.conftest import tiny_dataset
+from tests.conftest import TinyNet, tiny_dataset
 
 OWN = """
 from typing import ClassVar
@@ -427,3 +427,20 @@ def test_kept_results_of_another_partition_or_of_other_settings_of_it_are_not_th
     assert _unlike("pens", rotation, {**rotation, "partition": "rotation"}) == set()
     assert _unlike("pens", rotation, skewed) == {"partition"}
     assert _unlike("pens", skewed, {**skewed, "alpha": 0.5}) == {"alpha"}
+
+
+class Noting(Observer):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def noted(self, message: str) -> None:
+        self.notes.append(message)
+
+
+def test_who_sets_what_no_part_in_use_reads_is_told_so() -> None:
+    told = Noting()
+    values = {"alpha": 3, "dac.tau": 3, "peers": 2, "train_per_peer": 1, "val_per_peer": 1, "rounds": 1}
+    pens.run(values, data=tiny_dataset(), methods="local", model=TinyNet, device="cpu", observer=told)
+    assert told.notes == [
+        f"what is set in [{title}] has no effect: no part in use has that section" for title in ("dirichlet", "dac")
+    ]

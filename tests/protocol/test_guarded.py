@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Behaviours of others are watched: whom they draw, what comes back from their state, and what a phase leaves behind."""
+"""Behaviours of others are watched: whom they draw, what `restore` brings back, what a phase leaves behind."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from pens.experiment.observer import Observer
 from pens.experiment.presets import default_methods, resolve_settings, starting_point
 from pens.measuring.results import ExperimentResult
 from pens.methods.method import Method
-from pens.methods.names import MethodLike, lost, parse_methods, prints_of, references_of
+from pens.methods.names import MethodLike, lost, parse_methods, prints_of, references_of, sections_without_effect
 from pens.settings.seeds import parse_seeds
 from pens.settings.tree import Settings
 from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord
@@ -73,7 +73,10 @@ def run(
     directory = ExperimentDir(Path(out)) if out else None
     if directory:
         directory.create(record)
-    return experiment.run(directory, observer or Observer())
+    observer = observer or Observer()
+    for title in sections_without_effect(record.settings, record.methods):
+        observer.noted(f"what is set in [{title}] has no effect: no part in use has that section")
+    return experiment.run(directory, observer)
 
 
 def resume(

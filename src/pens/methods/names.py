@@ -16,7 +16,7 @@ from pens.partitions.partition import partition_of
 from pens.parts import METHODS as _ALL
 from pens.parts import Registry, file_print
 from pens.settings.keys import flat_name
-from pens.settings.named_parts import prints_of_parts
+from pens.settings.named_parts import prints_of_parts, titles_out_of_use
 from pens.settings.schema import SettingsTree
 from pens.settings.section import Section
 from pens.settings.tree import RunSettings, Settings
@@ -105,6 +105,16 @@ def settings_without_effect(names: Iterable[str]) -> set[str]:
     own = {method_of(name).section for name in names}
     others = {method.section for method in all_methods() if method.section} - own
     return {flat_name(section.title, key) for section in others if section for key in section.model_fields}
+
+
+def sections_without_effect(settings: Settings, names: Iterable[str]) -> list[str]:
+    """Sections of parts in which something is set, but which neither a part that these settings name has, nor one of
+    these methods."""
+    methods = {section.title for section in (method_of(name).section for name in names) if section}
+    known = (title for title in settings.model_extra or {} if title not in methods)
+    out_of_use = titles_out_of_use(settings)
+    others = {of.section.title for of in all_methods() if of.section}
+    return [title for title in known if title in out_of_use or title in others]
 
 
 def check_methods(settings: Settings, names: Iterable[str], who: Participants, seeds: Collection[int] = (0,)) -> None:

@@ -153,8 +153,8 @@ class _Guard:
                 came = "is not there" if now is _NOTHING else f"is {now!r:.100}"
                 raise SettingsError(
                     f"{self._who}: self.{name} is {value!r:.100}, but {came} after `restore` into a new one, so that a "
-                    "run that is stopped here would go on otherwise: let `state` return it and `restore` bring it back, "
-                    f"or call it self._{name} if it is found anew whenever it is needed"
+                    "run that is stopped here would go on otherwise: let `state` return it and `restore` bring it back"
+                    f", or call it self._{name} if it is found anew whenever it is needed"
                 )
 
     def _refuse(self, function: str, result: Any, remedy: str) -> NoReturn:

@@ -11,6 +11,7 @@ import numpy as np
 
 from pens.data.samples import Array
 from pens.measuring.results import RunResult, samples_per_score, work_of_updates
+from pens.methods.names import method_of
 from pens.report.analysis import data_sizes
 from pens.report.study import Study
 from pens.settings.tree import MethodName
@@ -121,6 +122,13 @@ def positions(study: Study, run: RunResult, axis: Axis) -> Array | None:
     result = np.empty(len(work))
     result[order] = total - before
     return result
+
+
+def asks_for_losses(study: Study, method: MethodName) -> bool:
+    """Whether a method's peers scored models beside a first step in which they compare: what they asked for is counted
+    as a whole, so that their work cannot be told update by update."""
+    runs = study.of(method)
+    return not method_of(method).selects and any(run.communication.scored.any() for run in runs)
 
 
 def _scored_by(run: RunResult) -> Array | None:

@@ -9,7 +9,7 @@ from pens.methods.names import alone
 from pens.report.analysis import Cost, costs
 from pens.report.charts.costs import bytes_chart, work_chart
 from pens.report.charts.curves import curves_chart
-from pens.report.learning_curves import Axis, curves, value_at
+from pens.report.learning_curves import Axis, asks_for_losses, curves, value_at
 from pens.report.section import OLDER, ReportSection, Table
 from pens.report.study import Study
 from pens.report.words import listed, server_words, size
@@ -42,7 +42,14 @@ def costs_section(study: Study) -> ReportSection:
     shown += [curves_chart(over_work, {}, "forwards")] if over_work else []
     drawn = {*study.pooled, *(curve.method for curve in over_work)}
     if unknown := [c.method for c in all_costs if c.method not in drawn]:
-        notes.append(f"The picture over work lacks {listed(unknown)}: {OLDER}.")
+        asking = [method for method in unknown if asks_for_losses(study, method)]
+        if asking:
+            notes.append(
+                f"The picture over work lacks {listed(asking)}: peers ask for losses, which is on record as a total "
+                "alone, not update by update."
+            )
+        if older := [method for method in unknown if method not in asking]:
+            notes.append(f"The picture over work lacks {listed(older)}: {OLDER}.")
     if not any(c.received for c in all_costs):
         notes.append("No method here sends models, so there is no picture of bytes.")
     if not any(c.forwards is not None for c in all_costs):
