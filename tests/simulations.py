@@ -13,6 +13,7 @@ from pens.engine.batches import SampleStack
 from pens.engine.functional import StackedNetwork
 from pens.engine.training import Engine, LoopEngine, StackEngine
 from pens.experiment.wiring import build_simulator, first_models, new_executor, num_models
+from pens.nets import NetFactory
 from pens.partitions.rotation import rotated_federation
 from pens.protocol.messages import Action, Event, PeerId
 from pens.settings.tree import MethodName, Settings
@@ -37,9 +38,11 @@ class Log:
         return [entry for entry in self.entries if entry[0] <= end]
 
 
-def engine_for(federation: Federation, memory_bytes: int = 1 << 28, stacked: bool = True) -> Engine:
+def engine_for(
+    federation: Federation, memory_bytes: int = 1 << 28, stacked: bool = True, factory: NetFactory = TinyNet
+) -> Engine:
     example = SampleStack([federation.peers[0].train], CPU).x[0, :3]
-    network = StackedNetwork(TinyNet, example, 3, stacked)
+    network = StackedNetwork(factory, example, 3, stacked)
     return StackEngine(network, memory_bytes) if stacked else LoopEngine(network)
 
 
@@ -52,10 +55,11 @@ def simulation(
     memory_bytes: int = 1 << 28,
     stacked: bool = True,
     log: Log | None = None,
+    factory: NetFactory = TinyNet,
 ) -> Simulator:
     """A simulation of the tiny data set, ready to run."""
     federation = federation or rotated_federation(tiny_dataset(), settings.scenario, seed)
-    engine = engine_for(federation, memory_bytes, stacked)
+    engine = engine_for(federation, memory_bytes, stacked, factory)
     spec = spec_of(method, settings, seed)
     held = spec.method.holders(federation, spec.settings)
     models = first_models(engine, spec.settings, seed, num_models(spec.method, len(federation.peers)))

@@ -95,6 +95,49 @@ IMAGE_NETWORKS: dict[str, NetFactory] = {
 }
 
 
+class ResidualBlock(nn.Module):
+    """Two convolutions with batch normalisation, and a skip connection."""
+
+    def __init__(self, channels: int, out: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(channels, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU())
+        self.second = nn.Sequential(nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out))
+        self.skip = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        added: Tensor = self.second(self.first(x)) + self.skip(x)
+        return added.relu()
+
+
+BATCH_NORM_NETWORKS: dict[str, NetFactory] = {
+    "batch norm": lambda: _head(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), features=144),
+    "batch norm of features": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 10)
+    ),
+    "batch norm of sequences": lambda: nn.Sequential(
+        nn.Flatten(2), nn.Conv1d(1, 4, 5), nn.BatchNorm1d(4, momentum=0.4), nn.Flatten(), nn.Linear(240, 10)
+    ),
+    "batch norm of volumes": lambda: _head(
+        nn.Unflatten(1, (1, 1)), nn.Conv3d(1, 3, (1, 3, 3)), nn.BatchNorm3d(3, eps=1e-3), nn.ReLU(), features=108
+    ),
+    "cumulative average": lambda: _head(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, momentum=None), features=144),
+    "without running statistics": lambda: _head(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.ReLU(), features=144
+    ),
+    "without scales": lambda: _head(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, affine=False), nn.ReLU(), features=144),
+    "nothing but statistics": lambda: nn.Sequential(
+        nn.Flatten(), nn.BatchNorm1d(64, affine=False, track_running_stats=False), nn.Linear(64, 10)
+    ),
+    "dropout, batch norm": lambda: _head(
+        nn.Conv2d(1, 4, 3), nn.Dropout2d(0.2), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), features=144
+    ),
+    "residual blocks": lambda: _head(
+        ResidualBlock(1, 4, 1), nn.GroupNorm(2, 4), ResidualBlock(4, 6, 2), nn.AdaptiveAvgPool2d(1), features=6
+    ),
+}
+"""On images of 1 × 8 × 8."""
+
+
 class Words(nn.Module):
     """Tokens in, classes out."""
 
@@ -166,3 +209,11 @@ ATTENTION_NETWORKS: dict[str, NetFactory] = {
     "attention function": lambda: Tokens(OwnAttention),
 }
 """On images of 1 × 8 × 8."""
+
+
+TINY_NETWORKS: dict[str, NetFactory] = {
+    "batch norm": lambda: nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3, momentum=None), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3)
+    ),
+}
+"""On images of 1 × 4 × 4, with three classes: for whole runs."""

@@ -31,6 +31,7 @@ LAYOUT = Layout.stored(
     {"conv.running": torch.Size([1]), "head.frozen": torch.Size([1])},
 )
 """A row: conv.weight 0 1, conv.bias 2, head.weight 3 4, and of what is not trained conv.running 5, head.frozen 6."""
+WITH_BATCH_NORM = replace(LAYOUT, batch_norm=frozenset({"conv.bias", "conv.running"}))
 OWN, OTHER = [0.0] * 7, [8.0, 16.0, 24.0, 32.0, 40.0, 48.0, 56.0]
 ABOUT = Merge(0, (0, 1), True, (1, 3))
 
@@ -57,6 +58,26 @@ def test_what_is_not_merged_keeps_the_own_models_values(
 ) -> None:
     assert merged(Merging(rule, only=only)) == expected
     assert merged(Merging(rule, only=only), replace(ABOUT, senders=(1,), own_in_merge=False)) == expected
+
+
+@pytest.mark.parametrize("rule", [Mean(), Median()])
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ({}, [4, 8, 0, 16, 20, 0, 28]),
+        ({"only": ("conv",)}, [4, 8, 0, 0, 0, 0, 0]),
+        ({"only": ("conv.running",)}, [0] * 7),
+        ({"keeps_batch_norm": False}, [4, 8, 12, 16, 20, 24, 28]),
+    ],
+)
+def test_each_peer_keeps_its_own_batch_norm_unless_it_is_to_be_merged(
+    rule: MergeRule, how: dict[str, Any], expected: list[float]
+) -> None:
+    stack = ModelStack(7, CPU)
+    rows = stack.add(torch.tensor([OWN, OTHER]))
+    for about in (ABOUT, replace(ABOUT, senders=(1,), own_in_merge=False)):
+        one = RowMerge(rows, rows[0], about)
+        assert merge_rows(stack, WITH_BATCH_NORM, Merging(rule, **how), [one])[0].tolist() == expected
 
 
 class BodyAndHead(LinearRule):
@@ -450,9 +471,11 @@ def test_what_may_be_computed_together_and_what_the_engine_knows() -> None:
     plain, other = Merging(Mean()), Merging(Median())
     some = Merging(Mean(), only=("conv",))
     clipped = [Merging(Clipped(), ClippedSettings(clip_radius=radius)) for radius in (1.0, 2.0)]
-    assert plain.is_plain
-    assert not any(how.is_plain for how in (other, some, *clipped))
-    assert len({how.key for how in (plain, other, some, *clipped)}) == 5
+    merges_all = Merging(Mean(), keeps_batch_norm=False)
+    assert plain.is_plain(LAYOUT)
+    assert not any(how.is_plain(LAYOUT) for how in (other, some, *clipped))
+    assert [how.is_plain(WITH_BATCH_NORM) for how in (plain, merges_all)] == [False, True]
+    assert len({how.key for how in (plain, other, some, *clipped, merges_all)}) == 6
     assert plain.key == Merging(Mean()).key
 
 

@@ -36,7 +36,10 @@ def named_in(source: str, data: bool = False) -> list[str]:
 
 
 def _found(tree: ast.AST, data: bool) -> Iterator[tuple[Any, str]]:
+    words = {id(node.slice) for node in ast.walk(tree) if isinstance(node, ast.Subscript) and _are_other_words(node)}
     for node in ast.walk(tree):
+        if id(node) in words:
+            continue
         if isinstance(node, ast.Compare) and _names_below(node.left, *node.comparators):
             yield node, "compares with the name of a method"
         elif isinstance(node, ast.MatchValue) and _names_below(node.value):
@@ -45,6 +48,12 @@ def _found(tree: ast.AST, data: bool) -> Iterator[tuple[Any, str]]:
             yield node, "asks for a method by its name"
         elif not data and _is_list(_elements(node)):
             yield node, "lists methods"
+
+
+def _are_other_words(node: ast.Subscript) -> bool:
+    """Whether these are the values of a setting, one of which has the name of a method by chance."""
+    values = {one.value for one in _elements(node.slice) if isinstance(one, ast.Constant)}
+    return isinstance(node.value, ast.Name) and node.value.id == "Literal" and bool(values - NAMES)
 
 
 def _elements(node: ast.AST) -> list[ast.expr]:

@@ -96,9 +96,11 @@ def test_training_and_scoring_hold_one_chunk_at_a_time(monkeypatch: pytest.Monke
     models_at_once: dict[bool, set[int]] = {True: set(), False: set()}
     logits = network.logits
 
-    def look(tensors: dict[str, torch.Tensor], x: torch.Tensor, keys: torch.Tensor, train: bool) -> torch.Tensor:
+    def look(
+        tensors: dict[str, torch.Tensor], x: torch.Tensor, keys: torch.Tensor, train: bool, **told: Any
+    ) -> torch.Tensor:
         models_at_once[train].add(len(x))
-        return logits(tensors, x, keys, train)
+        return logits(tensors, x, keys, train, **told)
 
     monkeypatch.setattr(network, "logits", look)
     engine = StackEngine(network, 4 * (4 * network.bytes_per_sample + 20 * network.size))

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from pens.engine.calls import Call
 from pens.engine.functional import StackedNetwork
-from pens.engine.lowering import KeyedDropout
 
 _REPLAYS = 20
 
@@ -63,8 +63,9 @@ def _work(layer: nn.Module, name: str, tensors: dict[str, Tensor], x: Tensor, wi
     wanted = [t for t in (*own.values(), x) if t.requires_grad]
 
     def run() -> object:
-        if isinstance(layer, KeyedDropout):
-            layer.noise.key = torch.zeros((), dtype=torch.int64, device=x.device)
+        calls = (getattr(module, "call", None) for module in layer.modules())
+        for call in (call for call in calls if isinstance(call, Call)):
+            call.key, call.stacked = torch.zeros((), dtype=torch.int64, device=x.device), True
         out = vmap(lambda p, x: functional_call(layer, p, (x,)))(own, x)
         return torch.autograd.grad(out, wanted, torch.ones_like(out), allow_unused=True) if wanted else out
 

@@ -5,11 +5,11 @@
 
 Training changes the first part. Merging averages the whole row, so buffers (running averages, for instance) are merged
 like weights. Buffers that a forward pass updates in training are written back to the peer's row. Integer buffers cannot
-be averaged: they must be constants, and stay with the module.
+be averaged: they must be constants, and stay with the module. The one exception is the counter of batch normalisation.
 
-A stack of models can run any module whose output for one sample depends on that sample alone. Every network is tried
-out on real samples before any work starts, and refused with a reason where this does not hold. Batch normalisation, for
-instance, mixes the samples of a batch, and peers that merge would mix statistics of different data.
+A stack of models can run any module whose output for one sample depends on that sample alone, apart from PyTorch's
+layers of batch normalisation (`pens.engine.batch_norm`). Every network is tried out on real samples before any work
+starts, and refused with a reason where this does not hold.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from pens.engine.attention import plain_attention
+from pens.engine.batch_norm import COUNTER, batch_norm_layers, refuse_synchronised
+from pens.engine.calls import Call
 from pens.engine.gradient_buffers import GradientBuffers
 from pens.engine.layout import Layout
-from pens.engine.lowering import PATHS, Level, Noise, kernel_orders, lower
+from pens.engine.lowering import PATHS, Level, kernel_orders, lower
 from pens.errors import ModelError
 from pens.nets import NetFactory
 
 _MIXING = (
-    "use a normalisation that works on each sample (nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d) in place of batch "
-    "normalisation"
+    "a sample's scores may depend on others of its batch through nn.BatchNorm1d, nn.BatchNorm2d and nn.BatchNorm3d "
+    "alone; in place of other means, use a normalisation that works on each sample (nn.GroupNorm, nn.LayerNorm, "
+    "nn.InstanceNorm2d)"
 )
-
 
 _LOOP = (
     'backend = "loop" trains one model after the other instead: pens.run(…, overrides={"backend": "loop"}), or in the '
@@ -58,9 +60,15 @@ class StackedNetwork:
         `levels`: the levels of lowering to try; the first that gives the right answer is taken.
         """
         module = _made(factory)
+        refuse_synchronised(module)
         self._factory, self._never_run, self._precision = factory, module, precision
         self.name = type(module).__name__
         self.device = example.device
+        normalising = batch_norm_layers(module).values()
+        self.has_batch_norm = bool(normalising)
+        """Whether a batch's real samples must be told from padding in training (`logits`)."""
+        self.evaluates_as_one_batch = any(layer.running_mean is None for layer in normalising)
+        """Whether all samples of an evaluation are one batch, whose real samples must be told from padding."""
         key = self.a_key()
         self._install("plain")
         self.draws = {True: False, False: False}
@@ -70,11 +78,11 @@ class StackedNetwork:
         self.stored = _layout(module, used)
         """The layout of rows as they are stored, sent and merged."""
         self.size = self.stored.size
-        self.bytes_per_sample = _saved_bytes(self, example, key)
+        self.bytes_per_sample = _saved_bytes(self, example, key, stacked)
         if stacked:
             self._choose_level(levels, example, key)
         if self.level == "sliced":  # slices are kept for the backward pass, so they count, too
-            self.bytes_per_sample = _saved_bytes(self, example, key)
+            self.bytes_per_sample = _saved_bytes(self, example, key, stacked)
         self.in_work = self.stored.in_work(kernel_orders(self._modules[True]))
         """The layout of rows while an update or an evaluation runs."""
         self._into_work = self.in_work.columns_of(self.stored).to(self.device)
@@ -106,14 +114,14 @@ class StackedNetwork:
     def _install(self, level: Level) -> None:
         """Make two copies of the module, one for training and one for evaluation, lowered to a level."""
         self.level = level
-        self._noise = {mode: Noise() for mode in (True, False)}
+        self._current = {mode: Call() for mode in (True, False)}
         self.gradient_buffers = GradientBuffers()
         """Where a training step wants its gradients to lie."""
         self._modules = {
-            mode: lower(self._never_run, noise, self.gradient_buffers, level, self._precision)
+            mode: lower(self._never_run, call, self.gradient_buffers, level, self._precision)
             .train(mode)
             .to(self.device)
-            for mode, noise in self._noise.items()
+            for mode, call in self._current.items()
         }
 
     def layers_in_training(self) -> dict[str, nn.Module]:
@@ -147,7 +155,8 @@ class StackedNetwork:
     def row_of(self, module: nn.Module) -> Tensor:
         """A module's tensors as one row.  [size]"""
         tensors = dict(module.named_parameters()) | dict(module.named_buffers())
-        return torch.cat([tensors[p.name].detach().reshape(-1) for p in (*self.stored.trained, *self.stored.kept)])
+        places = (*self.stored.trained, *self.stored.kept)
+        return torch.cat([tensors[p.name].detach().reshape(-1).float() for p in places])
 
     def tensors(self, rows: Tensor) -> dict[str, Tensor]:
         """Views of the rows' tensors by name.  [peer, size] → {name: [peer, *shape]}, or without the peer axis"""
@@ -171,16 +180,22 @@ class StackedNetwork:
         for name, tensor in named:
             first_name.setdefault(id(tensor), name)
         values, wanted = constants | tensors, template.state_dict().keys()
-        return {name: values[first_name[id(tensor)]] for name, tensor in named if name in wanted}
+        found = {name: values[first_name[id(tensor)]] for name, tensor in named if name in wanted}
+        counters = {n for n in found if n.rpartition(".")[2] == COUNTER and found[n].is_floating_point()}
+        return found | {name: found[name].round().long() for name in counters & self.stored.batch_norm}
 
-    def logits(self, tensors: dict[str, Tensor], x: Tensor, keys: Tensor, train: bool) -> Tensor:
+    def logits(
+        self, tensors: dict[str, Tensor], x: Tensor, keys: Tensor, train: bool, real: Tensor | None = None
+    ) -> Tensor:
         """The scores of each peer's model for each peer's batch.
 
         tensors {name: [peer, *shape]}, x [peer, batch, ...], keys [peer] → [peer, batch, class]. Buffers that the
-        forward pass changed are written back into `tensors`.
+        forward pass changed are written back into `tensors`. `real` [peer, batch] bool: which samples are no padding;
+        None: all.
         """
+        told = None if real is None else 0
         with plain_attention():
-            outputs, changed = vmap(self._call, in_dims=(0, 0, 0, None))(tensors, x, keys, train)
+            outputs, changed = vmap(self._call, (0, 0, 0, None, None, told))(tensors, x, keys, train, True, real)
         self._write_back(tensors, changed)
         return outputs
 
@@ -201,12 +216,18 @@ class StackedNetwork:
         return outputs
 
     def _call(
-        self, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool
+        self,
+        tensors: dict[str, Tensor],
+        x: Tensor,
+        key: Tensor,
+        train: bool,
+        stacked: bool = False,
+        real: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        noise, inputs = self._noise[train], dict(tensors)
-        noise.key, noise.calls = key, 0
+        call, inputs = self._current[train], dict(tensors)
+        call.key, call.draws, call.stacked, call.real = key, 0, stacked, real
         outputs: Tensor = functional_call(self._modules[train], inputs, (x,))
-        noise.key = None
+        call.key = call.real = None
         changed = {n: t for n, t in inputs.items() if t is not tensors[n]} if train else {}
         return outputs, changed
 
@@ -244,7 +265,18 @@ def _layout(module: nn.Module, used: set[str]) -> Layout:
     parameters = {n: p.shape for n, p in module.named_parameters()}
     trained = {n: shape for n, shape in parameters.items() if n in used}
     kept = {n: shape for n, shape in parameters.items() if n not in used}
-    return Layout.stored(trained, kept | {n: b.shape for n, b in module.named_buffers() if b.is_floating_point()})
+    normalising = _batch_norm_tensors(module)
+    kept |= {n: b.shape for n, b in module.named_buffers() if b.is_floating_point() or n in normalising}
+    return Layout.stored(trained, kept, normalising & (trained.keys() | kept.keys()))
+
+
+def _batch_norm_tensors(module: nn.Module) -> set[str]:
+    """The names of all tensors of batch normalisation."""
+    return {
+        f"{layer}.{name}".lstrip(".")
+        for layer, found in batch_norm_layers(module).items()
+        for name in (*dict(found.named_parameters()), *dict(found.named_buffers()))
+    }
 
 
 def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classes: int) -> tuple[int, set[str]]:
@@ -260,10 +292,9 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
         compared = (False,) if network.draws[True] else (True, False)
         mixes = any(_mixes(network, tensors, example[:3], key, mode) for mode in compared)
     except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError) as error:
-        hint = f" ({_MIXING})" if "value per channel" in str(error) else ""
         raise ModelError(
             f"{network.name} does not run on samples of shape {tuple(example.shape[1:])} and type "
-            f"{str(example.dtype).removeprefix('torch.')}: {_brief(error)}{hint}"
+            f"{str(example.dtype).removeprefix('torch.')}: {_brief(error)}"
         ) from None
     if not isinstance(together, Tensor):
         raise ModelError(
@@ -282,8 +313,9 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
         raise ModelError(
             f"{network.name} mixes the samples of a batch, so that peers could not be trained side by side: {_MIXING}"
         )
+    counters = _batch_norm_tensors(network._never_run)
     for name, buffer in before.items():
-        if not buffer.is_floating_point() and not torch.equal(buffer, tensors[name]):
+        if name not in counters and not buffer.is_floating_point() and not torch.equal(buffer, tensors[name]):
             raise ModelError(
                 f"{network.name} changes its integer buffer {name!r} in training, and integers cannot be averaged: "
                 "make it a float buffer"
@@ -318,8 +350,11 @@ def _draws_own_noise(network: StackedNetwork, tensors: dict[str, Tensor], x: Ten
 
 def _mixes(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> bool:
     """Whether a sample's scores depend on the other samples of its batch. Dropout is no obstacle: its masks depend on
-    the position in the batch alone."""
+    the position in the batch alone. Batch normalisation is none, either: here it uses fixed statistics."""
+    call = network._current[train]
+    call.apart = True
     together, alone = (network.single(_copies(tensors), part, key, train) for part in (x, x[:1]))
+    call.apart = False
     if not isinstance(together, Tensor) or together.dim() < 1 or together[:1].shape != alone.shape:
         return False  # not one row of scores per sample: refused for that reason by the caller
     return not torch.allclose(together[:1], alone, rtol=1e-3, atol=1e-4, equal_nan=True)
@@ -359,7 +394,7 @@ def _agree(scores: Tensor, expected: Tensor) -> bool:
     return bool(off <= _ROUNDING * size + 1e-6)
 
 
-def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor) -> int:
+def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor, stacked: bool) -> int:
     """Bytes that the forward pass of one sample keeps for the backward pass; the size of chunks follows from it."""
     total = 0
 
@@ -369,12 +404,12 @@ def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor) -> int:
         return tensor
 
     batch = example[:2]
-    tensors = network.tensors(network.new_row(0).to(example.device))
+    tensors = {n: t.data for n, t in network.tensors(network.new_row(0).to(example.device)).items()}
     for place in network.stored.trained:
-        tensors[place.name] = tensors[place.name].detach().requires_grad_()
+        tensors[place.name].requires_grad_()
     weights = 4 * network.size
     with plain_attention(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
-        network._call(tensors, batch, key, True)
+        network._call(tensors, batch, key, True, stacked)
     return max(total - weights, 4 * batch[0].numel()) // len(batch) + 1
 
 

@@ -11,7 +11,7 @@ number alike, so they work with either layout.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -52,11 +52,15 @@ class Layout:
     """Numbers in the first part, gaps included."""
     size: int
     """Numbers in a whole row, gaps included."""
+    batch_norm: frozenset[str] = frozenset()
+    """The tensors of batch normalisation: scales, shifts and running statistics."""
 
     @staticmethod
-    def stored(trained: Mapping[str, torch.Size], kept: Mapping[str, torch.Size]) -> Layout:
+    def stored(
+        trained: Mapping[str, torch.Size], kept: Mapping[str, torch.Size], batch_norm: Iterable[str] = ()
+    ) -> Layout:
         """The layout of stored rows: tensors one after the other, without gaps."""
-        return _laid_out(trained, kept, {}, 1)
+        return replace(_laid_out(trained, kept, {}, 1), batch_norm=frozenset(batch_norm))
 
     def in_work(self, orders: Mapping[str, tuple[int, ...]]) -> Layout:
         """The layout of rows in work: the same tensors, some with another order of dimensions, each on a boundary."""

@@ -19,6 +19,8 @@ memory (`pens.engine.fused`). `Linear`, together with a `ReLU` behind it, is one
 
 `Dropout`. Its random numbers must depend on the peer, not on the batch that the peer happens to be computed in. The
 replacement layer derives them from a key that is passed in with each call, by a hash of the position.
+
+`BatchNorm1d` to `3d`. Their statistics must be those of real samples, and not of padding (`pens.engine.batch_norm`).
 """
 
 from __future__ import annotations
@@ -26,17 +28,16 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pens.engine.bits import random_bits
+from pens.engine.batch_norm import replace_batch_norm
+from pens.engine.calls import Call
 from pens.engine.gradient_buffers import GradientBuffers
 from pens.engine.patterns import is_plain_convolution
-from pens.errors import ModelError
 
 
 class SlicedConv2d(nn.Conv2d):
@@ -75,33 +76,26 @@ class ChannelsFirstGroupNorm(nn.GroupNorm):
         return super().forward(x.contiguous())
 
 
-@dataclass
-class Noise:
-    """The key of the current call's random numbers, shared by all dropout layers of one network."""
+class MeanPool2d(nn.AdaptiveAvgPool2d):
+    """Average pooling to one pixel. PyTorch's own code changes strides in place, which vmap does not support."""
 
-    key: Tensor | None = None
-    calls: int = 0
-
-    def bits(self, count: int) -> Tensor:
-        """Fresh uniform integers in [0, 2³²), different for each call within a forward pass."""
-        if self.key is None:
-            raise ModelError("dropout in training was called without a key: this is a fault of pens, please report it")
-        self.calls += 1
-        return random_bits(self.key ^ (self.calls * 0x1E3779B97F4A7C15 % 2**63), count)
+    def forward(self, x: Tensor) -> Tensor:
+        """x [batch, channel, height, width] → [batch, channel, 1, 1]"""
+        return x.mean((-2, -1), keepdim=True)
 
 
 class KeyedDropout(nn.Module):
     """Dropout whose mask is a function of the peer's key. `channels` drops whole feature maps (Dropout1d to 3d)."""
 
-    def __init__(self, p: float, channels: bool, noise: Noise) -> None:
+    def __init__(self, p: float, channels: bool, call: Call) -> None:
         super().__init__()
-        self.p, self.channels, self.noise = p, channels, noise
+        self.p, self.channels, self.call = p, channels, call
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
         shape = (*x.shape[:2], *(1 for _ in x.shape[2:])) if self.channels else x.shape
-        keep = self.noise.bits(math.prod(shape))
+        keep = self.call.bits(math.prod(shape))
         mask = (keep >= int(self.p * 2**32)).to(x.dtype).reshape(shape)
         return x * mask if self.p >= 1 else x * mask / (1 - self.p)
 
@@ -113,33 +107,38 @@ PATHS = {
     "Identity": "part of the kernel before it",
     "SlicedConv2d": "slices and one matrix product",
     "ChannelsFirstGroupNorm": "its own code, under vmap, after a copy",
+    "MeanPool2d": "a mean",
     "KeyedDropout": "masks from the peer's key",
+    **{f"MaskedBatchNorm{n}d": "statistics of the real samples of each batch" for n in (1, 2, 3)},
 }
 """How a replacement layer computes, in words for users, by its class."""
 
 Level = Literal["fused", "compiled", "sliced", "plain"]
 """Which layers are exchanged. fused: for a GPU's kernels where they fit, and slices elsewhere; compiled: for a CPU's
-kernels; sliced: for slices; plain: dropout alone."""
+kernels; sliced: for slices; plain: only what a stack cannot do without."""
 
 
-def lower(module: nn.Module, noise: Noise, buffers: GradientBuffers, level: Level, precision: str) -> nn.Module:
+def lower(module: nn.Module, call: Call, buffers: GradientBuffers, level: Level, precision: str) -> nn.Module:
     """A copy of a module in which layers are exchanged for replacement layers. Parameter names and values stay."""
-    lowered = _lowered(copy.deepcopy(module), noise, level, precision)
+    lowered = _lowered(copy.deepcopy(module), call, level, precision)
     for name, layer in lowered.named_modules():
         if type(layer).__name__ in ("FusedConv2d", "FusedLinear"):
             layer.name, layer.gradient_buffers = name, buffers
     return lowered
 
 
-def _lowered(module: nn.Module, noise: Noise, level: Level, precision: str) -> nn.Module:
+def _lowered(module: nn.Module, call: Call, level: Level, precision: str) -> nn.Module:
     if type(module) is nn.Dropout:
-        return KeyedDropout(module.p, False, noise)
+        return KeyedDropout(module.p, False, call)
     if type(module) in (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d):
-        return KeyedDropout(module.p, True, noise)  # type: ignore[arg-type]
+        return KeyedDropout(module.p, True, call)  # type: ignore[arg-type]
+    replace_batch_norm(module, call)
     if level == "fused":
         _fuse(module, precision)
     if level != "plain" and type(module) is nn.GroupNorm:
         module.__class__ = ChannelsFirstGroupNorm
+    if level != "plain" and type(module) is nn.AdaptiveAvgPool2d and module.output_size in (1, (1, 1)):
+        module.__class__ = MeanPool2d
     if level == "compiled":
         from pens.engine.compiled_conv import exchange  # only here: the import compiles the kernels
 
@@ -148,7 +147,7 @@ def _lowered(module: nn.Module, noise: Noise, level: Level, precision: str) -> n
         module.__class__ = SlicedConv2d
     for name, child in module._modules.items():  # unlike named_children, with a layer that is used twice
         if child is not None:
-            setattr(module, name, _lowered(child, noise, level, precision))
+            setattr(module, name, _lowered(child, call, level, precision))
     return module
 
 

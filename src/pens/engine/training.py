@@ -195,7 +195,7 @@ class StackEngine:
         counts = _counts(data, slots, subset)
         # the longest of all slots, not of this call, so that no result depends on the other models of the call
         longest = subset.count(data.longest) if subset else data.longest
-        samples = min(longest, _SAMPLES_AT_ONCE[models.device.type])
+        samples = longest if self.network.evaluates_as_one_batch else min(longest, _SAMPLES_AT_ONCE[models.device.type])
         per_model = self.network.bytes_per_sample * samples + 2 * 4 * self.network.size
 
         @torch.no_grad()
@@ -204,7 +204,10 @@ class StackEngine:
             tensors = network.in_work.tensors(network.to_work(models.read([rows[i] for i in pick])))
             slot = torch.tensor([slots[i] for i in pick], device=models.device)
             positions = subset.positions(data, slots, pick) if subset else None
-            runs = [_run(network, tensors, data, slot, positions, c) for c in _chunks(longest, samples)]
+            count = None
+            if network.evaluates_as_one_batch:
+                count = torch.tensor([counts[i] for i in pick], device=models.device)
+            runs = [_run(network, tensors, data, slot, positions, c, count) for c in _chunks(longest, samples)]
             losses, hits = (torch.cat(column, 1)[: len(chunk)].cpu().numpy() for column in zip(*runs, strict=True))
             return _summed(losses, hits, [counts[i] for i in chunk])
 
@@ -261,7 +264,8 @@ class LoopEngine:
         seeded: bool,
     ) -> tuple[Tensor, float]:
         """Train one model. moments [moment, size]: its optimizer's state after `steps` steps, changed in place."""
-        tensors = network.tensors(row)  # views: what changes them changes the row
+        # .data: views, so that what changes them changes the row; and yet a changed buffer is no changed weight
+        tensors = {name: tensor.data for name, tensor in network.tensors(row).items()}
         for place in network.stored.trained:
             tensors[place.name].requires_grad_()
         optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in network.stored.trained])
@@ -302,7 +306,8 @@ class LoopEngine:
             (i,) = one
             tensors, slot = network.tensors(models.read([rows[i]])[0]), slots[i]
             positions = subset.positions(data, slots, [i])[0] if subset else torch.arange(counts[i], device=data.device)
-            for c in (slice(c.start, c.stop) for c in _chunks(counts[i], _SAMPLES_ALONE)):
+            at_once = counts[i] if network.evaluates_as_one_batch else _SAMPLES_ALONE
+            for c in (slice(c.start, c.stop) for c in _chunks(counts[i], at_once)):
                 x, y = data.x[slot, positions[: counts[i]][c]], data.y[slot, positions[: counts[i]][c]]
                 logits = network.single(tensors, x, torch.zeros_like(y[0]), train=False, seeded=not share)
                 losses[i, c] = F.cross_entropy(logits, y, reduction="none").cpu().numpy()
@@ -346,13 +351,15 @@ def _run(
     slot: Tensor,
     positions: Tensor | None,
     samples: range,
+    count: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The loss of each sample, and whether its class was recognised; of all samples, or of those at `positions`
-    [model, sample].  → [model, sample] each"""
+    [model, sample]. `count` [model]: how many are no padding, where the network is to know.  → [model, sample] each"""
     at = slice(samples.start, samples.stop)
     where = (slot, at) if positions is None else (slot[:, None], positions[:, at])
     y = data.y[where]
-    logits = network.logits(tensors, data.x[where], torch.zeros_like(slot), train=False)
+    real = None if count is None else torch.arange(at.start, at.stop, device=slot.device) < count[:, None]
+    logits = network.logits(tensors, data.x[where], torch.zeros_like(slot), train=False, real=real)
     return sample_losses(logits, y), logits.argmax(-1) == y
 
 

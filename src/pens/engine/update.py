@@ -147,7 +147,8 @@ class StackUpdate:
         leaves = [tensors[p.name].data.requires_grad_() for p in layout.trained]
         tensors |= {p.name: leaf for p, leaf in zip(layout.trained, leaves, strict=True)}
         self.network.gradient_buffers.offer(layout, self.gradients)
-        scores = self.network.logits(tensors, batch.x, batch.keys, train=True)
+        real = batch.weight > 0 if self.network.has_batch_norm else None
+        scores = self.network.logits(tensors, batch.x, batch.keys, train=True, real=real)
         slopes = self._measure(scores.detach(), batch)
         self.network.gradient_buffers.collect(layout, self.gradients, torch.autograd.grad(scores, leaves, slopes))
 

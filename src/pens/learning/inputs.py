@@ -21,7 +21,8 @@ class Inputs:
     def merges(self, jobs: Sequence[Updating]) -> tuple[list[list[int]] | list[RowMerge], Merging | None]:
         """What to merge, and by which rule; None: plain averages, which need no more than the rows."""
         merging, groups = self._rules.merging, [self.group(job) for job in jobs]
-        if merging.is_plain and all(not _says_weights(job.action) for job in jobs):
+        layout = self._context.executor.engine.network.stored
+        if merging.is_plain(layout) and all(not _says_weights(job.action) for job in jobs):
             return groups, None
         return [self._row_merge(job, rows) for job, rows in zip(jobs, groups, strict=True)], merging
 

@@ -31,6 +31,8 @@ from pens.settings.section import Section
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pens.engine.layout import Layout
+
 _SUM_OFF = 1e-6  # how far from 1 weights may sum to
 SegmentWeights = tuple[tuple[str, tuple[float, ...]], ...]
 """(prefix, weights): tensors whose names begin with the prefix have weights of their own."""
@@ -122,23 +124,28 @@ class Merging:
     options: Section | None = None
     only: tuple[str, ...] = ()
     """Merge only tensors whose names begin with one of these; empty: all."""
+    keeps_batch_norm: bool = True
+    """Whether each peer keeps its own scales, shifts and running statistics of batch normalisation."""
 
-    @property
-    def is_plain(self) -> bool:
+    def is_plain(self, layout: Layout) -> bool:
         """Whether it is the plain average of whole models, so that nobody need be asked."""
-        return self.rule.is_plain and not self.only
+        return self.rule.is_plain and not self.only and not self.kept(layout)
+
+    def kept(self, layout: Layout) -> frozenset[str]:
+        """The tensors that are never merged."""
+        return layout.batch_norm if self.keeps_batch_norm else frozenset()
 
     @property
     def key(self) -> str:
         """The same for what may be computed together."""
-        return f"{self.rule.name} {self.options!r} {self.only!r}"
+        return f"{self.rule.name} {self.options!r} {self.only!r} {self.keeps_batch_norm}"
 
 
 def chosen(settings: SettingsTree) -> Merging:
     """What the settings say."""
     rule: MergeRule = parts.MERGE_RULES.find(settings.gossip.merge)
     options = settings.section(rule.section) if rule.section else None
-    return Merging(rule, options, settings.gossip.merge_only)
+    return Merging(rule, options, settings.gossip.merge_only, settings.model.batch_norm != "merged")
 
 
 def read_weights(weights: Iterable[Any], models: int, who: str) -> tuple[float, ...]:

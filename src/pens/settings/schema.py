@@ -100,6 +100,9 @@ class ModelSettings(Section):
     own as file.py:Name or module:Name, which is given `shape` and `num_classes` where it has such arguments."""
     init: Literal["independent", "common"] = "independent"
     """Whether each peer begins with random weights of its own, or all with the same ones (paper: both)."""
+    batch_norm: Literal["local", "merged"] = "local"
+    """local: each peer keeps its own scales, shifts and running statistics of batch normalisation when it merges models
+    (FedBN, Li et al. 2021); merged: they are merged like all else."""
 
 
 class TrainingSettings(Section):
