@@ -138,6 +138,65 @@ BATCH_NORM_NETWORKS: dict[str, NetFactory] = {
 """On images of 1 × 8 × 8."""
 
 
+class Sequences(nn.Module):
+    """Rows of an image as the steps of a sequence, through a recurrent layer."""
+
+    def __init__(self, layer: nn.RNNBase, features: int, given: bool = False, last: bool = False) -> None:
+        """`given`: begin with a state that is made from the sample. `last`: take the last state, not the outputs."""
+        super().__init__()
+        self.layer, self.given, self.last = layer, given, last
+        self.out = nn.Linear(features, 10)
+        self.begin = nn.Linear(8, layer.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps, layer = x.flatten(1, 2), self.layer
+        state: Tensor | tuple[Tensor, ...] | None = None
+        if self.given:
+            state = self.begin(steps[:, 0]).expand(layer.num_layers * (1 + layer.bidirectional), -1, -1)
+            state = (state, state.tanh()) if isinstance(layer, nn.LSTM) else state
+        out, end = layer(steps if layer.batch_first else steps.transpose(0, 1), state)
+        end = torch.cat([*end], 0) if isinstance(layer, nn.LSTM) and self.last else end
+        merged = end.transpose(0, 1).flatten(1) if self.last else out.mean(1 if layer.batch_first else 0)
+        logits: Tensor = self.out(merged)
+        return logits
+
+
+class Cells(nn.Module):
+    """A cell, called step by step in code of its own."""
+
+    def __init__(self, cell: nn.RNNCellBase) -> None:
+        super().__init__()
+        self.cell, self.out = cell, nn.Linear(6, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state: Tensor | tuple[Tensor, Tensor] | None = None
+        for step in x.flatten(1, 2).unbind(1)[:4]:
+            state = self.cell(step, state)
+        assert state is not None
+        logits: Tensor = self.out(state if isinstance(state, Tensor) else state[0])
+        return logits
+
+
+RECURRENT_NETWORKS: dict[str, NetFactory] = {
+    "lstm": lambda: Sequences(nn.LSTM(8, 6, batch_first=True), 6),
+    "lstm, steps first": lambda: Sequences(nn.LSTM(8, 6, 2), 6),
+    "lstm, both ways": lambda: Sequences(nn.LSTM(8, 5, 2, batch_first=True, bidirectional=True, dropout=0.4), 10),
+    "lstm, dropout, steps first": lambda: Sequences(nn.LSTM(8, 5, 3, dropout=0.3), 5),
+    "lstm, projected": lambda: Sequences(nn.LSTM(8, 6, 2, batch_first=True, proj_size=4, bias=False), 8 // 2),
+    "lstm, given state, last state": lambda: Sequences(nn.LSTM(8, 4, 2, bidirectional=True), 32, True, True),
+    "gru": lambda: Sequences(nn.GRU(8, 6, batch_first=True), 6),
+    "gru, both ways": lambda: Sequences(nn.GRU(8, 5, 2, bidirectional=True, bias=False), 10),
+    "gru, given state, last state": lambda: Sequences(nn.GRU(8, 4, 2, batch_first=True, dropout=0.2), 8, True, True),
+    "rnn": lambda: Sequences(nn.RNN(8, 6, 2, batch_first=True), 6),
+    "rnn of relus": lambda: Sequences(nn.RNN(8, 6, nonlinearity="relu", bidirectional=True), 12, True),
+    "lstm cell": lambda: Cells(nn.LSTMCell(8, 6)),
+    "gru cell": lambda: Cells(nn.GRUCell(8, 6)),
+    "rnn cell": lambda: Cells(nn.RNNCell(8, 6, nonlinearity="relu")),
+    "lstm behind batch norm": lambda: nn.Sequential(nn.BatchNorm2d(1), Sequences(nn.LSTM(8, 6, batch_first=True), 6)),
+}
+"""On images of 1 × 8 × 8."""
+
+
 class Words(nn.Module):
     """Tokens in, classes out."""
 
@@ -211,9 +270,22 @@ ATTENTION_NETWORKS: dict[str, NetFactory] = {
 """On images of 1 × 8 × 8."""
 
 
+class TinySequences(nn.Module):
+    """Rows of an image as steps of a sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.GRU(4, 5, 2, batch_first=True, dropout=0.2), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(self.layer(x.flatten(1, 2))[0][:, -1])
+        return logits
+
+
 TINY_NETWORKS: dict[str, NetFactory] = {
     "batch norm": lambda: nn.Sequential(
         nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3, momentum=None), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3)
     ),
+    "gru": lambda: TinySequences(),
 }
 """On images of 1 × 4 × 4, with three classes: for whole runs."""

@@ -88,4 +88,4 @@ def test_what_gossip_merges_of_batch_norm_by_hand(batch_norm: str, rule: str) ->
 
 
 def _own(group: object) -> int:
-    return group.own if isinstance(group, RowMerge) else group[0]  # type: ignore[index,no-any-return]
+    return group.own if isinstance(group, RowMerge) else group[0]  # type: ignore[index]

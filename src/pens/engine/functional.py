@@ -376,8 +376,8 @@ def _why_not_stacked(
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         return (
             f"{network.name} cannot run as a stack of models: {_brief(error)}\n"
-            "What usually stands in the way: recurrent layers (nn.LSTM, nn.GRU), random numbers of its own (nn.Dropout "
-            f"is fine, an attention's dropout is not), in-place writes, decisions on values. {_LOOP}"
+            "What usually stands in the way: packed sequences (nn.utils.rnn.PackedSequence), random numbers of its own "
+            f"(nn.Dropout is fine), in-place writes, decisions on values. {_LOOP}"
         )
     if all(_agree(stacked[mode], alone[mode]) for mode in alone):
         return None

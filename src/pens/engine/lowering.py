@@ -21,6 +21,8 @@ memory (`pens.engine.fused`). `Linear`, together with a `ReLU` behind it, is one
 replacement layer derives them from a key that is passed in with each call, by a hash of the position.
 
 `BatchNorm1d` to `3d`. Their statistics must be those of real samples, and not of padding (`pens.engine.batch_norm`).
+
+`RNN`, `LSTM`, `GRU` and their cells. vmap cannot run PyTorch's own (`pens.engine.recurrent`).
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from pens.engine.batch_norm import replace_batch_norm
 from pens.engine.calls import Call
 from pens.engine.gradient_buffers import GradientBuffers
 from pens.engine.patterns import is_plain_convolution
+from pens.engine.recurrent import NAMES, replace_recurrent
 
 
 class SlicedConv2d(nn.Conv2d):
@@ -109,6 +112,7 @@ PATHS = {
     "ChannelsFirstGroupNorm": "its own code, under vmap, after a copy",
     "MeanPool2d": "a mean",
     "KeyedDropout": "masks from the peer's key",
+    **dict.fromkeys(NAMES, "matrix products, step by step"),
     **{f"MaskedBatchNorm{n}d": "statistics of the real samples of each batch" for n in (1, 2, 3)},
 }
 """How a replacement layer computes, in words for users, by its class."""
@@ -133,6 +137,7 @@ def _lowered(module: nn.Module, call: Call, level: Level, precision: str) -> nn.
     if type(module) in (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d):
         return KeyedDropout(module.p, True, call)  # type: ignore[arg-type]
     replace_batch_norm(module, call)
+    replace_recurrent(module, call)
     if level == "fused":
         _fuse(module, precision)
     if level != "plain" and type(module) is nn.GroupNorm:
