@@ -230,29 +230,38 @@ class Tokens(nn.Module):
         return logits
 
 
+class OwnDropout(nn.Module):
+    """Dropout by functions, of numbers and of channels."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout2d(F.dropout(x * 1, 0.3, self.training, inplace=True), 0.1, self.training)
+
+
 class OwnAttention(nn.Module):
     """Attention by the function, with a causal mask and a skip connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
+        self.dropout = dropout
         self.queries_keys_values = nn.Linear(16, 48)
 
     def forward(self, x: Tensor) -> Tensor:
         parts = self.queries_keys_values(x).view(*x.shape[:2], 3, 2, 8).permute(2, 0, 3, 1, 4)
         q, k, v = parts.flip(-2).unbind()
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        drop = self.dropout if self.training else 0.0
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=drop)
         return x + attended.flip(-2).transpose(1, 2).flatten(2)
 
 
 class SelfAttention(nn.Module):
     """Attention by the layer, of a sequence with itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.0, weights: bool = False) -> None:
         super().__init__()
-        self.attend = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.attend, self.weights = nn.MultiheadAttention(16, 2, dropout, batch_first=True), weights
 
     def forward(self, x: Tensor) -> Tensor:
-        attended: Tensor = self.attend(x, x, x, need_weights=False)[0]
+        attended: Tensor = self.attend(x, x, x, need_weights=self.weights)[0]
         return x + attended
 
 
@@ -268,6 +277,23 @@ ATTENTION_NETWORKS: dict[str, NetFactory] = {
     "attention function": lambda: Tokens(OwnAttention),
 }
 """On images of 1 × 8 × 8."""
+
+DROPPING_NETWORKS: dict[str, NetFactory] = {
+    "encoder layer": lambda: Tokens(lambda: nn.TransformerEncoderLayer(16, 2, 32, 0.3, batch_first=True)),
+    "encoder": lambda: Tokens(
+        lambda: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(16, 2, 32, 0.2, batch_first=True, norm_first=True), 2, enable_nested_tensor=False
+        )
+    ),
+    "attention layer": lambda: Tokens(lambda: SelfAttention(0.3)),
+    "attention layer with weights": lambda: Tokens(lambda: SelfAttention(0.3, weights=True)),
+    "attention function": lambda: Tokens(lambda: OwnAttention(0.4)),
+    "dropout function": lambda: nn.Sequential(OwnDropout(), nn.Flatten(), nn.Linear(64, 10)),
+    "attention, batch norm, dropout": lambda: nn.Sequential(
+        nn.BatchNorm2d(1), nn.Dropout(0.1), Tokens(lambda: SelfAttention(0.3))
+    ),
+}
+"""On images of 1 × 8 × 8: they drop numbers by functions."""
 
 
 class TinySequences(nn.Module):

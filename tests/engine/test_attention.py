@@ -15,10 +15,13 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pens.engine.attention import _SWITCHES, plain_attention
+from pens.engine.calls import Call
 from pens.engine.functional import StackedNetwork
+from pens.engine.keyed import KeyedDropoutMode
 from pens.engine.stack import ModelStack
-from tests.engine.networks import ATTENTION_NETWORKS
-from tests.engine.test_training import CPU, RECIPES, assert_same_training, engines, holders, train
+from pens.engine.training import StackEngine
+from tests.engine.networks import ATTENTION_NETWORKS, DROPPING_NETWORKS
+from tests.engine.test_training import CPU, RECIPES, assert_same_training, engines, first_rows, holders, train
 
 FUSED = (
     "flash_attention",
@@ -109,3 +112,46 @@ class Long(nn.Module):
 def test_attention_weights_count_in_the_memory_of_a_stack() -> None:
     network = StackedNetwork(Long, torch.zeros(3, 1, 256, 4), 10)
     assert network.bytes_per_sample > 256 * 256 * 4  # a weight for each pair of tokens
+
+
+@pytest.mark.parametrize("name", list(DROPPING_NETWORKS))
+def test_dropout_by_functions_trains_as_a_stack_like_alone(name: str) -> None:
+    assert_same_training(DROPPING_NETWORKS[name], holders((10, 3, 7)), RECIPES[3])  # warnings are errors here
+    assert not StackedNetwork(DROPPING_NETWORKS[name], holders((3,)).x[0], 10).draws[True]
+
+
+@pytest.mark.parametrize("name", ["encoder layer", "attention layer with weights", "dropout function"])
+def test_masks_do_not_depend_on_the_cut_or_on_company(name: str) -> None:
+    data = holders((10, 3, 7, 4))
+    whole = engines(DROPPING_NETWORKS[name], data)[0]
+    reference = train(whole, data, RECIPES[0])
+    assert torch.equal(train(StackEngine(whole.network, 1), data, RECIPES[0]).rows, reference.rows)
+    first = first_rows(whole.network, 4)
+    some = whole.train(first[[3, 1]], data, [3, 1], [103, 101], 2, RECIPES[0])
+    assert torch.equal(some.rows, reference.rows[[3, 1]])
+    other = whole.train(first, data, [0, 1, 2, 3], [5, 6, 7, 8], 2, RECIPES[0])
+    assert not torch.equal(other.rows, reference.rows)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", [None, "bool", "float"])
+def test_attention_that_drops_next_to_nothing_is_pytorchs(mask: str | None, causal: bool) -> None:
+    if mask and causal:
+        return
+    q, k, v = (torch.randn(2, heads, 5, 4) for heads in (4, 2, 2))
+    seen = torch.rand(5, 5) < 0.7
+    seen.fill_diagonal_(True)
+    given = {None: None, "bool": seen, "float": torch.randn(5, 5)}[mask]
+    how = {"attn_mask": given, "is_causal": causal, "scale": 0.7, "enable_gqa": True}
+    expected = F.scaled_dot_product_attention(q, k, v, **how)
+    with KeyedDropoutMode(Call(key=torch.tensor(5))):
+        found = F.scaled_dot_product_attention(q, k, v, dropout_p=1e-12, **how)
+    torch.testing.assert_close(found, expected)
+
+
+def test_attention_drops_its_share() -> None:
+    q, k, v = torch.zeros(1, 1, 100, 2), torch.zeros(1, 1, 100, 2), torch.ones(1, 1, 100, 2)
+    with KeyedDropoutMode(Call(key=torch.tensor(5))):
+        found = F.scaled_dot_product_attention(q, k, v, dropout_p=0.25)
+    assert found.mean().item() == pytest.approx(1, abs=0.02)
+    assert found.std().item() > 0.02

@@ -123,7 +123,6 @@ REFUSED: dict[str, tuple[NetFactory, str]] = {
     "no batch": (lambda: nn.Sequential(nn.Flatten(0), nn.Linear(192, 10)), r"does not run|one row"),
     "nothing to train": (lambda: nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(10)), r"no parameters to train"),
     "own noise": (OwnNoise, r"cannot run as a stack .*"),
-    "functional dropout": (FunctionalDropout, r"nn.Dropout is fine"),
     "decides on values": (DecidesOnValues, r'overrides=\{"backend": "loop"\}'),
     "decides on values in evaluation": (DecidesInEvaluation, r"cannot run as a stack .*"),
     "NaN in training": (lambda: WithoutValue(True), r"returns NaN for finite inputs before any training"),
@@ -148,7 +147,7 @@ def test_mixing_is_found_behind_a_networks_own_noise_too() -> None:
         StackedNetwork(Mixing, IMAGES, 10, stacked=False)
 
 
-@pytest.mark.parametrize("factory", [OwnNoise, DecidesOnValues, FunctionalDropout])
+@pytest.mark.parametrize("factory", [OwnNoise, DecidesOnValues])
 def test_what_only_a_stack_cannot_do_runs_in_the_loop(factory: NetFactory) -> None:
     StackedNetwork(factory, IMAGES, 10, stacked=False)
 

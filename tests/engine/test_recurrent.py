@@ -78,6 +78,6 @@ class Packed(nn.Module):
 
 def test_packed_sequences_are_refused_in_a_stack() -> None:
     x = holders((3,)).x[0]
-    with pytest.raises(ModelError, match="[Pp]acked"):
+    with pytest.raises(ModelError, match=r"[Pp]acked"):
         StackedNetwork(Packed, x, 10)
     StackedNetwork(Packed, x, 10, stacked=False)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ from pens.engine.attention import plain_attention
 from pens.engine.batch_norm import COUNTER, batch_norm_layers, refuse_synchronised
 from pens.engine.calls import Call
 from pens.engine.gradient_buffers import GradientBuffers
+from pens.engine.keyed import KeyedDropoutMode
 from pens.engine.layout import Layout
 from pens.engine.lowering import PATHS, Level, kernel_orders, lower
 from pens.errors import ModelError
@@ -70,6 +72,8 @@ class StackedNetwork:
         self.evaluates_as_one_batch = any(layer.running_mean is None for layer in normalising)
         """Whether all samples of an evaluation are one batch, whose real samples must be told from padding."""
         key = self.a_key()
+        self._keyed = False
+        """Whether functions that drop numbers in training are answered by masks from the peer's key."""
         self._install("plain")
         self.draws = {True: False, False: False}
         """{whether in training: whether the network draws random numbers that do not come from the key}"""
@@ -115,6 +119,7 @@ class StackedNetwork:
         """Make two copies of the module, one for training and one for evaluation, lowered to a level."""
         self.level = level
         self._current = {mode: Call() for mode in (True, False)}
+        self._dropouts = KeyedDropoutMode(self._current[True])
         self.gradient_buffers = GradientBuffers()
         """Where a training step wants its gradients to lie."""
         self._modules = {
@@ -226,7 +231,8 @@ class StackedNetwork:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         call, inputs = self._current[train], dict(tensors)
         call.key, call.draws, call.stacked, call.real = key, 0, stacked, real
-        outputs: Tensor = functional_call(self._modules[train], inputs, (x,))
+        with self._dropouts if self._keyed and train else nullcontext():
+            outputs: Tensor = functional_call(self._modules[train], inputs, (x,))
         call.key = call.real = None
         changed = {n: t for n, t in inputs.items() if t is not tensors[n]} if train else {}
         return outputs, changed
@@ -288,6 +294,9 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
     before = {n: b.clone() for n, b in module.named_buffers()}
     try:
         together = network.single(tensors, example[:3], key, True)
+        if _draws_own_noise(network, tensors, example[:3], key, True):
+            network._keyed = True
+            together = network.single(tensors, example[:3], key, True)
         network.draws = {mode: _draws_own_noise(network, tensors, example[:3], key, mode) for mode in (True, False)}
         compared = (False,) if network.draws[True] else (True, False)
         mixes = any(_mixes(network, tensors, example[:3], key, mode) for mode in compared)

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import math
 from typing import Literal
 
 import torch
@@ -39,6 +38,7 @@ from torch.nn import functional as F
 from pens.engine.batch_norm import replace_batch_norm
 from pens.engine.calls import Call
 from pens.engine.gradient_buffers import GradientBuffers
+from pens.engine.keyed import dropped
 from pens.engine.patterns import is_plain_convolution
 from pens.engine.recurrent import NAMES, replace_recurrent
 
@@ -98,9 +98,7 @@ class KeyedDropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         shape = (*x.shape[:2], *(1 for _ in x.shape[2:])) if self.channels else x.shape
-        keep = self.call.bits(math.prod(shape))
-        mask = (keep >= int(self.p * 2**32)).to(x.dtype).reshape(shape)
-        return x * mask if self.p >= 1 else x * mask / (1 - self.p)
+        return dropped(self.call, x, self.p, shape)
 
 
 PATHS = {
