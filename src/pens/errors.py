@@ -12,6 +12,8 @@
     ├── PayloadError       bytes from another peer that are not a valid model
     │   └── OtherNetwork   a valid model, but of another network
     ├── RunDirError        a run directory that is taken, missing, damaged or of other settings
+    ├── ResultError        a run, peer or model that a result does not have
+    ├── MissingPackage     a package that is not installed, and that only some functions need
     ├── ReportError        a report that cannot be written
     ├── CertificateError   a certificate, key or revocation list that is missing, damaged, taken or not to be trusted
     ├── TransportError     another member that cannot be reached, or is not who it should be
@@ -69,6 +71,14 @@ class OtherNetwork(PayloadError):
 
 class RunDirError(PensError):
     """A run directory that cannot be written, read or resumed."""
+
+
+class ResultError(PensError):
+    """A run, peer or model that a result does not have."""
+
+
+class MissingPackage(PensError, ImportError):
+    """A package that is not installed, and that only some functions need."""
 
 
 class ReportError(PensError):

@@ -25,15 +25,13 @@ def new_console() -> Console:
 def print_run(console: Console, folder: Path) -> tuple[ExperimentRecord, ExperimentResult]:
     """Print the table of a run directory's complete runs, and the command that runs the others. Returns its record and
     results."""
-    from pens.measuring.results import ExperimentResult
     from pens.report.tables import print_results
     from pens.storage.runlog import ExperimentDir
 
     directory = ExperimentDir(folder)
     record = directory.read()
-    result = ExperimentResult(record.settings, tuple(directory.results()), folder)
-    missing = len(record.methods) * len(record.seeds) - len(result.runs)
-    if missing and not record.real_peers:
+    result = record.result(directory.results(), folder)
+    if (missing := len(result.missing)) and not record.real_peers:
         command = f"pens run --resume {shlex.quote(str(folder))}"
         console.print(
             f"{missing} of {missing + len(result.runs)} runs are not complete. Continue with: {command}",

@@ -99,8 +99,7 @@ class Experiment:
                 missing = {seed: run_dir for seed, run_dir in dirs.items() if not (run_dir and run_dir.is_complete())}
                 if missing and observer.wants(method, tuple(missing)):
                     results += self._run_together(method, seeds, missing, observer)
-        results.sort(key=lambda r: (self.record.methods.index(r.method), self.record.seeds.index(r.seed)))
-        return ExperimentResult(self.record.settings, tuple(results), folder.folder if folder else None)
+        return self.record.result(results, folder.folder if folder else None)
 
     def _seeds_at_once(self) -> Iterator[tuple[int, ...]]:
         seeds, count = self.record.seeds, self.record.settings.engine.seeds_at_once

@@ -7,19 +7,28 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from pens.data.samples import Array
 from pens.data.scenarios import UNKNOWN
 from pens.measuring.metrics import Agreement, Interval, clusters_are_known, forward_passes, interval, worst_tenth
+from pens.measuring.showing import as_html, as_text, percent
+from pens.measuring.tabular import Tabular, joined
 from pens.methods.names import method_of
 from pens.methods.spec import RunSpec
+from pens.partitions.partition import data_words
 from pens.settings.tree import MethodName, RunSettings, Settings
 
+_COUNTS = ("sent", "received", "refused", "merged", "scored")
+_WHOLE = ("neighbours", "neighbours_in_cluster", "train_samples", "val_samples", *_COUNTS)
+_PEER_COLUMNS = {"cluster": pa.string(), "gain": pa.float64(), **{name: pa.int64() for name in _WHOLE}}
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Communication:
     """The numbers of models that each peer sent, received, refused, merged and scored.  [peer] each"""
 
@@ -31,6 +40,11 @@ class Communication:
     model_bytes: int
     """The size of one model on the wire: 4 bytes per number, or less where numbers are rounded."""
 
+    def __repr__(self) -> str:
+        totals = ", ".join(f"{name} {int(getattr(self, name).sum()):,}" for name in _COUNTS)
+        who, weight = f"{len(self.sent):,} participants", f"{self.model_bytes:,} bytes each"
+        return f"Communication({who}; models in total: {totals}; {weight})"
+
     @property
     def bytes_sent(self) -> int:
         return int(self.sent.sum()) * self.model_bytes
@@ -40,8 +54,8 @@ class Communication:
         return int(self.received.sum()) * self.model_bytes
 
 
-@dataclass(frozen=True)
-class Pairs:
+@dataclass(frozen=True, repr=False)
+class Pairs(Tabular):
     """What happened between pairs of peers, as sparse columns: only pairs that met have a row."""
 
     receiver: Array
@@ -60,8 +74,8 @@ class Pairs:
         return matrix
 
 
-@dataclass(frozen=True)
-class History:
+@dataclass(frozen=True, repr=False)
+class History(Tabular):
     """All updates in order of virtual time, as columns of equal length."""
 
     time: Array
@@ -81,8 +95,8 @@ class History:
     column."""
 
 
-@dataclass(frozen=True)
-class Comparisons:
+@dataclass(frozen=True, repr=False)
+class Comparisons(Tabular):
     """Step 1 of PENS round by round, as sparse columns: a row for each peer that was compared in a round."""
 
     receiver: Array
@@ -103,9 +117,11 @@ class DataSizes:
     val: Array
 
 
-@dataclass(frozen=True)
-class RunResult:
-    """The result of one method with one seed."""
+@dataclass(frozen=True, repr=False)
+class RunResult(Tabular):
+    """The result of one method with one seed. As a table it has a row for each peer."""
+
+    column_types = _PEER_COLUMNS
 
     method: MethodName
     seed: int
@@ -159,6 +175,21 @@ class RunResult:
         for name, unknown in (("clusters", None), ("cluster_names", ()), ("agreement", None)):
             object.__setattr__(self, name, unknown)
 
+    def __repr__(self) -> str:
+        return as_text(self._title(), _cells([summarise((self,))]), self._notes())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._title(), _cells([summarise((self,))]), self._notes())
+
+    def _title(self) -> str:
+        place = f"{self.seconds:,.1f} s on {self.device}"
+        return f"RunResult: {self.method}, seed {self.seed}, {self.num_peers:,} peers, {place}"
+
+    def _notes(self) -> list[str]:
+        return [f"warning: {text}" for text in self.warnings[:3]] + (
+            [f"… and {len(self.warnings) - 3} warnings more"] if len(self.warnings) > 3 else []
+        )
+
     @property
     def num_peers(self) -> int:
         return len(self.accuracy)
@@ -180,6 +211,38 @@ class RunResult:
         """The number of peers of each cluster, in the order of clusters; empty where clusters are not known."""
         sizes = Counter(self.cluster_label(peer) for peer in range(self.num_peers))
         return {name: sizes[name] for name in self.cluster_names if sizes[name]}
+
+    def columns(self) -> dict[str, Any]:
+        """A row for each peer, with None for what is not known. A peer's neighbours are known where its method selects;
+        what one learner for all did is not told as if each peer had done it."""
+        peers = range(self.num_peers)
+        chosen = [self.neighbours.get(peer) for peer in peers]
+        known = self.clusters
+        sizes, traffic = self.data_sizes, self.communication
+        return {
+            "method": [self.method] * self.num_peers,
+            "seed": [self.seed] * self.num_peers,
+            "peer": list(peers),
+            **({"name": list(self.peer_names)} if self.peer_names else {}),
+            "cluster": [self.cluster_label(peer) or None for peer in peers],
+            "accuracy": self.accuracy,
+            "neighbours": [None if own is None else len(own) for own in chosen],
+            "neighbours_in_cluster": [
+                None if own is None or known is None or known[peer] == UNKNOWN else sum(known[n] == known[peer] for n in own)
+                for peer, own in enumerate(chosen)
+            ],
+            "train_samples": self._of_peers(sizes.train if sizes else None),
+            "val_samples": self._of_peers(sizes.val if sizes else None),
+            **{name: self._of_peers(getattr(traffic, name)) for name in _COUNTS},
+            **({"tested": [peer not in self.untested for peer in peers]} if self.untested else {}),
+        }
+
+    def _of_peers(self, values: Array | None) -> list[Any]:
+        """A column that each peer has a value of; unknown where one learner stands for all."""
+        if values is None or len(values) != self.num_peers:
+            return [None] * self.num_peers
+        found: list[Any] = values.tolist()
+        return found
 
     def peer_label(self, peer: int) -> str:
         """The name of a peer where it has one, otherwise its number."""
@@ -238,13 +301,41 @@ class RunsByMethod:
         return [self.of(method) for method in self.methods]
 
 
-@dataclass(frozen=True)
-class ExperimentResult(RunsByMethod):
-    """All runs of an experiment."""
+@dataclass(frozen=True, repr=False)
+class ExperimentResult(RunsByMethod, Tabular):
+    """All runs of an experiment. As a table it has a row for each method, seed and peer."""
+
+    column_types = _PEER_COLUMNS
 
     settings: Settings
     runs: tuple[RunResult, ...]
     folder: Path | None = None
+    own_parts: tuple[str, ...] = ()
+    """Parts that were Python objects of the user's own: "model", "data"."""
+    missing: tuple[tuple[MethodName, int], ...] = ()
+    """Runs, each by its method and seed, that are not complete."""
+
+    def __repr__(self) -> str:
+        return as_text(self._title(), _cells(self.table), self._notes())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._title(), _cells(self.table), self._notes())
+
+    def _title(self) -> str:
+        """ExperimentResult: digits, two rotations, 20 peers, 4 seeds"""
+        data = "own data" if "data" in self.own_parts else data_words(self.settings)
+        peers = self.runs[0].num_peers if self.runs else self.settings.scenario.peers
+        seeds = len({run.seed for run in self.runs})
+        return f"ExperimentResult: {data}, {peers:,} peers, {seeds} seed{'' if seeds == 1 else 's'}"
+
+    def _notes(self) -> list[str]:
+        notes = [f"folder: {self.folder}"] if self.folder else []
+        if self.missing:
+            runs = ", ".join(f"{method} seed {seed}" for method, seed in self.missing)
+            notes.insert(
+                0, f"{len(self.missing)} of {len(self.missing) + len(self.runs)} runs are not complete: {runs}"
+            )
+        return notes
 
     def summary(self, method: MethodName) -> Summary:
         """Summarise a method over its seeds."""
@@ -254,6 +345,34 @@ class ExperimentResult(RunsByMethod):
     def table(self) -> tuple[Summary, ...]:
         """One row per method, in the order in which they were run."""
         return tuple(self.summary(method) for method in self.methods)
+
+    def columns(self) -> dict[str, Any]:
+        """The rows of all runs, each peer with its gain over training alone with the same seed, where that was run."""
+        alone = {run.seed: run for run in self.runs if method_of(run.method).trains_alone}
+        return joined([_with_gain(run, alone.get(run.seed)) for run in self.runs])
+
+
+def _cells(rows: Sequence[Summary]) -> dict[str, list[str]]:
+    """The table of summaries as text, without columns of which nothing is known."""
+    columns = {
+        "method": [row.method for row in rows],
+        "accuracy %": [percent(row.accuracy) for row in rows],
+        "worst tenth %": [percent(row.worst_tenth) for row in rows],
+        "precision %": [percent(row.precision) for row in rows],
+        "recall %": [percent(row.recall) for row in rows],
+        "models received": [f"{row.models_received:,.0f}" for row in rows],
+        "work, k passes": ["–" if row.work is None else f"{row.work / 1e3:,.0f}" for row in rows],
+    }
+    return {heading: cells for heading, cells in columns.items() if set(cells) != {"–"}}
+
+
+def _with_gain(run: RunResult, alone: RunResult | None) -> dict[str, Any]:
+    """A run's columns, with what each peer gained over the run in which it trained alone."""
+    columns = run.columns()
+    gain = None if alone is None or alone.num_peers != run.num_peers else run.accuracy - alone.accuracy
+    place = list(columns).index("accuracy") + 1
+    items = list(columns.items())
+    return dict([*items[:place], ("gain", run._of_peers(gain)), *items[place:]])
 
 
 def summarise(runs: tuple[RunResult, ...], settings: Settings | None = None) -> Summary:

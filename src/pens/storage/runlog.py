@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import platform
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -34,7 +34,7 @@ from torch import Tensor
 
 from pens.errors import PensError, RunDirError
 from pens.measuring.metrics import Agreement
-from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
+from pens.measuring.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
 from pens.methods.names import recall, with_sections
 from pens.partitions.partition import data_words
 from pens.parts import is_name
@@ -78,6 +78,18 @@ class ExperimentRecord:
     def data_name(self) -> str:
         """The data in words: the data set and which peer holds what of it, or that users brought their own."""
         return "own data" if "data" in self.own_parts else data_words(self.settings)
+
+    def result(self, runs: Sequence[RunResult], folder: Path | None) -> ExperimentResult:
+        """The experiment's result, as far as its runs are complete. They stand in the record's order."""
+        done = {(run.method, run.seed): run for run in runs}
+        planned = [(method, seed) for method in self.methods for seed in self.seeds]
+        return ExperimentResult(
+            self.settings,
+            tuple(done[run] for run in planned if run in done),
+            folder,
+            self.own_parts,
+            tuple(run for run in planned if run not in done),
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
