@@ -34,6 +34,7 @@ LAYERS = [
     "learning",
     "simulation",
     "methods",
+    "inference",
     "measuring",
     "storage",
     "experiment",

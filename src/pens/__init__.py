@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pens.data.scenarios import Federation, PeerData
     from pens.errors import DataError, NotEnoughData, PensError, SettingsError
     from pens.experiment.interface import resume, run
+    from pens.experiment.loading import load, load_all
     from pens.measuring.results import ExperimentResult, RunResult, Summary
     from pens.merging.rule import LinearRule, Merge, MergeRule, Rows
     from pens.methods.method import Method, Participants
@@ -108,6 +109,8 @@ __all__ = [
     "count_labels",
     "federation_of",
     "graph_of",
+    "load",
+    "load_all",
     "resume",
     "rng",
     "run",
@@ -119,6 +122,7 @@ _NAMES_OF = {
     "pens.data.scenarios": ("Federation", "PeerData"),
     "pens.errors": ("DataError", "NotEnoughData", "PensError", "SettingsError"),
     "pens.experiment.interface": ("resume", "run"),
+    "pens.experiment.loading": ("load", "load_all"),
     "pens.measuring.results": ("ExperimentResult", "RunResult", "Summary"),
     "pens.merging.rule": ("LinearRule", "Merge", "MergeRule", "Rows"),
     "pens.methods.method": ("Method", "Participants"),

@@ -350,3 +350,19 @@ def test_settings_may_follow_one_set() -> None:
         *("run", "--set", "a=1", "--set", "b=2", "--seeds", "2", "--set", "c=3")
     ]
     assert _spread_assignments(["run", "--set", "broken", "digits"]) == ["run", "--set", "broken", "digits"]
+
+
+def test_a_model_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pens("run", "digits", "--methods", "local,random", *QUICK, "--out", "run")
+    printed = pens("export", "run", "--peer", "3", "--method", "random")
+    assert "peer 3 of random seed 0: random-seed0-peer3.safetensors" in printed
+    pens("export", "run", "--peer", "3", "--method", "random", "--format", "torchscript", "--out", "model.pt")
+    assert {"model.pt", "random-seed0-peer3.safetensors"} <= {path.name for path in tmp_path.iterdir()}
+    for arguments, words in (
+        (["--peer", "3"], "there are 2 runs: choose one by method="),
+        (["--peer", "9", "--method", "local"], "there is no peer 9: this run has peers 0 to 5"),
+        (["--peer", "x", "--method", "local"], "there is no peer x"),
+        (["--peer", "3", "--method", "local", "--format", "pdf"], "choose from state_dict, torchscript, onnx"),
+    ):
+        assert words in pens("export", "run", *arguments, code=2)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -150,7 +151,7 @@ class Sequences(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         steps, layer = x.flatten(1, 2), self.layer
-        state: Tensor | tuple[Tensor, ...] | None = None
+        state: Any = None
         if self.given:
             state = self.begin(steps[:, 0]).expand(layer.num_layers * (1 + layer.bidirectional), -1, -1)
             state = (state, state.tanh()) if isinstance(layer, nn.LSTM) else state

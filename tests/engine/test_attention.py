@@ -142,7 +142,7 @@ def test_attention_that_drops_next_to_nothing_is_pytorchs(mask: str | None, caus
     seen = torch.rand(5, 5) < 0.7
     seen.fill_diagonal_(True)
     given = {None: None, "bool": seen, "float": torch.randn(5, 5)}[mask]
-    how = {"attn_mask": given, "is_causal": causal, "scale": 0.7, "enable_gqa": True}
+    how: Any = {"attn_mask": given, "is_causal": causal, "scale": 0.7, "enable_gqa": True}
     expected = F.scaled_dot_product_attention(q, k, v, **how)
     with KeyedDropoutMode(Call(key=torch.tensor(5))):
         found = F.scaled_dot_product_attention(q, k, v, dropout_p=1e-12, **how)

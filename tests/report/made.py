@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from pens.inference.peer_models import PeerModels
 from pens.measuring.metrics import neighbour_agreement
 from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 from pens.protocol.messages import PeerId
@@ -70,7 +71,7 @@ def made_run(
             val_accuracy=accuracy * share,
             received=received,
         ),
-        models={"weight": torch.zeros(learners, 2)},
+        models=PeerModels({"weight": torch.zeros(learners, 2)}),
         rounds=float(rounds + searching),
         mean_batch=1.0,
         seconds=2.0,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from pens.command_line import completion
+from pens.command_line.export import export_command
 from pens.command_line.network import certs, collect_command, peer_command, up_command
 from pens.command_line.options import Assignments, DataDir, Device, methods_option, seeds_option, settings_help
 from pens.command_line.printing import new_console, print_place, print_run
@@ -190,6 +191,9 @@ def report_command(
     page, *files = write_report(folders, out)
     place = f"{page}; {len(files)} pictures and tables in {files[0].parent}"
     new_console().print(f"report: {place}", style="dim", markup=False, soft_wrap=True)
+
+
+app.command("export", rich_help_panel=_RESULTS)(export_command)
 
 
 @app.command("reproduce", rich_help_panel=_SIMULATE)

@@ -72,7 +72,7 @@ class _Stepped(nn.RNNBase):
         """One layer in one direction.  x [step, batch, feature]"""
         weights = [getattr(self, f"{part}_{name}", None) for part in ("weight_hh", "bias_hh", "weight_hr")]
         into = _product(x.flatten(0, 1), getattr(self, f"weight_ih_{name}"), getattr(self, f"bias_ih_{name}", None))
-        into = into.unflatten(0, x.shape[:2])
+        into = into.view(*x.shape[:2], -1)
         outputs: list[Tensor] = []
         steps = range(len(x))
         for step in reversed(steps) if backwards else steps:

@@ -30,6 +30,7 @@ from pens.experiment.wiring import (
     num_models,
     try_merging,
 )
+from pens.inference.network_form import NetworkForm
 from pens.learning.executor import Executor
 from pens.measuring.results import ExperimentResult, RunResult
 from pens.methods.names import check_methods, find_method
@@ -52,6 +53,7 @@ class Experiment:
     model: Callable[[], nn.Module] | None = None
     _torch_device: torch.device = field(init=False)
     _engine: Engine = field(init=False)
+    _network: NetworkForm = field(init=False)
     _executor: Executor | None = field(init=False, default=None)
     """The executor for their peers, shared by all methods that do not pool data."""
     _untrained: dict[tuple[int, str], Tensor] = field(init=False, default_factory=dict)
@@ -83,7 +85,9 @@ class Experiment:
         some = federation.peers[0].train
         shown = some if len(some) > 2 else federation.tests[0]
         samples = sum(len(peer.train) for peer in federation.peers)
-        return build_engine(self.record.settings, known.num_classes, shown, samples, self._torch_device, self.model)
+        classes = known.num_classes
+        self._network = NetworkForm.of(self.record.settings, classes, shown, self.model)
+        return build_engine(self.record.settings, classes, shown, samples, self._torch_device, self.model)
 
     def run(self, folder: ExperimentDir | None, observer: Observer) -> ExperimentResult:
         """Run what is missing, and read what is complete."""
@@ -94,7 +98,7 @@ class Experiment:
                 dirs = {seed: folder.run(method, seed) if folder else None for seed in seeds}
                 for run_dir in dirs.values():
                     if run_dir and run_dir.is_complete():
-                        results.append(run_dir.read())
+                        results.append(replace(run_dir.read(), network=self._network))
                         observer.finished(results[-1])
                 missing = {seed: run_dir for seed, run_dir in dirs.items() if not (run_dir and run_dir.is_complete())}
                 if missing and observer.wants(method, tuple(missing)):
@@ -189,6 +193,7 @@ class Experiment:
     def _complete(self, run: Running) -> RunResult:
         spec, federation = self._spec(run.method, run.seed), self.federation(run.seed)
         result = outcome(run, spec, federation, self._engine, self._torch_device)
+        result = replace(result, network=self._network)
         run.simulator.learners.let_go()
         if not run.run_dir:
             return result

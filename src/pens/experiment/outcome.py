@@ -17,6 +17,7 @@ from pens.engine.devices import device_name, peak_memory_bytes
 from pens.engine.rounding import model_bytes
 from pens.engine.training import Engine
 from pens.experiment.running import Running
+from pens.inference.peer_models import PeerModels
 from pens.measuring.metrics import neighbour_agreement
 from pens.measuring.records import comparisons_of, history_of, pairs_of, undone_words
 from pens.measuring.results import Communication, DataSizes, RunResult
@@ -54,7 +55,7 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
         servers=_communication(simulator, slice(count, None), weight) if spec.method.num_servers else None,
         pairs=pairs_of(learners, range(count)),
         history=history_of(learners, traffic.received_at),
-        models=tensors,
+        models=PeerModels(tensors),
         rounds=simulator.now,
         mean_batch=learners.num_updates / learners.num_batches,
         seconds=run.seconds,

@@ -96,9 +96,9 @@ class Learners:
 
     def _travelling(self) -> tuple[str, ...] | None:
         """What is merged, where received models are used for nothing else."""
-        if self.rules.scores or self.rules.merging.is_plain:
-            return None
         layout = self.executor.engine.network.stored
+        if self.rules.scores or self.rules.merging.is_plain(layout):
+            return None
         names = merged_names(layout, self.rules.merging)
         return tuple(names) if model_bytes(layout, "fp32", names) < model_bytes(layout, "fp32") else None
 

@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from pens.data.samples import Array
 from pens.data.scenarios import UNKNOWN
+from pens.errors import ResultError
+from pens.inference.network_form import Model, NetworkForm
+from pens.inference.peer_models import PeerModels
+from pens.inference.predicting import BATCH
+from pens.inference.tested import HasTestedModels
 from pens.measuring.metrics import Agreement, Interval, clusters_are_known, forward_passes, interval, worst_tenth
 from pens.measuring.showing import as_html, as_text, percent
 from pens.measuring.tabular import Tabular, joined
@@ -118,7 +122,7 @@ class DataSizes:
 
 
 @dataclass(frozen=True, repr=False)
-class RunResult(Tabular):
+class RunResult(Tabular, HasTestedModels):
     """The result of one method with one seed. As a table it has a row for each peer."""
 
     column_types = _PEER_COLUMNS
@@ -137,8 +141,9 @@ class RunResult(Tabular):
     communication: Communication
     pairs: Pairs
     history: History
-    models: Mapping[str, torch.Tensor]
-    """The tested model of each peer.  {name: [peer, *shape]}. The models of a run on disk are read on access."""
+    models: PeerModels
+    """The tested model of each peer: `models[peer]`, or of all {name: [peer, *shape]}; of a run that is on disk, read
+    when asked for"""
     rounds: float
     """Virtual time at the end."""
     mean_batch: float
@@ -165,6 +170,8 @@ class RunResult(Tabular):
     """What the method's servers sent, received and merged; None for a method without servers.  [server] each"""
     untested: tuple[int, ...] = ()
     """The real peers without test data: their accuracy is the last one on their validation data."""
+    network: NetworkForm | None = None
+    """Which network was trained, and on what inputs; None in records that are older than this, and of real peers."""
 
     def __post_init__(self) -> None:
         clusters = self.clusters or ()
@@ -217,7 +224,6 @@ class RunResult(Tabular):
         what one learner for all did is not told as if each peer had done it."""
         peers = range(self.num_peers)
         chosen = [self.neighbours.get(peer) for peer in peers]
-        known = self.clusters
         sizes, traffic = self.data_sizes, self.communication
         return {
             "method": [self.method] * self.num_peers,
@@ -228,7 +234,7 @@ class RunResult(Tabular):
             "accuracy": self.accuracy,
             "neighbours": [None if own is None else len(own) for own in chosen],
             "neighbours_in_cluster": [
-                None if own is None or known is None or known[peer] == UNKNOWN else sum(known[n] == known[peer] for n in own)
+                None if own is None or not self.cluster_label(peer) else sum(map(self._same_cluster(peer), own))
                 for peer, own in enumerate(chosen)
             ],
             "train_samples": self._of_peers(sizes.train if sizes else None),
@@ -237,6 +243,10 @@ class RunResult(Tabular):
             **({"tested": [peer not in self.untested for peer in peers]} if self.untested else {}),
         }
 
+    def _same_cluster(self, peer: int) -> Callable[[int], bool]:
+        """Whether another peer is of this peer's cluster."""
+        return lambda other: self.cluster_label(other) == self.cluster_label(peer)
+
     def _of_peers(self, values: Array | None) -> list[Any]:
         """A column that each peer has a value of; unknown where one learner stands for all."""
         if values is None or len(values) != self.num_peers:
@@ -244,19 +254,11 @@ class RunResult(Tabular):
         found: list[Any] = values.tolist()
         return found
 
-    def peer_label(self, peer: int) -> str:
-        """The name of a peer where it has one, otherwise its number."""
-        return self.peer_names[peer] if self.peer_names else f"peer {peer}"
-
     def cluster_label(self, peer: int) -> str:
         """The name of a peer's cluster; empty where it is not known."""
         if self.clusters is None or self.clusters[peer] == UNKNOWN:
             return ""
         return self.cluster_names[self.clusters[peer]]
-
-    def state_dict(self, peer: int) -> dict[str, torch.Tensor]:
-        """The tested model of one peer, to load into a module. Where all peers share one learner, it is peer 0."""
-        return {name: tensor[peer] for name, tensor in self.models.items()}
 
 
 @dataclass(frozen=True)
@@ -345,6 +347,59 @@ class ExperimentResult(RunsByMethod, Tabular):
     def table(self) -> tuple[Summary, ...]:
         """One row per method, in the order in which they were run."""
         return tuple(self.summary(method) for method in self.methods)
+
+    def run_of(self, method: MethodName | None = None, seed: int | None = None) -> RunResult:
+        """The run of a method with a seed; neither need be given where there is only one."""
+        found = [run for run in self.runs if method in (None, run.method) and seed in (None, run.seed)]
+        if len(found) == 1:
+            return found[0]
+        wanted = f"{f' of {method}' if method else ''}{'' if seed is None else f' with seed {seed}'}"
+        seeds = ", ".join(map(str, dict.fromkeys(run.seed for run in self.runs)))
+        there = f"methods {', '.join(self.methods)}; seeds {seeds}" if self.runs else "none that is complete"
+        raise ResultError(
+            f"there are {len(found)} runs{wanted}: choose one by method= and seed=. There are {there}"
+            if found
+            else f"there is no run{wanted}: there are {there}"
+        )
+
+    def scores(
+        self,
+        peer: int | str,
+        x: Any,
+        *,
+        method: MethodName | None = None,
+        seed: int | None = None,
+        model: Model | None = None,
+        batch_size: int = BATCH,
+    ) -> Array:
+        """What a peer's tested model of one run returns for new samples.  x [sample, ...] → [sample, class]"""
+        return self.run_of(method, seed).scores(peer, x, model=model, batch_size=batch_size)
+
+    def predict(
+        self,
+        peer: int | str,
+        x: Any,
+        *,
+        method: MethodName | None = None,
+        seed: int | None = None,
+        model: Model | None = None,
+        batch_size: int = BATCH,
+    ) -> Array:
+        """The class that a peer's tested model of one run gives each new sample.  x [sample, ...] → [sample]"""
+        return self.run_of(method, seed).predict(peer, x, model=model, batch_size=batch_size)
+
+    def export(
+        self,
+        peer: int | str,
+        path: Path | str,
+        *,
+        format: str = "state_dict",
+        method: MethodName | None = None,
+        seed: int | None = None,
+        model: Model | None = None,
+    ) -> Path:
+        """Write a peer's tested model of one run to a file (`RunResult.export`)."""
+        return self.run_of(method, seed).export(peer, path, format=format, model=model)
 
     def columns(self) -> dict[str, Any]:
         """The rows of all runs, each peer with its gain over training alone with the same seed, where that was run."""

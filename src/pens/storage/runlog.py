@@ -33,6 +33,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from pens.errors import PensError, RunDirError
+from pens.inference.network_form import NetworkForm
+from pens.inference.peer_models import PeerModels
 from pens.measuring.metrics import Agreement
 from pens.measuring.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
 from pens.methods.names import recall, with_sections
@@ -270,9 +272,9 @@ class RunDir:
             path = self.folder / "result.json"
             raise RunDirError(f"{path}: not a run of this version of pens ({error!r}){_anew(path)}") from None
 
-    def models(self) -> StoredTensors:
+    def models(self) -> PeerModels:
         """The tested models of a complete run."""
-        return StoredTensors(self.folder / "models.safetensors")
+        return PeerModels(StoredTensors(self.folder / "models.safetensors"))
 
     def read(self) -> RunResult:
         """Read a complete run."""
@@ -303,6 +305,7 @@ class RunDir:
                 peer_names=tuple(data.get("peer_names", ())),
                 untested=tuple(data.get("untested", ())),
                 servers=_communication(data["servers"]) if data.get("servers") else None,
+                network=NetworkForm.from_json(data["network"]) if data.get("network") else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunDirError(
@@ -325,6 +328,17 @@ class StoredTensors(Mapping[str, Tensor]):
         with _opened(self._path) as file:
             tensor: Tensor = file.get_tensor(name)
         return tensor
+
+    def row(self, name: str, index: int) -> Tensor:
+        """One row of a tensor, without reading the others."""
+        with _opened(self._path) as file:
+            rows: Tensor = file.get_slice(name)[index : index + 1]
+        return rows[0]
+
+    def num_rows(self) -> int:
+        """The length of the tensors' first axis."""
+        with _opened(self._path) as file:
+            return int(file.get_slice(self._names[0]).get_shape()[0])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -359,6 +373,7 @@ def _result_json(result: RunResult) -> dict[str, Any]:
         "peak_memory_bytes": result.peak_memory_bytes,
         "data_sizes": {k: v.tolist() for k, v in vars(result.data_sizes).items()} if result.data_sizes else None,
         "step1_epochs": result.step1_epochs,
+        "network": result.network.to_json() if result.network else None,
         "versions": {
             "pens": VERSION,
             "python": platform.python_version(),

@@ -36,6 +36,7 @@ from torch import Tensor
 from pens.data.samples import Array
 from pens.errors import PensError, RunDirError
 from pens.experiment.defaults import PAPERS_METHOD
+from pens.inference.peer_models import PeerModels
 from pens.measuring.metrics import neighbour_agreement
 from pens.measuring.records import HISTORY_TYPES, PAIR_COUNTS
 from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
@@ -287,7 +288,7 @@ def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
         communication=_communication(peers),
         pairs=_pairs(peers, numbers),
         history=history,
-        models=_models(peers),
+        models=PeerModels(_models(peers)),
         rounds=float(history.time.max()),
         mean_batch=1.0,
         seconds=max(peer.seconds for peer in peers),
