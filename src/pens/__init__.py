@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from pens import rng
     from pens.data.samples import Array, Dataset, Samples
     from pens.data.scenarios import Federation, PeerData
-    from pens.errors import DataError, NotEnoughData, PensError, SettingsError
+    from pens.errors import DataError, NotEnoughData, PensError, PensWarning, SettingsError
     from pens.experiment.interface import resume, run
     from pens.experiment.loading import load, load_all
+    from pens.experiment.observer import Observer
     from pens.measuring.results import ExperimentResult, RunResult, Summary
     from pens.merging.rule import LinearRule, Merge, MergeRule, Rows
     from pens.methods.method import Method, Participants
@@ -82,11 +83,13 @@ __all__ = [
     "NotEnoughData",
     "NotNegative",
     "Note",
+    "Observer",
     "Participants",
     "Partition",
     "PeerData",
     "PeerId",
     "PensError",
+    "PensWarning",
     "Plan",
     "Positive",
     "Request",
@@ -120,9 +123,10 @@ _NAMES_OF = {
     "pens": ("rng",),
     "pens.data.samples": ("Array", "Dataset", "Samples"),
     "pens.data.scenarios": ("Federation", "PeerData"),
-    "pens.errors": ("DataError", "NotEnoughData", "PensError", "SettingsError"),
+    "pens.errors": ("DataError", "NotEnoughData", "PensError", "PensWarning", "SettingsError"),
     "pens.experiment.interface": ("resume", "run"),
     "pens.experiment.loading": ("load", "load_all"),
+    "pens.experiment.observer": ("Observer",),
     "pens.measuring.results": ("ExperimentResult", "RunResult", "Summary"),
     "pens.merging.rule": ("LinearRule", "Merge", "MergeRule", "Rows"),
     "pens.methods.method": ("Method", "Participants"),

@@ -97,6 +97,10 @@ class Interrupted(PensError):
     """The user asked for a stop. What was done is on disk and can be resumed."""
 
 
+class PensWarning(UserWarning):
+    """Something in a run that its user should know, told when it happens. `RunResult.warnings` has all of it."""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """The end of an error message that suggests the known name most like `name`; empty where none is similar."""
     close = difflib.get_close_matches(name, list(known), n=1)

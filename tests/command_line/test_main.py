@@ -366,3 +366,11 @@ def test_a_model_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (["--peer", "3", "--method", "local", "--format", "pdf"], "choose from state_dict, torchscript, onnx"),
     ):
         assert words in pens("export", "run", *arguments, code=2)
+
+
+def test_a_warning_is_printed_once(tmp_path: Path) -> None:
+    alone = ["schedule=async", "latency=9", "give_up=0.05", "step1_rounds=1", "step1_samplings=1"]
+    printed = pens("run", "digits", "--methods", "pens", *QUICK, *alone, "--out", tmp_path / "run")
+    assert printed.count("heard nobody in step 1") == 1
+    assert "warning pens seed 0: peers 0, 1, 2, 3, 4, 5: heard nobody in step 1, so trained alone" in printed
+    assert pens("show", tmp_path / "run").count("heard nobody in step 1") == 3

@@ -150,7 +150,7 @@ def run_command(
                 )
         except Interrupted:
             raise Interrupted(f"stopped. Continue with: pens run --resume {shlex.quote(str(folder))}") from None
-    print_results(console, result, data_words(result.settings))
+    print_results(console, result, data_words(result.settings), watcher.told)
     if left_out := "" if resume or named else ", ".join(m for m in DEFAULT_METHODS if m not in result.methods):
         is_own = is_place(wanted.data.source)
         scene = "the clusters are not known" if is_own else f"partition {wanted.scenario.partition} has no clusters"

@@ -18,40 +18,27 @@ from rich.progress import (
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 
 from pens.errors import Interrupted
-from pens.experiment.observer import Observer
+from pens.experiment.progress import Bars
 from pens.measuring.results import RunResult
 from pens.report.words import duration
 from pens.reproduce.run import MissingRuns, PlanObserver
 from pens.settings.tree import MethodName
 
 
-class Watcher(Observer):
-    """Shows a live bar for each run."""
+class Watcher(Bars):
+    """Shows a live bar for each run, and warnings above the bars."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self.tasks: dict[tuple[MethodName, int], TaskID] = {}
+        super().__init__(console)
         self.stop_asked = False
-
-    def started(self, method: MethodName, seed: int) -> None:
-        self.tasks[method, seed] = self.progress.add_task(f"{method} seed {seed}", total=1.0)
+        self.told: set[tuple[MethodName, int]] = set()
+        """Runs of which a warning was shown."""
 
     def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
-        self.progress.update(self.tasks[method, seed], completed=fraction)
+        super().progressed(method, seed, fraction)
         if self.stop_asked:
             raise Interrupted("stopped")
 
@@ -59,13 +46,11 @@ class Watcher(Observer):
         self.console.print(f"[yellow]warning[/yellow] {escape(message)}", soft_wrap=True)
 
     def warned(self, method: MethodName, seed: int, message: str) -> None:
-        self.console.print(f"[yellow]warning[/yellow] {method} seed {seed}: {message}", soft_wrap=True)
+        self.told.add((method, seed))
+        self.console.print(f"[yellow]warning[/yellow] {method} seed {seed}: {escape(message)}", soft_wrap=True)
 
-    def finished(self, result: RunResult) -> None:
-        if (task := self.tasks.get((result.method, result.seed))) is not None:
-            self.progress.update(task, completed=1.0)
-        if not self.console.is_terminal:
-            self.console.print(_line(result), highlight=False)
+    def line(self, result: RunResult) -> str:
+        return f"{result.method} seed {result.seed}: {100 * result.mean_accuracy:.1f} % in {duration(result.seconds)}"
 
 
 class PlanWatcher(Watcher, PlanObserver):
@@ -111,7 +96,7 @@ class PlanWatcher(Watcher, PlanObserver):
         if self._whole is not None:
             self.progress.update(self._whole, description=f"{count} runs")
         left = f"; {self._left()}" if self._left() and not self.console.is_terminal else ""
-        words = f"[dim]{count}[/dim] {self._place()}: {_line(result)}[dim]{left}[/dim]"
+        words = f"[dim]{count}[/dim] {self._place()}: {self.line(result)}[dim]{left}[/dim]"
         self.console.print(words, highlight=False, soft_wrap=True)
 
     def _left(self) -> str:
@@ -141,8 +126,3 @@ def watching(watcher: AnyWatcher) -> Iterator[AnyWatcher]:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _line(result: RunResult) -> str:
-    """A complete run in one line."""
-    return f"{result.method} seed {result.seed}: {100 * result.mean_accuracy:.1f} % in {duration(result.seconds)}"

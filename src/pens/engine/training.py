@@ -32,6 +32,7 @@ from pens.engine.functional import StackedNetwork
 from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.update import StackUpdate, rounded_up, sample_losses
+from pens.errors import PensWarning
 from pens.nets import NetFactory
 from pens.settings.schema import EngineSettings
 
@@ -176,6 +177,7 @@ class StackEngine:
                 self._records = False
                 warnings.warn(
                     f"{self.network.name} cannot be recorded as a CUDA graph, so it trains more slowly: {error}",
+                    PensWarning,
                     stacklevel=2,
                 )
                 return StackUpdate(network, data, recipe, num_models, num_steps)

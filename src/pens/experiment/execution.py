@@ -187,6 +187,7 @@ class Experiment:
         for run in runs:
             if run.simulator.is_over():
                 results.append(self._complete(run))
+                run.tell_fallbacks(results[-1].warnings, partial(observer.warned, run.method, run.seed))
                 observer.finished(results[-1])
         return [run for run in runs if not run.simulator.is_over()]
 

@@ -17,6 +17,7 @@ from pens.experiment.execution import Experiment
 from pens.experiment.holdings import Holdings
 from pens.experiment.observer import Observer
 from pens.experiment.presets import default_methods, resolve_settings, starting_point
+from pens.experiment.progress import ShowProgress, showing
 from pens.measuring.results import ExperimentResult
 from pens.methods.method import Method
 from pens.methods.names import MethodLike, lost, parse_methods, prints_of, references_of, sections_without_effect
@@ -37,6 +38,7 @@ def run(
     device: str = "auto",
     out: Path | str | None = None,
     observer: Observer | None = None,
+    progress: ShowProgress = "auto",
 ) -> ExperimentResult:
     """Run each method once with each seed, and return the results.
 
@@ -51,7 +53,8 @@ def run(
     data_dir:   a folder in which data sets are searched first
     device:     auto (a GPU if there is one), cpu, cuda or cuda:N
     out:        a new or empty folder for the run directory; None keeps results in memory
-    observer:   gets progress callbacks
+    observer:   gets progress callbacks and warnings; without one, warnings are Python's, of the category PensWarning
+    progress:   show progress: True, False, or "auto": in a terminal or a notebook, unless there is an observer
     """
     names = () if methods is None else parse_methods(methods)  # before the settings, which may have their sections
     chosen_seeds, folder = parse_seeds(seeds), Path(data_dir) if data_dir else None
@@ -73,10 +76,10 @@ def run(
     directory = ExperimentDir(Path(out)) if out else None
     if directory:
         directory.create(record)
-    observer = observer or Observer()
-    for title in sections_without_effect(record.settings, record.methods):
-        observer.noted(f"what is set in [{title}] has no effect: no part in use has that section")
-    return experiment.run(directory, observer)
+    with showing(progress, observer) as watching:
+        for title in sections_without_effect(record.settings, record.methods):
+            watching.noted(f"what is set in [{title}] has no effect: no part in use has that section")
+        return experiment.run(directory, watching)
 
 
 def resume(
@@ -88,10 +91,12 @@ def resume(
     data_dir: Path | str | None = None,
     device: str = "auto",
     observer: Observer | None = None,
+    progress: ShowProgress = "auto",
 ) -> ExperimentResult:
     """Continue an experiment that was stopped. The result is the same as without the stop.
 
     methods:  your own methods that exist in Python only, so that the record does not say where they are
+    observer, progress:  as for `run`
     """
     given = parse_methods(own) if (own := list(methods)) else ()
     directory = ExperimentDir(Path(folder))
@@ -122,13 +127,13 @@ def resume(
     holdings = Holdings(record.settings, data, Path(folder_of_data) if folder_of_data else None)
     experiment = Experiment(record, holdings, device=device, model=model)
     experiment.prepare()
-    observer = observer or Observer()
-    for what in _changed(record):
-        observer.noted(
-            f"the file of the {what} has changed since the runs in {folder} began: what is computed from now on "
-            "follows the new file, so that these runs belong to neither file. Bring the old file back, or run anew"
-        )
-    return experiment.run(directory, observer)
+    with showing(progress, observer) as watching:
+        for what in _changed(record):
+            watching.noted(
+                f"the file of the {what} has changed since the runs in {folder} began: what is computed from now on "
+                "follows the new file, so that these runs belong to neither file. Bring the old file back, or run anew"
+            )
+        return experiment.run(directory, watching)
 
 
 def _changed(record: ExperimentRecord) -> list[str]:

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pens.data.scenarios import Federation
 from pens.errors import RunDirError
 from pens.settings.tree import MethodName
 from pens.simulation.simulator import Simulator
 from pens.storage.runlog import RunDir
+
+_MOST_PEERS = 8  # that a warning names
 
 
 class Running:
@@ -79,3 +81,20 @@ class Running:
                 f"peer {peer}: the loss is not a finite number; that update is undone, and the peer keeps its last "
                 "good model. A lower lr usually helps."
             )
+
+    def tell_fallbacks(self, warnings: Sequence[str], tell: Callable[[str], None]) -> None:
+        """Warn of peers that found no neighbours by the rule, once for each reason. `warnings`: of the run's result,
+        which begin with those of undone updates."""
+        peers: dict[str, list[str]] = {}
+        for text in warnings[len(self.simulator.learners.setbacks) :]:
+            peer, _, reason = text.partition(": ")
+            peers.setdefault(reason, []).append(peer.removeprefix("peer "))
+        for reason, numbers in peers.items():
+            who = f"peer {numbers[0]}" if len(numbers) == 1 else f"peers {_shortly(numbers)}"
+            tell(f"{who}: {reason}")
+
+
+def _shortly(numbers: Sequence[str]) -> str:
+    """1, 2, 3, 4, 5, 6, 7, 8 and 12 more"""
+    more = f" and {len(numbers) - _MOST_PEERS} more" if len(numbers) > _MOST_PEERS else ""
+    return ", ".join(numbers[:_MOST_PEERS]) + more

@@ -15,6 +15,7 @@ from pens.measuring.results import ExperimentResult, RunResult, Summary
 from pens.methods.names import selecting
 from pens.report.discovered import discover
 from pens.report.words import duration, server_words, size
+from pens.settings.tree import MethodName
 
 _FIRST_TO_GO = ("mean\nbatch", "models\nmerged", "MB\nreceived", "time", "worst\ntenth %", "recall\n%", "precision\n%")
 
@@ -75,8 +76,11 @@ def _width(columns: Mapping[str, Sequence[str]]) -> int:
     return 1 + sum(3 + max(map(len, (*heading.split("\n"), *cells))) for heading, cells in columns.items())
 
 
-def print_results(console: Console, result: ExperimentResult, name: str) -> None:
-    """Print the table of an experiment on the data set `name`, its legend, and the warnings of the runs."""
+def print_results(
+    console: Console, result: ExperimentResult, name: str, told: Collection[tuple[MethodName, int]] = ()
+) -> None:
+    """The table of an experiment on the data set `name`, what its columns mean, and what the runs warn of, without
+    those of which that was told already."""
     seeds = len({run.seed for run in result.runs})
     title = f"{name}: {_peers_words(result.runs[0])}, {seeds} seed{'s' if seeds > 1 else ''}"
     console.print(results_table(result.table, escape(title), console.width))
@@ -95,7 +99,7 @@ def print_results(console: Console, result: ExperimentResult, name: str) -> None
     console.print(
         f"peak memory: {size(peak.peak_memory_bytes)} ({peak.method} seed {peak.seed}, {peak.device})", style="dim"
     )
-    for run in result.runs:
+    for run in (run for run in result.runs if (run.method, run.seed) not in told):
         for message in run.warnings[:3]:
             console.print(f"[yellow]note[/yellow] {run.method} seed {run.seed}: {message}", soft_wrap=True)
         if len(run.warnings) > 3:
