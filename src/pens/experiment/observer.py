@@ -16,15 +16,17 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 class Observer:
-    """Progress callbacks. Override those that are of interest: the others do nothing, except that `warned` issues a
-    Python warning."""
+    """Progress callbacks. Override those that are of interest: the others do nothing, except that `noted` and
+    `warned` issue Python warnings."""
 
     def wants(self, method: MethodName, seeds: Sequence[int]) -> bool:
         """Whether to compute these runs, which are computed together. If not, they are left out."""
         return True
 
     def noted(self, message: str) -> None:
-        """Called before the runs when the user should know something that concerns all of them."""
+        """Called before the runs when the user should know something that concerns all of them. If not overridden, it
+        issues a `PensWarning`."""
+        _warn(message)
 
     def started(self, method: MethodName, seed: int) -> None:
         """Called when a run begins or continues."""
