@@ -25,11 +25,13 @@ from pens.measuring.metrics import interval
 from pens.measuring.results import DataSizes
 from pens.report.page import write_report
 from pens.report.rerun import command
+from pens.report.sections.costs import costs_section
+from pens.report.study import read_studies
 from pens.report.svg import palette
 from pens.settings.reading import parse_assignments
 from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import ExperimentDir, ExperimentRecord
-from tests.conftest import TINY
+from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.experiment.test_experiment import tiny_run
 from tests.methods.specs import ALL as METHODS
 from tests.report.made import made_run, made_study
@@ -484,3 +486,18 @@ def test_two_experiments_are_paired_by_seed_and_told_apart(tmp_path: Path) -> No
     )
     assert rows[4]["local"] == interval([b - a for a, b in zip(first, second, strict=True)]).signed()
     assert rows[4]["pens"] == rows[4]["random"] == "–"
+
+
+def test_where_peers_ask_for_losses_a_report_says_why_their_work_is_not_shown(tmp_path: Path) -> None:
+    """Of these runs the totals are on record: they are not older than anything."""
+    pens.run(
+        {**TINY, "rounds": 2},
+        methods="dac,random",
+        model=TinyNet,
+        data=tiny_dataset(),
+        device="cpu",
+        out=tmp_path / "run",
+    )
+    notes = " ".join(costs_section(read_studies([tmp_path / "run"])[0]).notes)
+    assert "Over work dac cannot be shown: its peers ask for losses, which is on record as a total" in notes
+    assert "older" not in notes
