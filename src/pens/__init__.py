@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pens.protocol.plan import Plan
     from pens.protocol.situation import Situation
     from pens.settings.schema import SettingsTree
-    from pens.settings.section import Count, Fraction, NotNegative, Positive, Section
+    from pens.settings.section import Count, Fraction, NotNegative, Positive, Section, Whole
     from pens.settings.tree import RunSettings, Settings
     from pens.topologies.topology import Graph, Topology, graph_of
 
@@ -107,6 +107,7 @@ __all__ = [
     "Topology",
     "Update",
     "WakeAfter",
+    "Whole",
     "__version__",
     "apportion",
     "count_labels",
@@ -152,7 +153,7 @@ _NAMES_OF = {
     "pens.protocol.plan": ("Plan",),
     "pens.protocol.situation": ("Situation",),
     "pens.settings.schema": ("SettingsTree",),
-    "pens.settings.section": ("Count", "Fraction", "NotNegative", "Positive", "Section"),
+    "pens.settings.section": ("Count", "Fraction", "NotNegative", "Positive", "Section", "Whole"),
     "pens.settings.tree": ("RunSettings", "Settings"),
     "pens.topologies.topology": ("Graph", "Topology", "graph_of"),
 }

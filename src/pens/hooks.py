@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pens.errors import PensError, SettingsError
 
@@ -41,7 +41,24 @@ def refuse_result(whose: str, function: str, result: object, remedy: str) -> NoR
     """Refuse what a part's function returned. `remedy`: what it has to return, in words."""
     text = repr(result)
     shown = f"{text[:60]} …" if len(text) > 60 else text
-    raise SettingsError(f"{whose}: its {function} returned {shown}, a {type(result).__name__}: {remedy}")
+    raise SettingsError(f"{whose}: its {function} returned {shown}, {a_type(result)}: {remedy}")
+
+
+def a_type(of: object) -> str:
+    """The type of an object in words: "an int"."""
+    name = type(of).__name__
+    return f"{'an' if name[:1] in 'aeioAEIO' else 'a'} {name}"
+
+
+def plain_numbers(given: Any) -> tuple[float, ...] | None:
+    """Numbers of any type, in a sequence or array, as Python's own; None where they are none."""
+    if isinstance(given, str | bytes | Mapping | set):
+        return None
+    try:
+        found = list(given)
+        return None if any(isinstance(each, str) for each in found) else tuple(map(float, found))
+    except (TypeError, ValueError, RuntimeError):  # the last one: a tensor of several numbers
+        return None
 
 
 def told(error: BaseException) -> str:

@@ -29,6 +29,7 @@ from pens.hooks import is_ours
 P = TypeVar("P")
 
 _CHECK = "pens.settings.declared:check_declared"
+_BEHAVIOUR = "pens.protocol.behaviour:Behaviour"  # what is taken for a method most easily
 _NAME = re.compile(r"[a-z][a-z0-9+-]*")
 
 
@@ -137,6 +138,8 @@ class Registry(Generic[P]):
 
     def _made(self, found: Any, name: str) -> P:
         """An instance: what was found, or made from it where it is a class."""
+        if isinstance(found, type) and issubclass(found, load_object(_BEHAVIOUR, self.what)):
+            raise SettingsError(f"{self.what} {name!r} is a behaviour: name the pens.Method whose plan has it")
         try:
             part = found() if isinstance(found, type) else found
         except Exception as error:  # the user's own code

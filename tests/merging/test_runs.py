@@ -301,7 +301,8 @@ def test_what_is_not_merged_stays_a_peers_own() -> None:
     assert part.model_bytes == 4 * sum(number for name, number in numbers.items() if name.startswith("conv."))
     assert part.sent.tolist() == whole.sent.tolist()
     assert parse_assignments(["merge_only=conv,out"]) == {"merge_only": "conv,out"}
-    assert Settings().replace({"merge_only": "conv,out"}).gossip.merge_only == ("conv", "out")
+    for said in ("conv,out", "conv, out", ["conv", "out"]):
+        assert Settings().replace({"merge_only": said}).gossip.merge_only == ("conv", "out")
 
 
 @pytest.mark.parametrize("method", ["pens", "dac"])

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pens import parts
 from pens.errors import SettingsError
+from pens.hooks import plain_numbers
 from pens.settings.schema import SettingsTree
 from pens.settings.section import Section
 
@@ -151,7 +152,7 @@ def chosen(settings: SettingsTree) -> Merging:
 def read_weights(weights: Iterable[Any], models: int, who: str) -> tuple[float, ...]:
     """Weights as plain numbers, whatever sequence or array they come in; refused where they are no weights of so many
     models. `who` says them."""
-    found = plain_weights(weights)
+    found = plain_numbers(weights)
     if found is None:
         shown = " ".join(repr(weights).split())
         raise SettingsError(f"{who} says the weights {shown:.60}: say a list of numbers, one for each model")
@@ -162,17 +163,6 @@ def read_weights(weights: Iterable[Any], models: int, who: str) -> tuple[float, 
     if not abs((total := math.fsum(found)) - 1) <= _SUM_OFF:
         raise SettingsError(f"{who} says weights that sum to {total:g}: divide them by their sum, so that it is 1")
     return found
-
-
-def plain_weights(weights: Any) -> tuple[float, ...] | None:
-    """Numbers of any type, in a sequence or array, as Python's own; None where they are none."""
-    if isinstance(weights, str | bytes | Mapping | set):
-        return None
-    try:
-        found = list(weights)
-        return None if any(isinstance(weight, str) for weight in found) else tuple(map(float, found))
-    except (TypeError, ValueError, RuntimeError):  # the last one: a tensor of several numbers
-        return None
 
 
 def check_heeds(rule: MergeRule, who: str, weights: bool, segments: bool) -> None:

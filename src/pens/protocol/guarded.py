@@ -12,10 +12,11 @@ import copy
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, get_args
 
 from pens.errors import SettingsError
-from pens.hooks import calling, is_ours, refuse_result
+from pens.hooks import a_type, calling, is_ours, plain_numbers, refuse_result
 from pens.protocol.behaviour import Behaviour
 from pens.protocol.messages import (
     NOTE_BYTES,
@@ -27,6 +28,7 @@ from pens.protocol.messages import (
     Finish,
     Losses,
     ModelRef,
+    Note,
     Request,
     Send,
     Update,
@@ -50,7 +52,7 @@ def guarded(make: Callable[[Any], Any], peer: Situation, phase: str) -> Behaviou
         return behaviour
     if not isinstance(made, Behaviour):
         raise SettingsError(
-            f"the plan's behaviour for the phase {phase!r} is a {type(made).__name__}: it has to be a class that is "
+            f"the plan's behaviour for the phase {phase!r} is {a_type(made)}: it has to be a class that is "
             "derived from pens.Behaviour, for instance from pens.Gossiping"
         )
     if not hasattr(made, "peer"):
@@ -75,6 +77,8 @@ class _Guard:
         self._asked_to_use: set[str] = set()
         """Questions by which `use` put off an update."""
         self._depth = 0
+        self._author = ""
+        """The function of others that returned last, within a call of one of ours: what errors name."""
 
     def stand(self) -> None:
         """In front of the functions that others wrote, and of those that tell what came."""
@@ -88,7 +92,7 @@ class _Guard:
             self._watch(name, check)
         self._watch("restore", self._restored, always=True)
 
-    def _watch(self, name: str, check: Callable[[str, Any], None], always: bool = False) -> None:
+    def _watch(self, name: str, check: Callable[[str, Any], Any], always: bool = False) -> None:
         function = getattr(self._behaviour, name, None)
         if function is None or (is_ours(function) and not always):
             return
@@ -96,13 +100,17 @@ class _Guard:
         def watched(*given: Any) -> Any:
             if name in ("on_received", "on_pulled") and self._held is not None and given:
                 self._held.update([given[0]] if name == "on_received" else given[0])
+            if self._depth == 0:
+                self._author = ""
             self._depth += 1
             try:
                 with calling(self._who, self._behaviour, name):
                     result = function(*given)
             finally:
                 self._depth -= 1
-            check(name, result)
+            if name in (*_EVENTS, *_DECISIONS) and not is_ours(function):
+                self._author = name
+            result = check(name, result)
             if name == "on_answered":
                 self._check_goes_on(given[0], result)
             if name == "leave":
@@ -162,14 +170,19 @@ class _Guard:
 
     # --- actions ------------------------------------------------------------------------------------------------------
 
-    def _actions(self, function: str, result: Any) -> None:
+    def _actions(self, function: str, result: Any) -> Any:
+        """The actions, checked, with weights as plain numbers."""
         if not isinstance(result, list | tuple) or not all(isinstance(action, _ACTIONS) for action in result):
             self._refuse(function, result, "return a list of actions, such as [self.peer.update(models, …)]")
         if function == "use":
             self._check_use(result)
-        if self._depth == 0:
-            for action in result:
-                self._check(function, action, result)
+        if self._depth:
+            return result
+        author = self._author or function
+        result = [self._plain(author, action) if isinstance(action, Update) else action for action in result]
+        for action in result:
+            self._check(author, action, result)
+        return result
 
     def _check_use(self, result: Sequence[Action]) -> None:
         if any(isinstance(action, Update) for action in result):
@@ -224,12 +237,27 @@ class _Guard:
             self._refuse(function, update, "make updates by self.peer.update(…), so that the peer knows of them")
         if update.keep not in get_args(Keep):
             self._refuse(function, update, f"`keep` has to be one of {', '.join(get_args(Keep))}")
+
+    def _plain(self, function: str, update: Update) -> Update:
+        """An update whose weights are Python's own numbers, whatever they came as."""
         said, lists = update.segment_weights, (list, tuple)
-        if not isinstance(said, lists) or not all(isinstance(pair, lists) and len(pair) == 2 for pair in said):
+        fits = isinstance(said, lists) and all(isinstance(pair, lists) and len(pair) == 2 for pair in said)
+        if not fits or not all(isinstance(prefix, str) for prefix, _ in said):
             self._refuse(function, said, "segment_weights are a tuple of pairs, (beginning of names, weights)")
-        for weights in (*([] if update.weights is None else [update.weights]), *(weights for _, weights in said)):
-            if not isinstance(weights, lists) or not all(type(weight) in (int, float) for weight in weights):
-                self._refuse(function, weights, "weights are a tuple of numbers, the own model's first")
+        if update.weights is None and not said:
+            return update
+        whole = None if update.weights is None else self._numbers(function, update.weights)
+        return replace(
+            update,
+            weights=whole,
+            segment_weights=tuple((prefix, self._numbers(function, weights)) for prefix, weights in said),
+        )
+
+    def _numbers(self, function: str, weights: Any) -> tuple[float, ...]:
+        found = plain_numbers(weights)
+        if found is None:
+            self._refuse(function, weights, "weights are a tuple of numbers, the own model's first")
+        return found
 
     def _check_question(self, function: str, ask: Ask, beside: Sequence[Action]) -> None:
         if not isinstance(ask.name, str) or not isinstance(ask.query, Losses | Counts):
@@ -270,41 +298,49 @@ class _Guard:
 
     # --- what else they return ----------------------------------------------------------------------------------------
 
-    def _number(self, function: str, result: Any) -> None:
+    def _number(self, function: str, result: Any) -> Any:
         if not isinstance(result, int) or result < 0:
             self._refuse(function, result, "return how many models, a whole number of at least 0")
+        return result
 
-    def _peers(self, function: str, result: Any) -> None:
+    def _peers(self, function: str, result: Any) -> Any:
         if not isinstance(result, Sequence) or isinstance(result, str):
             self._refuse(function, result, "return a list of peers of self.peer.reachable")
         self._check_reachable(function, result)
         if len(set(result)) < len(result):
             self._refuse(function, result, "a peer stands in it twice: return different peers")
+        return result
 
-    def _one_peer(self, function: str, result: Any) -> None:
+    def _one_peer(self, function: str, result: Any) -> Any:
         if result is not None:
             self._check_reachable(function, [result])
+        return result
 
-    def _note(self, function: str, result: Any) -> None:
+    def _note(self, function: str, result: Any) -> Note:
+        """What receivers get: a copy, as a real network brings it, since the behaviour may change its own later."""
         self._check_plain(function, result)
-        if (size := len(json.dumps(result).encode())) > NOTE_BYTES:
+        if (size := len((text := json.dumps(result)).encode())) > NOTE_BYTES:
             self._refuse(function, result, f"it takes {size:,} bytes as JSON, but a note has at most {NOTE_BYTES:,}")
+        note: Note = json.loads(text)
+        return note
 
-    def _state(self, function: str, result: Any) -> None:
+    def _state(self, function: str, result: Any) -> Any:
         if not isinstance(result, dict):
             self._refuse(function, result, "return a dict of plain data")
         self._check_plain(function, result)
+        return result
 
     def _check_plain(self, function: str, result: Any) -> None:
         if (wrong := _not_plain(result)) is not _NOTHING:
-            shown = f"{wrong!r:.60}, a {type(wrong).__name__}"
+            shown = f"{wrong!r:.60}, {a_type(wrong)}"
             raise SettingsError(
                 f"{self._who}: its {function} returned {shown}, within what it says: use plain data, numbers, texts, "
                 "lists, and dicts whose keys are texts; list(of.items()) stands for a dict with other keys"
             )
 
-    def _restored(self, function: str, result: Any) -> None:
+    def _restored(self, function: str, result: Any) -> Any:
         self._held = None
+        return result
 
 
 _NOTHING = object()

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any
 
 from pens.errors import SettingsError
 from pens.settings.keys import flatten, locate, section_types
 from pens.settings.named_parts import with_parts
+from pens.settings.section import lists
 from pens.settings.toml import read_toml, read_value
 from pens.settings.tree import Settings, validated
 
@@ -53,13 +54,15 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
         if not equals:
             raise SettingsError(f"--set {text}: expected key=value, for instance --set peers=8")
         section, key = locate(name.strip())
-        values[name.strip()] = _list_value(value.strip()) if _is_list(section, key) else read_value(value.strip())
+        values[name.strip()] = _read(value.strip(), lists(section_types()[section].model_fields[key].annotation))
     return values
 
 
-def _is_list(section: str, key: str) -> bool:
-    fields = section_types()[section].model_fields
-    return get_origin(fields[key].annotation) is tuple
+def _read(text: str, listed: Any) -> Any:
+    """`listed`: what the setting lists; None: it is no list. Words need no quotes (`Section` divides them)."""
+    if listed is None or text == "none":
+        return read_value(text)
+    return text if listed is str and not text.startswith("[") else _list_value(text)
 
 
 def _list_value(text: str) -> Any:

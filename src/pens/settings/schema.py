@@ -10,7 +10,7 @@ choices.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
@@ -50,12 +50,6 @@ class DataSettings(Section):
     standardise: Literal["auto", "yes", "no"] = "auto"
     """Own data: whether each peer's inputs are shifted and scaled by the means and deviations of its own training data.
     auto: those of tables are."""
-
-    @field_validator("target_column", "classes", mode="before")
-    @classmethod
-    def _words(cls, names: Any) -> Any:
-        """`age,dose` is a list."""
-        return tuple(filter(None, names.split(","))) if isinstance(names, str) else names
 
 
 class ScenarioSettings(Section):
@@ -156,12 +150,6 @@ class GossipSettings(Section):
     @classmethod
     def _from_anywhere(cls, part: str) -> str:
         return parts.absolute(part) if parts.is_reference(part) else part
-
-    @field_validator("merge_only", mode="before")
-    @classmethod
-    def _words(cls, names: Any) -> Any:
-        """Read `conv,out` as a list."""
-        return tuple(filter(None, names.split(","))) if isinstance(names, str) else names
 
 
 class PensSettings(Section):

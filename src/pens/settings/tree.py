@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pens.errors import SettingsError
-from pens.settings.keys import SECTIONS, locate, sections_of_parts
+from pens.settings.keys import SECTIONS, locate, section_types, sections_of_parts
 from pens.settings.named_parts import sections_in_use, titles_out_of_use, with_parts
 from pens.settings.schema import SettingsTree
 from pens.settings.section import Section, UnknownSection
@@ -25,10 +25,10 @@ class Settings(SettingsTree):
     """All settings of an experiment. Together with its methods and seeds, they decide its results."""
 
     def replace(self, values: Mapping[str, Any]) -> Settings:
-        """These settings with some keys changed: `{"peers": 8, "pens.m": 1}`."""
+        """These settings with some keys changed: `{"peers": 8, "pens.m": 1}`, or `{"pens": {"m": 1}}`."""
         tree: dict[str, dict[str, Any]] = self.model_dump()
         named: dict[str, str] = {}
-        for name, value in with_parts(values).items():
+        for name, value in with_parts(_flat(values)).items():
             section, key = locate(name)
             if named.setdefault(f"{section}.{key}", name) != name:
                 raise SettingsError(f"{named[f'{section}.{key}']} and {name} are the same setting: give it once")
@@ -57,6 +57,19 @@ class Settings(SettingsTree):
         if not missing:
             return self
         return Settings.model_validate({**{name: getattr(self, name) for name in SECTIONS}, **known, **missing})
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections as flat keys. The parts that are named come first: they may have sections that are set."""
+    with_parts(values)
+    sections = {name for name, value in values.items() if isinstance(value, Mapping)}
+    known = section_types() if sections else {}
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= (
+            {f"{name}.{key}": of for key, of in value.items()} if name in sections and name in known else {name: value}
+        )
+    return flat
 
 
 class RunSettings(SettingsTree):
