@@ -25,6 +25,7 @@ from pens.parts import MERGE_RULES, METHODS, PARTITIONS, TOPOLOGIES
 from pens.protocol.messages import Answered, Ask, Losses, ModelRef, PeerId, Pulled, Start, Update, Updated
 from pens.protocol.peer import Peer
 from pens.settings.tree import Settings
+from pens.topologies.topology import build_graph
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.experiment.test_experiment import same_result
 from tests.methods.specs import spec_of
@@ -197,6 +198,32 @@ def test_heads_are_mostly_a_peers_own() -> None:
     ((prefix, weights),) = update.segment_weights
     assert (prefix, update.weights) == ("layers.9", None)
     assert weights == pytest.approx((0.9, 0.05, 0.05))
+
+
+def test_two_cliques_and_two_random_bridges() -> None:
+    settings = Settings().replace({"topology": "cliques.py:Cliques", "bridges": 2})
+    across = set()
+    for seed in range(4):
+        graph = build_graph(settings, 6, seed)
+        assert all({0, 1, 2} - {p} <= set(graph[p]) for p in range(3))
+        assert sum(map(len, graph)) == 2 * (3 + 3 + 2)
+        across.add(tuple((a, b) for a in range(3) for b in graph[a] if b > 2))
+        assert graph == build_graph(settings, 6, seed)
+    assert len(across) > 1
+    with pytest.raises(SettingsError, match="bridges = 10, but 6 peers have no so many pairs"):
+        build_graph(settings.replace({"bridges": 10}), 6, 0)
+
+
+@pytest.mark.parametrize("own_in_merge", [True, False])
+def test_the_closest_half_and_the_own_model_where_it_is_merged(own_in_merge: bool) -> None:
+    """Of 1, 3 and 9 the two closest to 0 are 1 and 3: their mean is 2, and with the own model 4/3."""
+    import torch
+
+    rule = MERGE_RULES.find("closest.py:Closest")
+    numbers = torch.tensor([[0.0] * own_in_merge + [9.0, 1.0, 3.0]])[:, :, None]
+    about = [pens.Merge(0, (*([0] * own_in_merge), 1, 2, 3), own_in_merge)]
+    merged = rule.merge(pens.Rows(torch.zeros(1, 1), numbers, about), None)
+    assert merged.tolist() == [[pytest.approx(4 / 3 if own_in_merge else 2)]]
 
 
 class StopAfter(Observer):

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,10 +21,11 @@ from pens.network.node.parts import NodeRules
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.partition import build_federation
 from pens.partitions.rotation import rotated_federation
-from pens.parts import MERGE_RULES, METHODS, PARTITIONS, _offered
+from pens.parts import MERGE_RULES, METHODS, PARTITIONS, TOPOLOGIES, _offered
 from pens.protocol.messages import ModelRef, Note, PeerId, Pulled, Request, Start, Updated, Wake
 from pens.protocol.peer import Peer
 from pens.settings.tree import Settings
+from pens.topologies.topology import build_graph
 from pens.topologies.views import Others
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.methods.specs import spec_of
@@ -35,7 +36,7 @@ from tests.partitions.labelled import check_law, dataset, labels
 from tests.simulations import Log, run, simulation
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
-PROJECT = tomllib.loads((PLUGIN / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PIP = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
 COMMANDS = """
 import sys
 from pens.command_line.main import main
@@ -48,25 +49,24 @@ for words in (line.split() for line in sys.argv[1:]):
 """
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Path:
-    """A folder as pip leaves it: the package, and beside it what it offers."""
-    folder = tmp_path / "site"
-    about = folder / f"{PROJECT['name'].replace('-', '_')}-{PROJECT['version']}.dist-info"
-    about.mkdir(parents=True)
-    (folder / "pens_example_parts").symlink_to(PLUGIN / "src" / "pens_example_parts")
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {PROJECT['name']}\nVersion: {PROJECT['version']}\n")
-    groups = PROJECT["entry-points"].items()
-    lines = [f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in of.items()) for group, of in groups]
-    (about / "entry_points.txt").write_text("\n".join(lines))
-    return folder
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which pip has installed the package. It is built from a copy, beside which nothing is left."""
+    pytest.importorskip("setuptools")
+    folder = tmp_path_factory.mktemp("plugin")
+    source, target = folder / "source", folder / "site"
+    shutil.copytree(PLUGIN, source, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+    install = [*PIP, "--no-deps", "--no-build-isolation", "--no-index", "-q", "--target", str(target), str(source)]
+    done = subprocess.run(install, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
 
 
 @pytest.fixture
 def _installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The package in this process, for one test."""
     monkeypatch.syspath_prepend(site)
-    for registry in (METHODS, PARTITIONS, MERGE_RULES):
+    for registry in (METHODS, PARTITIONS, TOPOLOGIES, MERGE_RULES):
         monkeypatch.setattr(registry, "_found", {})
     _offered.cache_clear()
     yield
@@ -75,13 +75,14 @@ def _installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
-def test_all_three_parts_are_listed_explained_run_and_reported(site: Path, tmp_path: Path) -> None:
+def test_all_four_parts_are_listed_explained_run_and_reported(site: Path, tmp_path: Path) -> None:
     commands = [
         "methods",
         "settings label-ranges",
         "settings weiszfeld_steps",
+        "settings small-world",
         "run digits --methods least-heard --out run --set partition=label-ranges labels_each=4 merge=geometric-median "
-        "weiszfeld_steps=3 peers=6 rounds=2 n_peers=3 train_per_peer=20 val_per_peer=10",
+        "weiszfeld_steps=3 topology=small-world shortcuts=3 peers=6 rounds=2 n_peers=2 train_per_peer=20 val_per_peer=10",
         "report run --out page.html",
     ]
     path = os.pathsep.join([str(site), str(Path(pens.__file__).parents[1])])
@@ -95,16 +96,33 @@ def test_all_three_parts_are_listed_explained_run_and_reported(site: Path, tmp_p
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for words in ("│ least-heard │", "How many labels each peer holds", "How many steps of Weiszfeld"):
+    for words in (
+        "│ least-heard │",
+        "How many labels each peer holds",
+        "How many steps of Weiszfeld",
+        "How many random pairs",
+    ):
         assert words in done.stdout
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    for words in ("gossip with the peers that were not heard", "#00707a", "ranges of 4 labels", "geometric-median"):
+    for words in (
+        "gossip with the peers that were not heard",
+        "#00707a",
+        "ranges of 4 labels",
+        "geometric-median",
+        "small-world",
+    ):
         assert words in page
 
 
 @pytest.mark.usefixtures("_installed")
 def test_each_part_is_found_by_its_name() -> None:
-    for registry, name in ((METHODS, "least-heard"), (PARTITIONS, "label-ranges"), (MERGE_RULES, "geometric-median")):
+    parts = {
+        "least-heard": METHODS,
+        "label-ranges": PARTITIONS,
+        "small-world": TOPOLOGIES,
+        "geometric-median": MERGE_RULES,
+    }
+    for name, registry in parts.items():
         assert name in registry.names()
         assert registry.find(name).name == name
 
@@ -183,6 +201,22 @@ def test_what_the_labels_do_not_allow_is_refused() -> None:
         build_federation(of, sharing(), seed=1)
     with pytest.raises(SettingsError, match="labels_each = 5, but numbered has 4 labels"):
         build_federation(of, sharing(labels_each=5), seed=1)
+
+
+# --- small-world ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_installed")
+def test_a_ring_with_two_shortcuts() -> None:
+    """Six edges of the ring and two others, which depend on the seed."""
+    settings = Settings().replace({"topology": "small-world", "shortcuts": 2})
+    graphs = [build_graph(settings, 6, seed) for seed in range(4)]
+    for graph in graphs:
+        assert all({(p + 1) % 6, (p - 1) % 6} <= set(graph[p]) for p in range(6))
+        assert sum(map(len, graph)) == 2 * 8
+    assert len({tuple(map(tuple, graph)) for graph in graphs}) > 1
+    with pytest.raises(SettingsError, match="shortcuts = 10, but a ring of 6 peers leaves 9 pairs"):
+        build_graph(settings.replace({"shortcuts": 10}), 6, 0)
 
 
 # --- geometric-median -------------------------------------------------------------------------------------------------

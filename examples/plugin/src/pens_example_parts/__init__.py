@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A method, a partition and a merge rule, which pens finds by the entry points of this package."""
+"""A method, a partition, a topology and a merge rule, which pens finds by the entry points of this package."""
