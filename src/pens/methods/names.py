@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pens.errors import SettingsError
 from pens.hooks import calling
@@ -19,6 +20,7 @@ from pens.settings.keys import flat_name
 from pens.settings.named_parts import prints_of_parts, titles_out_of_use
 from pens.settings.schema import SettingsTree
 from pens.settings.section import Section
+from pens.settings.toml import assignment
 from pens.settings.tree import RunSettings, Settings
 from pens.topologies import topology
 from pens.topologies.topology import fewest_neighbours, lonely_peer, topology_of
@@ -121,6 +123,7 @@ def check_methods(settings: Settings, names: Iterable[str], who: Participants, s
     """Refuse what cannot work for these methods, before any work starts. `who`: by the topology of these settings."""
     for name in names:
         spec = RunSpec.of(find_method(name), settings, 0)
+        _check_shared(settings, spec)
         _check_order(spec.settings)
         _check_tested(spec)
         _check_in_step(spec)
@@ -155,6 +158,26 @@ def among(settings: Settings, peers: int, smallest_cluster: int | None, seeds: S
     """So many peers in the topology of these settings, with any of these seeds."""
     fewest = fewest_neighbours(settings, peers, seeds)
     return Participants(peers, smallest_cluster, fewest, None if fewest else lonely_peer(settings, peers, seeds))
+
+
+def _check_shared(settings: Settings, spec: RunSpec) -> None:
+    """Refuse a method that changes settings of what is made once, for all methods of an experiment."""
+    of_partition = partition_of(settings).section
+    titles = ["scenario", "engine", *([of_partition.title] if of_partition else [])]
+    before, after = (_shared(of, titles) for of in (settings, spec.settings))
+    for name in (name for name, value in after.items() if value != before.get(name)):
+        raise SettingsError(
+            f"method {spec.method.name!r}: its resolve sets {assignment(name, after[name])}, but the data, the network "
+            "and the engine are the same for all methods of an experiment: set it in the experiment's settings, not in "
+            "resolve"
+        )
+
+
+def _shared(settings: SettingsTree, titles: Iterable[str]) -> dict[str, Any]:
+    """`net`, and all settings of these sections, by name."""
+    tree = settings.model_dump(mode="json")
+    shared = {flat_name(title, key): value for title in titles for key, value in tree.get(title, {}).items()}
+    return {**shared, "net": settings.model.net}
 
 
 def _by_topology(who: Participants, settings: Settings, made: RunSettings, seeds: Iterable[int]) -> Participants:

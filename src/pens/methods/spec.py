@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pens.errors import SettingsError
 from pens.hooks import calling, refuse_result
 from pens.methods.method import Method
-from pens.partitions.partition import partition_of
 from pens.protocol.plan import Plan
 from pens.protocol.policies import SelectionRule
-from pens.settings.keys import flat_name
-from pens.settings.toml import assignment
 from pens.settings.tree import RunSettings, Settings
 
 if TYPE_CHECKING:
@@ -100,24 +96,4 @@ def _resolved(method: Method, settings: Settings) -> RunSettings:
             f"method {method.name!r}: its resolve returned a {type(made).__name__}: return pens.Settings, "
             "as settings.replace does"
         )
-    if made is not settings:
-        _check_shared(method, _shared(settings), _shared(made))
     return RunSettings.model_construct(**dict(made))
-
-
-def _check_shared(method: Method, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Refuse a method that changes settings which all methods of an experiment share."""
-    for name in (name for name, value in after.items() if value != before.get(name)):
-        raise SettingsError(
-            f"method {method.name!r}: its resolve sets {assignment(name, after[name])}, but the data, the network and "
-            "the engine are the same for all methods of an experiment: set it in the experiment's settings, not in "
-            "resolve"
-        )
-
-
-def _shared(settings: Settings) -> dict[str, Any]:
-    """The settings of the data, the network and the engine, by name: what is made once for all methods."""
-    tree, of_partition = settings.model_dump(mode="json"), partition_of(settings).section
-    titles = ["scenario", "engine", *([of_partition.title] if of_partition else [])]
-    shared = {flat_name(title, key): value for title in titles for key, value in tree.get(title, {}).items()}
-    return {**shared, "net": settings.model.net}

@@ -160,12 +160,9 @@ def _settings(tree: dict[str, Any], folder: Path) -> Settings:
     base = tree.pop("preset", None)
     values = dict(flatten(tree, folder))
     settings = preset(str(base)).settings if base else Settings()
-    if values.get("schedule", values.get("gossip.schedule", "async")) != "async":
-        raise SettingsError(
-            "schedule = 'rounds', but real peers have no common rounds: leave it out, or set it to async"
-        )
-    values = {"pens.admit": True, **values} if "admit" not in values else values
-    return settings.replace(values).replace({"gossip.schedule": "async"})
+    usual = {"pens.admit": True, "gossip.schedule": "async"}
+    unsaid = {name: value for name, value in usual.items() if name.rpartition(".")[2] not in values}
+    return settings.replace({**unsaid, **values})
 
 
 def _check(config: PeerConfig, path: Path) -> None:
@@ -176,8 +173,8 @@ def _check(config: PeerConfig, path: Path) -> None:
         raise SettingsError(
             f"data.share = {data.share}, but the scenario has peers = {settings.scenario.peers}, numbered from 0"
         )
-    check_methods(settings, [config.peer.method], ANY_NUMBER)
     check_networked(settings, config.peer.method)
+    check_methods(settings, [config.peer.method], ANY_NUMBER)
     if not config.peer.suspect_s < config.peer.drop_s:
         raise SettingsError(
             f"peer.drop_s = {config.peer.drop_s:g} must be above peer.suspect_s = {config.peer.suspect_s:g}: raise it"
