@@ -82,7 +82,8 @@ def test_all_four_parts_are_listed_explained_run_and_reported(site: Path, tmp_pa
         "settings weiszfeld_steps",
         "settings small-world",
         "run digits --methods least-heard --out run --set partition=label-ranges labels_each=4 merge=geometric-median "
-        "weiszfeld_steps=3 topology=small-world shortcuts=3 peers=6 rounds=2 n_peers=2 train_per_peer=20 val_per_peer=10",
+        "weiszfeld_steps=3 topology=small-world shortcuts=3 peers=6 rounds=2 n_peers=2 train_per_peer=20 "
+        "val_per_peer=10",
         "report run --out page.html",
     ]
     path = os.pathsep.join([str(site), str(Path(pens.__file__).parents[1])])
