@@ -84,7 +84,7 @@ def net_factory(name: str, dataset: str, sample_shape: tuple[int, ...], num_clas
     A reference, or the name of an installed package's network, stands for a class or function; it is given `shape` and
     `num_classes` where it has arguments of these names.
     """
-    name = _fitting(dataset, sample_shape) if name == "auto" else name
+    name = _fitting(sample_shape) if name == "auto" else name
     place = name if parts.is_reference(name) else parts.offered("pens.networks").get(name)
     if place:
         return _own_factory(place, sample_shape, num_classes)
@@ -105,10 +105,8 @@ def net_factory(name: str, dataset: str, sample_shape: tuple[int, ...], num_clas
     return lambda: make(channels, side, num_classes)
 
 
-def _fitting(dataset: str, shape: tuple[int, ...]) -> str:
+def _fitting(shape: tuple[int, ...]) -> str:
     """The name of a network for samples of a shape."""
-    if dataset == "digits":
-        return "digits-cnn"
     if len(shape) != 3 or shape[1] != shape[2] or shape[1] < _NETS["digits-cnn"][0]:
         return "mlp"
     return "paper-cnn" if shape[1] >= _NETS["paper-cnn"][0] else "digits-cnn"

@@ -166,6 +166,10 @@ def up_command(
         typer.Option(min=0, help="Decides which peer holds which data, and the first models.", show_default="0"),
     ] = None,
     assignments: Assignments = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="Your own data of all peers, as for `pens run`: table.csv, a folder, …"),
+    ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(help="About how long the run should take; the interval follows from it.", show_default="3"),
@@ -180,33 +184,37 @@ def up_command(
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Start the peers of this folder again.")] = None,
 ) -> None:
     """Run a federation of real peers on this machine, each a process with a certificate; then print a table."""
-    from pens.experiment.presets import resolve_settings
+    from pens.experiment.presets import OWN, resolve_settings
     from pens.methods.names import networked_method
+    from pens.parts import located
     from pens.settings.reading import parse_assignments
 
     # before the settings, because the method may have a section of its own
     chosen = networked_method(PAPERS_METHOD if method is None else method).name
-    source, changes = DEFAULT_PRESET if settings is None else settings, parse_assignments(assignments or [])
+    changes = {} if data is None else {"data.source": located(data)}
+    changes |= parse_assignments(assignments or [])
+    source = settings or (DEFAULT_PRESET if data is None else OWN)
     resolve_settings(source).replace(changes)
     with needs_network_extra():
         from pens.network.federation.loopback import FederationRequest, make_federation, read_federation
         from pens.network.federation.up import estimate_words, run_federation
     console = new_console()
     if resume:
-        if any(option is not None for option in (peers, settings, method, seed, assignments, minutes, interval, out)):
+        others = (peers, settings, method, seed, assignments, data, minutes, interval, out)
+        if any(option is not None for option in others):
             raise SettingsError("--resume takes all settings from the folder: leave out all other options")
         federation, lowered = read_federation(resume), ""
     else:
         request = FederationRequest(
             settings=source,
             changes=changes,
-            peers=8 if peers is None else peers,
+            peers=peers,
             method=chosen,
             seed=seed or 0,
             minutes=minutes,
             interval=interval,
         )
-        name = f"up-{Path(request.settings).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+        name = f"up-{Path(data or request.settings).stem}-{datetime.now():%Y%m%d-%H%M%S}"
         federation, lowered = make_federation(out or Path("runs") / name, request)
     if lowered:
         console.print(f"to fit {len(federation.members)} peers: {lowered}", markup=False)
@@ -224,7 +232,7 @@ def up_command(
         console.print(f"{seen.name} exited uncleanly: {seen.end}; {seen.exit_message}", style="red", markup=False)
     if dead:
         console.print(
-            f"Logs: {place}/peer-*/log.jsonl. Start the peers again: pens up --resume {place}",
+            f"Logs: {place}/*/log.jsonl. Start the peers again: pens up --resume {place}",
             markup=False,
             soft_wrap=True,
         )

@@ -180,7 +180,10 @@ def _array(name: str, what: str, values: Any) -> Array:
             f"peer {name}: its {what} have shape {array.shape} and type {array.dtype}{first}: expected numbers in an "
             "array [sample, ...]"
         )
-    return array
+    if array.dtype.kind != "f":
+        return array
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, and are refused as such
+        return array.astype(np.float32, copy=False)
 
 
 def is_table(value: Any) -> bool:

@@ -13,9 +13,14 @@ ANY_MEMBER = "member.pens.internal"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 
 
+def is_allowed(name: str) -> bool:
+    """Whether a member may have this name."""
+    return _NAME.fullmatch(name) is not None and ".." not in name
+
+
 def check_name(name: str) -> str:
     """Return `name` if a member may have it."""
-    if not _NAME.fullmatch(name) or ".." in name:
+    if not is_allowed(name):
         raise CertificateError(
             f"name {name!r}: a member's name has 1 to 63 lower-case letters, digits, '-', '.' and '_', begins and ends "
             "with a letter or digit, and has no two dots together"

@@ -27,17 +27,28 @@ from pathlib import Path
 from typing import Any
 
 from pens.errors import RunDirError, SettingsError
+from pens.experiment.holdings import Holdings, fitting_settings
 from pens.experiment.presets import PRESETS, resolve_settings
-from pens.methods.names import check_methods, check_networked, find_method, networked_method, participants, written
+from pens.methods.names import (
+    among,
+    check_methods,
+    check_networked,
+    find_method,
+    networked_method,
+    participants,
+    written,
+)
 from pens.network.certificates.authority import Authority
+from pens.network.certificates.names import is_allowed
 from pens.network.operating.peer_config import read_peer_config
-from pens.partitions.partition import partition_of
+from pens.partitions.partition import data_words, partition_of
+from pens.parts import is_place
 from pens.processors import usable_cores
 from pens.protocol.behaviour import waits_for
 from pens.settings.toml import toml_line, toml_section
 from pens.settings.tree import MethodName, Settings
 
-USUAL_MINUTES = 3.0
+USUAL_MINUTES, USUAL_PEERS = 3.0, 8
 PORTS = range(20_000, 32_000)
 _COMPARED = 0.7  # of the other peers, at most, must send a model before a sampling is complete
 _SECONDS_PER_MODEL = 0.02  # of a core: to send, receive, check and keep one
@@ -83,7 +94,8 @@ class FederationRequest:
     settings: str
     """A preset, or a .toml file."""
     changes: Mapping[str, Any]
-    peers: int
+    peers: int | None
+    """None: the usual number, or as many as have data in a table of own data."""
     method: str
     """The name of a method, or the place of an own one: module:name or file.py:name."""
     seed: int
@@ -99,12 +111,18 @@ def make_federation(folder: Path, request: FederationRequest) -> tuple[LocalFede
     if request.minutes is not None and (request.interval is not None or not request.minutes > 0):
         raise SettingsError(f"--minutes {request.minutes:g}: it must be above 0, and --interval must not be set")
     base = resolve_settings(request.settings)
-    settings, lowered = fit_settings(base, request.changes, request.peers, method)
+    wanted = base.replace(request.changes)
+    own = Holdings(wanted).federation(wanted, request.seed) if is_place(wanted.data.source) else None
+    if own and request.peers not in (None, len(own.peers)):
+        raise SettingsError(f"--peers {request.peers}, but {data_words(wanted)} has {len(own.peers)}: leave it out")
+    peers = len(own.peers) if own else request.peers or USUAL_PEERS
+    settings, lowered = fit_settings(base, request.changes, peers, method)
     seconds = 60 * (request.minutes or USUAL_MINUTES)
     interval = choose_interval(settings, method, seconds, num_cores()) if request.interval is None else request.interval
     settings = settings.replace({"timing.interval": interval})
     preset = (request.settings, base) if request.settings in PRESETS else None
-    return write_federation(folder, settings, method, request.seed, preset), lowered
+    names = own.peer_names if own and all(map(is_allowed, own.peer_names)) else ()
+    return write_federation(folder, settings, method, request.seed, preset, names), lowered
 
 
 def num_cores() -> int:
@@ -122,12 +140,15 @@ def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method:
         raise SettingsError(f"--set {name}: use {_GIVEN_ELSEWHERE[name]}")
     standard = {"scenario.peers": peers, "gossip.schedule": "async"}
     settings = base.replace({**standard, **({} if "admit" in given else {"pens.admit": True}), **changes})
-    partition_of(settings).check(settings)
+    is_own = is_place(settings.data.source)
+    if not is_own:
+        partition_of(settings).check(settings)
     check_networked(settings, method)
     before = {"n_peers": settings.gossip.n_peers, "m": settings.pens.m, "n_sampled": settings.pens.n_sampled}
-    fitting = {name: value for name, value in _fitting(settings, before).items() if name not in given}
+    fits = fitting_settings(base, peers) if is_own else _fitting(settings, before)
+    fitting = {name: value for key, value in fits.items() if (name := key.rpartition(".")[2]) not in given}
     settings = settings.replace(fitting)
-    check_methods(settings, [method], participants(settings))
+    check_methods(settings, [method], among(settings, peers, None, (0,)) if is_own else participants(settings))
     words = [f"{name} {before[name]} → {value}" for name, value in fitting.items() if value != before[name]]
     return settings, ", ".join(words)
 
@@ -166,7 +187,12 @@ def choose_interval(settings: Settings, method: MethodName, seconds: float, core
 
 
 def write_federation(
-    folder: Path, settings: Settings, method: MethodName, seed: int, preset: tuple[str, Settings] | None
+    folder: Path,
+    settings: Settings,
+    method: MethodName,
+    seed: int,
+    preset: tuple[str, Settings] | None,
+    names: Sequence[str] = (),
 ) -> LocalFederation:
     """Write certificates and configurations into a new or empty folder, all of them or none.
 
@@ -181,7 +207,7 @@ def write_federation(
     ports = free_ports(2 * count)
     made = _missing_folders(folder)
     try:
-        return _write_files(folder, settings, method, seed, preset, ports)
+        return _write_files(folder, settings, method, seed, preset, ports, names or _numbered(count))
     except BaseException:
         for path in (made[-1],) if made else folder.iterdir():
             shutil.rmtree(path, ignore_errors=True)
@@ -200,11 +226,11 @@ def _write_files(
     seed: int,
     preset: tuple[str, Settings] | None,
     ports: Sequence[int],
+    names: Sequence[str],
 ) -> LocalFederation:
     authority = Authority(folder / "certs")
     authority.create("up")
     count = settings.scenario.peers
-    names = [f"peer-{number:0{len(str(count - 1))}}" for number in range(count)]
     members = tuple(Member(name, folder / name, port) for name, port in zip(names, ports[count:], strict=True))
     for number, member in enumerate(members):
         authority.issue(member.name)
@@ -224,17 +250,17 @@ def _write_files(
             "metrics_port": member.monitor_port,
             "models_per_s": max(10.0, 4 / settings.timing.interval),
         }
-        text = _config_text({"peer": about, "data": {"share": number}}, settings, preset)
+        text = _config_text(about, number, settings, preset)
         member.config.write_text(text, encoding="utf-8")
     return LocalFederation(folder, settings, method, seed, members)
 
 
 def read_federation(folder: Path) -> LocalFederation:
     """The federation that `write_federation` wrote into a folder."""
-    files = sorted(folder.glob("peer-*/config.toml"))
+    files = sorted(folder.glob("*/config.toml"))
     if not files:
         raise RunDirError(
-            f"{folder} holds no federation of `pens up`: there is no peer-0/config.toml in it. Choose another folder"
+            f"{folder} holds no federation of `pens up`: there is no PEER/config.toml in it. Choose another folder"
         )
     configs = [read_peer_config(path) for path in files]
     members = []
@@ -276,16 +302,20 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _config_text(
-    sections: Mapping[str, Mapping[str, Any]], settings: Settings, preset: tuple[str, Settings] | None
-) -> str:
+def _numbered(count: int) -> list[str]:
+    """peer-0, peer-1, …"""
+    return [f"peer-{number:0{len(str(count - 1))}}" for number in range(count)]
+
+
+def _config_text(about: Mapping[str, Any], share: int, settings: Settings, preset: tuple[str, Settings] | None) -> str:
     """A peer's file: its own sections, and all settings that differ from the preset's."""
     changes = _changes(settings, preset[1]) if preset else {}
     if preset is None or any(value is None for section in changes.values() for value in section.values()):
         # TOML has no None; without a preset, no setting has to be set to it
         preset, changes = None, _changes(settings, Settings())
     head = f"{toml_line('preset', preset[0])}\n\n" if preset else ""
-    return head + "".join(toml_section(name, values) for name, values in {**sections, **changes}.items())
+    sections = {"peer": about, **changes, "data": {"share": share, **changes.get("data", {})}}
+    return head + "".join(toml_section(name, values) for name, values in sections.items())
 
 
 def _changes(settings: Settings, base: Settings) -> dict[str, dict[str, Any]]:

@@ -8,14 +8,15 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pens.data.samples import Samples, check_finite
-from pens.data.scenarios import PeerData, own_parts
-from pens.data.sources import load_dataset
+from pens.data.own_sources import load_data, load_one, rules_of
+from pens.data.samples import Dataset, Samples, check_finite
+from pens.data.scenarios import UNKNOWN, Federation, PeerData, own_parts
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, resolve_device
 from pens.engine.training import Engine
@@ -34,8 +35,8 @@ from pens.network.node.parts import NodeRules
 from pens.network.node.state import PeerFolder
 from pens.network.operating.peer_config import PeerConfig, parse_address
 from pens.network.transport.interface import MemberRecord, Transport
-from pens.partitions.partition import build_federation, check_repeats, partition_of
-from pens.parts import load_function
+from pens.partitions.partition import build_federation, partition_of
+from pens.parts import is_place, is_reference, load_function
 from pens.protocol.messages import PeerId
 from pens.protocol.peer import Peer
 from pens.protocol.plan import Plan
@@ -61,26 +62,64 @@ def load_holding(config: PeerConfig) -> Holding:
         return _own_holding(config, config.data.source)
     settings, share = config.settings, config.data.share
     assert share is not None
-    partition_of(settings).check(settings)
     folder = config.path(config.data.data_dir) if config.data.data_dir else None
-    dataset = load_dataset(settings.data.source, folder)
-    federation = build_federation(dataset, settings, config.peer.seed)
-    check_repeats(dataset, settings, config.peer.seed, federation)
-    if config.data.num_classes not in (None, dataset.num_classes):
+    if not is_place(settings.data.source):
+        partition_of(settings).check(settings)
+    found = load_data(settings, folder)
+    if isinstance(found, Dataset):
+        federation, num_classes = build_federation(found, settings, config.peer.seed), found.num_classes
+    else:
+        federation = found.federation(config.peer.seed)
+        num_classes = federation.num_classes
+    if share >= len(federation.peers):
         raise SettingsError(
-            f"data.num_classes = {config.data.num_classes}, but {dataset.name} has {dataset.num_classes} classes: "
+            f"data.share = {share}, but {settings.data.source} has {len(federation.peers)} peers, numbered from 0"
+        )
+    if config.data.num_classes not in (None, num_classes):
+        raise SettingsError(
+            f"data.num_classes = {config.data.num_classes}, but {settings.data.source} has {num_classes} classes: "
             "leave it out where data.share is set"
         )
-    cluster = None if federation.clusters is None else federation.cluster_names[federation.clusters[share]]
-    test = federation.tests[federation.tested_on[share]]
-    return Holding(federation.peers[share], test, dataset.num_classes, cluster)
+    cluster = UNKNOWN if federation.clusters is None else federation.clusters[share]
+    name = None if cluster == UNKNOWN else federation.cluster_names[cluster]
+    return Holding(federation.peers[share], federation.tests[federation.tested_on[share]], num_classes, name)
 
 
 def _own_holding(config: PeerConfig, source: str) -> Holding:
-    data, test = _as_data(_call(load_function(source, "data.source", config.folder), source), source)
+    """What this peer alone holds: from a function of the user's, or from a file or folder."""
+    if is_reference(source):
+        returned = _call(load_function(source, "data.source", config.folder), source)
+        found = returned if _is_usual(returned) else _made_of(config, returned)
+        data, test = _as_data(found, source)
+    else:
+        data, test, federation = load_one(
+            config.peer.name, str(config.path(Path(source))), rules_of(config.settings), config.peer.seed
+        )
+        if federation.class_names and not config.settings.data.classes:
+            raise SettingsError(
+                "the labels are texts, and other peers may have others: list all classes of the federation as "
+                "`classes` in section [data], in the same order at all peers, so that a label means the same at each. "
+                f"Here there are {', '.join(map(repr, federation.class_names))}"
+            )
+        if federation.class_names:
+            return Holding(data, test, len(federation.class_names))
     check_finite(own_parts(f"peer {config.peer.name}", data, test))
     parts = {"training": data.train, "validation": data.val, **({"test": test} if test else {})}
     return Holding(data, test, _num_classes(config, {name: int(part.y.max()) for name, part in parts.items()}))
+
+
+def _is_usual(returned: Any) -> bool:
+    """Whether a function returned samples, and nothing that has to be read and split first."""
+    return isinstance(returned, PeerData) or (
+        isinstance(returned, tuple) and all(isinstance(part, Samples) for part in returned)
+    )
+
+
+def _made_of(config: PeerConfig, returned: Any) -> Any:
+    """Training, validation and test samples of anything that `Federation.of` takes for one peer."""
+    name, rules = config.peer.name, rules_of(config.settings)
+    found = Federation.gathered({name: returned}, None, config.peer.seed, rules.reading)
+    return found.peers[0].train, found.peers[0].val, found.tests[0]
 
 
 def _call(function: Callable[[], Any], source: str) -> Any:

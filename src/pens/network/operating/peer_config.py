@@ -14,7 +14,8 @@
     [data]
     source = "mydata:load"                # module:function or file.py:function → pens.PeerData, or (train, val[, test])
     num_classes = 10                      # in the whole federation
-    # or share = 3: what peer 3 of the settings' scenario holds
+    # or source = "mine.csv", "mine.parquet", "mine.npz", or a folder of images by class: this peer's own samples
+    # or share = 3: what peer 3 of the settings' scenario holds, or peer 3 of a table of all peers that `source` names
 
     [training]                            # and any other section of the settings
     lr = 3e-3
@@ -37,10 +38,13 @@ from pens.experiment.presets import preset
 from pens.methods.method import ANY_NUMBER
 from pens.methods.names import check_methods, check_networked, networked_method
 from pens.network.transport.interface import Address
+from pens.parts import is_place
 from pens.settings.keys import flatten
 from pens.settings.section import Count, NotNegative, Positive, Section
 from pens.settings.toml import read_toml
 from pens.settings.tree import Settings, problem
+
+_READING = "how data are read"
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -120,7 +124,10 @@ class PeerConfig(BaseModel):
 def read_peer_config(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = None) -> PeerConfig:
     """The content of a file, checked. `bootstrap`: members besides those in it; `state`: replaces that in it."""
     tree = read_toml(path)
+    _divide_data(tree)
     peer, data = _section(tree, "peer", PeerSection), _section(tree, "data", DataSection)
+    if reading := tree.pop(_READING, None):
+        tree["data"] = reading
     method = networked_method(peer.method, path.parent)  # before the settings, which may have a section of its own
     peer = peer.model_copy(update={"method": method.name})
     if bootstrap:
@@ -130,6 +137,19 @@ def read_peer_config(path: Path, bootstrap: tuple[str, ...] = (), state: Path | 
     config = PeerConfig(peer=peer, data=data, settings=_settings(tree, path.parent), folder=path.parent.absolute())
     _check(config, path)
     return config
+
+
+def _divide_data(tree: dict[str, Any]) -> None:
+    """Section [data] says what this peer holds, and, as in any file of settings, how own data are read. A share is one
+    of all peers' data, which `source` names then."""
+    section = tree.get("data")
+    if not isinstance(section, Mapping):
+        return
+    mine = {key: value for key, value in section.items() if key in DataSection.model_fields}
+    shared = {key: value for key, value in section.items() if key not in mine or key == "num_classes"}
+    if "share" in mine and "source" in mine:
+        shared["source"] = mine.pop("source")
+    tree["data"], tree[_READING] = mine, shared
 
 
 def _section(tree: dict[str, Any], name: str, kind: type[Any]) -> Any:
@@ -169,7 +189,7 @@ def _check(config: PeerConfig, path: Path) -> None:
     settings, data = config.settings, config.data
     if (data.source is None) == (data.share is None):
         raise SettingsError(f"{path}: section [data] needs either `source` or `share`, and not both")
-    if data.share is not None and data.share >= settings.scenario.peers:
+    if data.share is not None and data.share >= settings.scenario.peers and not is_place(settings.data.source):
         raise SettingsError(
             f"data.share = {data.share}, but the scenario has peers = {settings.scenario.peers}, numbered from 0"
         )

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Own peers: what they may be given as, what is split off, how labels become classes, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import TensorDataset
+
+import pens
+from pens.data.samples import Samples
+from pens.data.scenarios import UNKNOWN, Federation
+from pens.data.splits import split
+from pens.errors import DataError, NotEnoughData
+from pens.measuring.metrics import neighbour_agreement
+
+X, Y = np.arange(20, dtype=np.float32).reshape(10, 2), np.arange(10) % 2
+
+
+class Items(TorchDataset[Any]):
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, place: int) -> tuple[torch.Tensor, int]:
+        return torch.from_numpy(X[place]), int(Y[place])
+
+
+TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "label": Y})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (X, Y), [X, Y], {"x": X, "y": Y}, (X.tolist(), Y.tolist()), (torch.from_numpy(X), torch.from_numpy(Y)),
+        (X, Y[:, None]), Samples(X, Y), TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), Items(), TABLE,
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_peers_data_may_be_given_in_many_forms(data: Any) -> None:
+    """All give the same federation: 6 training, 2 validation and 2 test samples, the latter with one of each class."""
+    made, usual = Federation.of({"a": data, "b": (X, Y)}), Federation.of({"a": (X, Y), "b": (X, Y)})
+    assert made.fingerprint == usual.fingerprint
+    assert [len(made.peers[0].train), len(made.peers[0].val), len(made.tests[0])] == [6, 2, 2]
+    assert sorted(made.peers[0].val.y.tolist()) == sorted(made.tests[0].y.tolist()) == [0, 1]
+    assert (made.peer_names, made.clusters, made.num_classes) == (("a", "b"), None, 2)
+
+
+def test_given_parts_stay_as_they_are() -> None:
+    three = Federation.of({"a": ((X, Y), (X[:3], Y[:3]), (X[:1], Y[:1]))})
+    assert [len(three.peers[0].train), len(three.peers[0].val), len(three.tests[0])] == [10, 3, 1]
+    assert three.peers[0].train.x.tolist() == X.tolist()
+    two = Federation.of({"a": (Samples(X, Y), Samples(X[:3], Y[:3]))}, test_share=0.3)
+    assert [len(two.peers[0].train), len(two.peers[0].val), len(two.tests[0])] == [7, 3, 3]
+    named = Federation.of({"a": {"train": (X, Y), "test": (X[:4], Y[:4])}})
+    assert [len(named.peers[0].train), len(named.peers[0].val), len(named.tests[0])] == [8, 2, 4]
+
+
+def test_a_table_is_divided_by_its_column_of_peers() -> None:
+    """In the order in which they come first; parts and clusters have columns, too."""
+    table = pa.table(
+        {
+            "who": ["b", "a", "b", "a", "a", "b"], "x": [1.0, 2, 3, 4, 5, 6],
+            "is": ["yes", "no", "no", "yes", "yes", "yes"],
+            "split": ["train", "train", "val", "test", "Validation", "test"],
+        }
+    )  # fmt: skip
+    made = Federation.of(table, peer="who", target="is")
+    assert made.peer_names == ("b", "a")
+    assert made.class_names == ("no", "yes")
+    told = [
+        (p.train.x.tolist(), p.train.y.tolist(), p.val.x.tolist(), t.x.tolist())
+        for p, t in zip(made.peers, made.tests, strict=True)
+    ]
+    assert told == [([[1.0]], [1], [[3.0]], [[6.0]]), ([[2.0]], [0], [[5.0]], [[4.0]])]
+
+
+def test_classes_are_those_of_all_peers_together() -> None:
+    """Whole numbers from 0 are classes as they stand; texts, truth values and negative numbers get numbers in order."""
+
+    def labels(*of: Any, **how: Any) -> Federation:
+        return Federation.of({str(i): (np.zeros((len(y), 1)), y) for i, y in enumerate(of)}, **how)
+
+    assert labels([0, 1, 1], [4, 4, 4]).num_classes == 5
+    assert labels([0, 1, 1], [1, 1, 1], num_classes=7).num_classes == 7
+    texts = labels(["dog", "cat", "cat"], ["eel", "eel", "eel"])
+    assert texts.class_names == ("cat", "dog", "eel")
+    assert sorted(texts.peers[0].train.y.tolist() + texts.peers[0].val.y.tolist() + texts.tests[0].y.tolist()) == [
+        0,
+        0,
+        1,
+    ]
+    assert labels([-1, 1, 1], [1, 1, 1]).class_names == ("-1", "1")
+    assert labels([True, False, True], [True] * 3).num_classes == 2
+    assert labels([0.0, 2.0, 1.0], [1.0] * 3).num_classes == 3
+    listed = labels(["b", "a", "b"], ["a"] * 3, classes=["c", "b", "a"])
+    assert (listed.class_names, listed.num_classes, int(listed.peers[1].train.y[0])) == (("c", "b", "a"), 3, 2)
+
+
+def test_clusters_may_be_known_for_some() -> None:
+    peers = dict.fromkeys("abcd", (X, Y))
+    assert Federation.of(peers, clusters={"a": "x", "c": "y", "d": "x"}).clusters == (0, UNKNOWN, 1, 0)
+    assert Federation.of(peers, clusters=["x", "x", "y", "y"]).smallest_cluster == 2
+    some = Federation.of(peers, clusters=["x", None, "y", "y"])
+    assert (some.smallest_cluster, some.members()) == (None, {0: (0,), 1: (2, 3)})
+
+
+def test_precision_and_recall_leave_out_peers_of_unknown_clusters() -> None:
+    """Peers 0, 1 and 3 are of cluster 0, peer 4 of 1, and nothing is known of 2. Peer 0 chose 1, 2 and 4: of the two
+    that are known one is right, of two that would be right one is found. Peer 2's choice does not count."""
+    found = neighbour_agreement({0: (1, 2, 4), 2: (0, 1)}, (0, 0, UNKNOWN, 0, 1))  # type: ignore[dict-item]
+    assert found is not None
+    assert (found.precision, found.recall) == (0.5, 0.5)
+
+
+def test_inputs_are_standardised_by_the_training_data_of_each_peer() -> None:
+    x = np.array([[0.0, 5.0], [2.0, 5.0], [4.0, 5.0]])
+    made = Federation.of({"a": ((x, [0, 1, 0]), (x + 2, [0, 1, 0]), (x, [0, 1, 0]))}, standardise=True)
+    deviation = np.sqrt(8 / 3)
+    assert made.peers[0].train.x == pytest.approx(np.array([[-2, 0], [0, 0], [2, 0]]) / [deviation, 1])
+    assert made.peers[0].val.x == pytest.approx(np.array([[0, 2], [2, 2], [4, 2]]) / [deviation, 1])
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=3, max_size=60),
+    st.floats(0.05, 0.45),
+    st.floats(0.05, 0.45),
+    st.integers(0, 9),
+)
+def test_splits_keep_the_mix_of_classes(labels: list[int], val: float, test: float, seed: int) -> None:
+    """Disjoint, complete, at least one sample each, of the sizes asked for; each class within one of its share."""
+    samples = Samples(np.arange(len(labels), dtype=np.float32)[:, None], np.array(labels))
+    parts = split("a", samples, [val, test], seed)
+    places = np.concatenate([part.x[:, 0] for part in parts])
+    assert sorted(places.tolist()) == list(range(len(labels)))
+    assert min(map(len, parts)) >= 1
+    again = split("a", samples, [val, test], seed)
+    assert [part.x.tolist() for part in again] == [part.x.tolist() for part in parts]
+    for label in set(labels):
+        in_test = (parts[2].y == label).sum()
+        assert abs(in_test - labels.count(label) * len(parts[2]) / len(labels)) <= 1
+
+
+def test_other_names_and_seeds_split_otherwise() -> None:
+    samples = Samples(np.arange(100, dtype=np.float32)[:, None], np.zeros(100, int))
+    first = split("a", samples, [0.2], 0)[1].x.tolist()
+    assert split("b", samples, [0.2], 0)[1].x.tolist() != first
+    assert split("a", samples, [0.2], 1)[1].x.tolist() != first
+
+
+@pytest.mark.parametrize(
+    ("peers", "how", "reason"),
+    [
+        ({}, {}, "0 peers"),
+        (7, {}, "peers are given as a int"),
+        ({"a": "x.csv"}, {}, "peer a: its data are a str"),
+        ({"a": (X[:2], Y[:2])}, {}, "peer a has 2 samples, but needs one for each of training, validation, test"),
+        ({"a": (X, Y[:4])}, {}, "peer a has 10 inputs but 4 targets"),
+        ({"a": (X, Y / 4)}, {}, "peer a: target 0.25 of sample 1 .* set task = 'regression'"),
+        ({"a": (X, np.where(Y, np.nan, 1.0))}, {}, "peer a: sample 1 of its train data has no target"),
+        ({"a": (X, [None, *Y[1:]])}, {}, "peer a: sample 0 of its train data has no target"),
+        ({"a": (np.full((3, 1), "x"), [0, 1, 0])}, {}, "peer a: its inputs have shape .* the first is 'x'"),
+        ({"a": (X, Y)}, {"num_classes": 1}, "num_classes = 1, but the data have the label 1"),
+        ({"a": (X, Y)}, {"classes": [0, 2]}, "peer a: target 1 of its sample 1 is none of the classes 0, 2"),
+        ({"a": (X, Y)}, {"clusters": {"b": "x"}}, "clusters name the peer 'b', which has no data"),
+        ({"a": (X, Y)}, {"clusters": ["x", "y"]}, "1 peers, but clusters for 2"),
+        ({"a": (X, Y)}, {"val_share": 0.6, "test_share": 0.5}, "leave no training data"),
+        ({"a": {"train": (X, Y), "tset": (X, Y)}}, {}, "peer a has a part 'tset'"),
+        ({"a": ((X, Y), (X[:0], Y[:0]))}, {}, "peer a: its validation part is empty"),
+        (TABLE, {}, "has no column 'peer', which is to name the peers"),
+        (TABLE.append_column("peer", pa.array(["a"] * 10)), {"target": "lable"}, "no column 'lable'.*mean 'label'"),
+        (pa.table({"peer": ["a"], "label": [1]}), {}, "none is left as a feature"),
+        (pa.table({"peer": ["a", None], "x": [1.0, 2.0], "label": [0, 1]}), {}, "row 2 has no peer"),
+        (pa.table({"peer": ["a", "b"], "x": [1.0, None], "label": [0, 1]}), {}, r"'x' is empty in row 2 \(peer b\)"),
+        (pa.table({"peer": ["a", "b"], "x": ["1", "?"], "label": [0, 1]}), {}, r"holds '\?' in row 2 \(peer b\)"),
+        (pa.table({"peer": ["a", "b"], "x": [1, 2], "label": [0, None]}), {}, r"row 2 \(peer b\) has no label"),
+        (pa.table({"peer": ["a", "b"], "x": [1, 2], "label": [0, 1], "split": ["train", "tets"]}), {}, "'tets'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_peer_row_and_remedy(peers: Any, how: dict[str, Any], reason: str) -> None:
+    with pytest.raises((DataError, NotEnoughData), match=reason):
+        Federation.of(peers, **how)
+
+
+def test_three_peers_of_unequal_size_simply_run() -> None:
+    """60 to 6,000 samples, no cluster known, and numbers of models that fit themselves to three peers."""
+    random = np.random.default_rng(0)
+    data = {
+        name: (random.normal(size=(n, 3)), random.integers(0, 3, n)) for name, n in (("a", 60), ("b", 600), ("c", 30))
+    }
+    quick = {"rounds": 2, "step1_rounds": 1, "step1_samplings": 2, "step1_epochs": 1}
+    result = pens.run(data=Federation.of(data), overrides=quick, device="cpu")
+    assert result.methods == ("local", "random", "pens")
+    settings = result.settings
+    assert (settings.scenario.peers, settings.gossip.n_peers, settings.pens.n_sampled, settings.pens.m) == (3, 1, 2, 1)
+    assert result.runs[0].peer_names == ("a", "b", "c")
+    assert result.runs[0].data_sizes is not None
+    assert result.runs[0].data_sizes.train.tolist() == [36, 360, 18]
