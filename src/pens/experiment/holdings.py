@@ -6,7 +6,7 @@ Own peers are counted, and settings that count peers fit themselves to them, unl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pens.data.own_sources import OwnPeers, load_data
@@ -76,18 +76,14 @@ class Holdings:
 
     # --- settings -----------------------------------------------------------------------------------------------------
 
-    def fitted(self, settings: Settings, base: Settings, seed: int) -> Settings:
-        """Settings for so many own peers as there are. What differs from `base` was set by the user, and stays."""
+    def fitted(self, settings: Settings, said: Collection[str], seed: int) -> Settings:
+        """Settings for so many own peers as there are. `said`: the keys that the user set, which stay."""
         if not self.peers:
             return settings
         num_peers = len(self.federation(settings, seed).peers)
         if num_peers < 2:
             raise SettingsError(f"the federation has {num_peers} peer: a federation needs at least two")
-        fitting = {
-            key: value
-            for key, value in fitting_settings(base, num_peers).items()
-            if _value(settings, key) == _value(base, key)
-        }
+        fitting = {key: value for key, value in fitting_settings(settings, num_peers).items() if key not in said}
         return settings.replace({**fitting, "scenario.peers": num_peers})
 
     def participants(self, settings: Settings, seeds: tuple[int, ...]) -> Participants:
@@ -109,15 +105,15 @@ def _given(own: object) -> Dataset | OwnPeers | None:
     )
 
 
-def fitting_settings(base: Settings, num_peers: int) -> dict[str, int]:
-    """How many models peers wait for, compare and choose among so many peers, where nobody says it: at most those of
-    `base`, and about half of the others."""
+def fitting_settings(settings: Settings, num_peers: int) -> dict[str, int]:
+    """How many models peers wait for, compare and choose among so many peers, where the user does not say it: at most
+    as many as in these settings, and about half of the others."""
     others = num_peers - 1
-    n_sampled = min(base.pens.n_sampled, others, max(2, round(0.6 * others)))
+    n_sampled = min(settings.pens.n_sampled, others, max(2, round(0.6 * others)))
     return {
-        "gossip.n_peers": min(base.gossip.n_peers, max(1, others // 2)),
+        "gossip.n_peers": min(settings.gossip.n_peers, max(1, others // 2)),
         "pens.n_sampled": n_sampled,
-        "pens.m": min(base.pens.m, max(1, n_sampled // 3)),
+        "pens.m": min(settings.pens.m, max(1, n_sampled // 3)),
     }
 
 

@@ -16,7 +16,7 @@ from pens.errors import RunDirError
 from pens.experiment.execution import Experiment
 from pens.experiment.holdings import Holdings
 from pens.experiment.observer import Observer
-from pens.experiment.presets import default_methods, resolve_settings, starting_point
+from pens.experiment.presets import default_methods, keys_said, resolve_settings, starting_point
 from pens.experiment.progress import ShowProgress, showing
 from pens.measuring.results import ExperimentResult
 from pens.methods.method import Method
@@ -61,7 +61,7 @@ def run(
     base = starting_point(settings, overrides, has_own_data=data is not None)
     wanted = base.replace(overrides or {}) if settings is None else resolve_settings(settings, overrides)
     holdings = Holdings(wanted, data, folder)
-    fitted = holdings.fitted(wanted, base, chosen_seeds[0])
+    fitted = holdings.fitted(wanted, keys_said(settings, overrides), chosen_seeds[0])
     record = ExperimentRecord(
         settings=fitted,
         methods=names or default_methods(holdings.participants(fitted, chosen_seeds).smallest_cluster),

@@ -12,6 +12,7 @@ from pens.errors import SettingsError
 from pens.experiment.defaults import DEFAULT_METHODS, DEFAULT_PRESET
 from pens.methods.names import find_method
 from pens.parts import is_place
+from pens.settings.keys import flatten, locate
 from pens.settings.reading import flat_keys, parse_settings
 from pens.settings.tree import MethodName, Settings
 
@@ -177,6 +178,16 @@ def starting_point(
         return preset(str(settings)).settings
     named = flat_keys(Path(settings)).get("preset")
     return preset(str(named)).settings if named else preset(OWN).settings if own else Settings()
+
+
+def keys_said(
+    settings: Settings | str | Path | Mapping[str, Any] | None, changes: Mapping[str, Any] | None = None
+) -> set[str]:
+    """The settings, as section.key, that a user gave: all of them where `Settings` were given, none of a preset's."""
+    if isinstance(settings, Settings):
+        return {f"{section}.{key}" for section, values in settings.model_dump().items() for key in values}
+    given = dict(flatten(settings)) if isinstance(settings, Mapping) else _keys_of(settings)
+    return {".".join(locate(name)) for name in (*given, *dict(flatten(changes or {})))}
 
 
 def _is_file(settings: str | Path) -> bool:
