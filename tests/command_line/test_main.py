@@ -24,7 +24,7 @@ from pens.command_line import completion
 from pens.command_line.main import _spread_assignments, app, main
 from pens.experiment.defaults import DEFAULT_METHODS, DEFAULT_PRESET, PAPERS_METHOD
 from pens.experiment.interface import run as pens_run
-from pens.experiment.presets import PRESETS
+from pens.experiment.presets import PRESETS, resolve_settings, starting_point
 from pens.paper.exhibits import EXHIBITS
 from pens.paper.verdicts import PAPER_SEEDS
 from pens.parts import METHODS
@@ -252,7 +252,8 @@ def test_the_help_names_the_methods_defaults_and_tables_that_there_are() -> None
     assert parameters["methods"].help.endswith(f": {', '.join(METHODS.built_in)}.")
     assert parameters["methods"].show_default == ",".join(DEFAULT_METHODS)
     assert parameters["settings"].show_default == DEFAULT_PRESET
-    assert inspect.signature(pens_run).parameters["settings"].default == DEFAULT_PRESET
+    assert inspect.signature(pens_run).parameters["settings"].default is None
+    assert starting_point(None) == resolve_settings(DEFAULT_PRESET)
     real = {p.name: p for p in COMMAND.commands["up"].params}
     assert (real["settings"].show_default, real["method"].show_default) == (DEFAULT_PRESET, PAPERS_METHOD)
     assert sorted(completion.EXHIBITS) == sorted(EXHIBITS)

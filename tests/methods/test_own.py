@@ -124,7 +124,7 @@ def test_a_method_in_a_file_runs_is_shown_reported_and_explained_from_any_folder
     assert "--next: #123456" in page
     assert f"pens run digits --methods {file}:Next,local" in page
     assert "stride" in page
-    assert "next has n_peers = 1 and accept = anyone, whatever is said below" in page
+    assert "next runs with n_peers = 1 and accept = anyone, in place of the values below" in page
     assert any("#abcdef" in path.read_text() for path in Path("report_files").glob("*accuracy.svg"))
     record = ExperimentDir(run).read()
     assert record.methods == ("next", "local")

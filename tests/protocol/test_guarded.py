@@ -135,7 +135,7 @@ def test_what_comes_back_from_its_state_is_let_be() -> None:
         (LeavesOut, r"LeavesOut: self\.received is \(ModelRef.*, but is \(\) after `restore` .* let `state` return it"),
         (Swaps, r"Swaps: its state was .*, but is .* after `restore` into a new one: `restore` has to bring back all"),
         (Fails, "Fails: its restore failed: KeyError: 'recieved'"),
-        (NumberKeys, "NumberKeys: its state returned 1, a int, within what it says: use plain data"),
+        (NumberKeys, "NumberKeys: its state returned 1, an int, within what it says: use plain data"),
         (BeginsAnew, r"BeginsAnew: self\.begun is True, but is not there after `restore`"),
     ],
 )

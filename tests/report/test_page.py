@@ -499,5 +499,5 @@ def test_where_peers_ask_for_losses_a_report_says_why_their_work_is_not_shown(tm
         out=tmp_path / "run",
     )
     notes = " ".join(costs_section(read_studies([tmp_path / "run"])[0]).notes)
-    assert "Over work dac cannot be shown: its peers ask for losses, which is on record as a total" in notes
+    assert "The picture over work lacks dac: peers ask for losses, which is on record as a total" in notes
     assert "older" not in notes

@@ -177,8 +177,8 @@ def _array(name: str, what: str, values: Any) -> Array:
     if array.ndim < 1 or array.dtype.kind not in "fiub":
         first = f", the first is {str(array.flat[0])[:40]!r}" if array.size else ""
         raise DataError(
-            f"peer {name}: its {what} have shape {array.shape} and type {array.dtype}{first}: expected numbers in an "
-            "array [sample, ...]"
+            f"peer {name}: its {what} have shape {array.shape} and type {array.dtype}{first}: give numbers, as an "
+            "array with one entry for each sample"
         )
     if array.dtype.kind != "f":
         return array

@@ -99,8 +99,9 @@ def pieces(layout: Layout, merging: Merging, prefixes: tuple[str, ...]) -> tuple
         raise SettingsError(f"{who} has two segments with the same beginning of names: give it to one of them")
     chosen = _found(layout, tuple(segment_of) or ("",), f"{who} has a segment")
     only = _found(layout, merging.only or ("",), "merge_only names")
-    names = [name for name in chosen if name in only and name not in merging.kept(layout)]
-    if not names:
+    both = [name for name in chosen if name in only]
+    names = [name for name in both if name not in merging.kept(layout)]
+    if not both:
         raise SettingsError(f"merge_only and the segments of {who} have no tensor in common: nothing would be merged")
     said = _found(layout, prefixes, "the method says weights for") if prefixes else {}
     for prefix in prefixes:

@@ -7,9 +7,10 @@ import shlex
 from typing import Any
 
 from pens.errors import SettingsError
-from pens.experiment.presets import PRESETS
+from pens.experiment.presets import OWN, PRESETS
 from pens.methods.names import check_methods, participants
 from pens.partitions.partition import partition_of
+from pens.parts import is_place
 from pens.settings.keys import flat_values
 from pens.settings.toml import assignment
 from pens.settings.tree import Settings
@@ -49,7 +50,8 @@ def can_be_simulated(record: ExperimentRecord) -> bool:
 
 def nearest_preset(settings: Settings) -> tuple[str, dict[str, Any]]:
     """The preset with the fewest settings to change, and those settings."""
-    options = {name: _changes(preset.settings, settings) for name, preset in PRESETS.items()}
+    fitting = {name: preset for name, preset in PRESETS.items() if name != OWN or is_place(settings.data.source)}
+    options = {name: _changes(preset.settings, settings) for name, preset in fitting.items()}
     name = min(options, key=lambda name: len(options[name]))
     return name, options[name]
 

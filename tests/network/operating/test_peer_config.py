@@ -55,7 +55,7 @@ REFUSALS = {
     GOOD.replace("share = 3", ""): "[data] needs either `source` or `share`",
     GOOD.replace("share = 3", "share = 99"): "data.share = 99, but the scenario has peers = 20",
     GOOD.replace("7400", "x"): "is not an address: expected HOST:PORT",
-    GOOD.replace("m = 1", "m = 8"): "every sampled model would be chosen",
+    GOOD.replace("m = 1", "m = 8"): "every sampled model would be selected",
     GOOD.replace("[data]", "[date]"): "unknown section [date]",
     GOOD + '[gossip]\nschedule = "rounds"\n': "real peers have no common rounds",
     GOOD + 'expected = "uniform"\n': "expected = 'uniform'",
@@ -169,7 +169,7 @@ def test_data_of_ones_own(tmp_path: Path) -> None:
     assert holding.test
     assert holding.num_classes == 3
     assert holding.cluster is None
-    with pytest.raises(SettingsError, match="returned a int"):
+    with pytest.raises(DataError, match="hospital-a: its data are a int"):
         load_holding(read_peer_config(write(tmp_path, own_source("wrong", 3))))
     for wrong in ("mine.py", "none.py:load", "mine.py:nothing", "no.such.module:load"):
         with pytest.raises(SettingsError, match=r"data\.source"):

@@ -224,7 +224,7 @@ def _method_name(card: Mapping[str, Any]) -> MethodName:
     """The name of the peer's method, which need not be installed here. Older versions had one method, and no name."""
     name = card.get("method", PAPERS_METHOD)
     if not is_name(name):
-        raise ValueError(f"method {name!r}: not a name of a method")
+        raise ValueError(f"its method is {name!r}, which cannot be a name")
     return str(name)
 
 
