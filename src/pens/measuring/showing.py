@@ -44,7 +44,7 @@ def as_text(title: str, columns: Columns, notes: Sequence[str] = ()) -> str:
 def as_html(title: str, columns: Columns, notes: Sequence[str] = ()) -> str:
     """The same as HTML."""
     shown, left_out = _first(columns)
-    head = "".join(f"<th>{escape(heading)}</th>" for heading in shown)
+    head = "".join(f"<th>{escape(heading).replace(' %', '&nbsp;%')}</th>" for heading in shown)
     rows = "".join(
         f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in zip(*shown.values(), strict=True)
     )

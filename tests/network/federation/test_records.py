@@ -27,6 +27,7 @@ from pens.settings.tree import Settings
 from pens.storage.files import replace_file
 from pens.storage.runlog import ExperimentDir
 from tests.conftest import TINY, TinyNet, tiny_dataset
+from tests.inference.test_using import digits
 
 SETTINGS = Settings().replace({**TINY, "schedule": "async"})
 
@@ -120,6 +121,17 @@ def test_order_of_folders_does_not_matter_and_names_give_the_numbers(simulated: 
     assert composed.accuracy.tolist() == simulated.accuracy[::-1].tolist()
     matrix, before = composed.pairs.merge_matrix(count), simulated.pairs.merge_matrix(count)
     assert np.array_equal(matrix, before[::-1, ::-1])
+
+
+def test_loaded_it_predicts_by_names(tmp_path: Path) -> None:
+    simulated = digits(methods="pens").runs[0]
+    compose(take_apart(simulated, tmp_path / "peers"), tmp_path / "run")
+    for folder in (tmp_path, tmp_path / "run"):  # as `pens up` has it, and the run directory itself
+        (run,) = pens.load(folder).runs
+        assert run.to_table()["name"].to_pylist() == list(run.peer_names)
+        x = np.random.default_rng(0).random((4, 1, 8, 8))
+        found = run.predict(run.peer_names[1], x)
+        assert found.tolist() == simulated.predict(1, x).tolist()
 
 
 def test_show_and_report_read_it(simulated: RunResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
