@@ -153,8 +153,8 @@ class Sequences(nn.Module):
         steps, layer = x.flatten(1, 2), self.layer
         state: Any = None
         if self.given:
-            state = self.begin(steps[:, 0]).expand(layer.num_layers * (1 + layer.bidirectional), -1, -1)
-            state = (state, state.tanh()) if isinstance(layer, nn.LSTM) else state
+            begin: Tensor = self.begin(steps[:, 0]).expand(layer.num_layers * (1 + layer.bidirectional), -1, -1)
+            state = (begin, begin.tanh()) if isinstance(layer, nn.LSTM) else begin
         out, end = layer(steps if layer.batch_first else steps.transpose(0, 1), state)
         end = torch.cat([*end], 0) if isinstance(layer, nn.LSTM) and self.last else end
         merged = end.transpose(0, 1).flatten(1) if self.last else out.mean(1 if layer.batch_first else 0)
@@ -196,6 +196,79 @@ RECURRENT_NETWORKS: dict[str, NetFactory] = {
     "lstm behind batch norm": lambda: nn.Sequential(nn.BatchNorm2d(1), Sequences(nn.LSTM(8, 6, batch_first=True), 6)),
 }
 """On images of 1 × 8 × 8."""
+
+
+def freeze(module: nn.Module) -> nn.Module:
+    return module.requires_grad_(False)
+
+
+def _backbone() -> nn.Module:
+    """Convolutions with statistics that are not those of the data, and dropout that a frozen module does not do."""
+    normal = nn.BatchNorm2d(4)
+    nn.init.uniform_(normal.running_mean)  # type: ignore[arg-type]
+    return nn.Sequential(nn.Conv2d(1, 4, 3), normal, nn.ReLU(inplace=True), nn.Dropout(0.3), nn.Conv2d(4, 4, 3))
+
+
+class Backboned(nn.Module):
+    """Layers of a frozen backbone called one by one, and a head that trains, as when the last layer is exchanged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.normal, self.second = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3)
+        freeze(self)
+        self.out = nn.Sequential(nn.Dropout(0.2), nn.Linear(64, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.second(self.normal(self.first(x)).relu()).flatten(1)
+        logits: Tensor = self.out(hidden)
+        return logits
+
+
+class Adapted(nn.Module):
+    """A frozen layer that takes the input, an adapter, and frozen layers behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.ModuleList([freeze(_backbone()), freeze(nn.GRU(16, 16, batch_first=True))])
+        self.adapter, self.last = nn.Linear(16, 16), freeze(nn.Linear(64, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.backbone[0](x).flatten(2)
+        hidden = hidden + torch.tanh(self.adapter(hidden))
+        logits: Tensor = self.last(self.backbone[1](hidden)[0].flatten(1))
+        return logits
+
+
+class BesideTheBackbone(nn.Module):
+    """Uses the input beside the features of the backbone, which takes it, so that they cannot replace it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone, self.own, self.out = freeze(_backbone()), nn.Linear(64, 4), nn.Linear(68, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(torch.cat([self.backbone(x).flatten(1), self.own(x.flatten(1))], 1))
+        return logits
+
+
+FROZEN_NETWORKS: dict[str, NetFactory] = {
+    "backbone and head": lambda: nn.Sequential(freeze(_backbone()), nn.Dropout(0.2), nn.Flatten(), nn.Linear(64, 10)),
+    "exchanged last layer": Backboned,
+    "adapter": Adapted,
+    "beside the backbone": BesideTheBackbone,
+    "backbone and batch norm": lambda: nn.Sequential(
+        freeze(_backbone()), nn.Conv2d(4, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, 10)
+    ),
+    "frozen bias": lambda: _head(_with_frozen_bias(nn.Conv2d(1, 4, 3)), nn.ReLU(), features=144),
+    "residual": Residual,
+}
+"""On images of 1 × 8 × 8."""
+
+
+def _with_frozen_bias(layer: nn.Conv2d) -> nn.Conv2d:
+    assert layer.bias is not None
+    layer.bias.requires_grad_(False)
+    return layer
 
 
 class Words(nn.Module):
@@ -314,5 +387,11 @@ TINY_NETWORKS: dict[str, NetFactory] = {
         nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3, momentum=None), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3)
     ),
     "gru": lambda: TinySequences(),
+    "backbone and head": lambda: nn.Sequential(
+        freeze(nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU())), nn.Flatten(), nn.Linear(12, 3)
+    ),
+    "frozen behind an adapter": lambda: nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), freeze(nn.Conv2d(3, 3, 2)), nn.Flatten(), nn.Linear(3, 3)
+    ),
 }
 """On images of 1 × 4 × 4, with three classes: for whole runs."""

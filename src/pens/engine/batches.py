@@ -10,6 +10,7 @@ stack, on how many samples they hold, or on the back end.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,9 @@ class SampleStack:
     """The samples of several holders (peers, or test sets), one slot each. A slot's rows are reached by its number
     and a position below its count, so that no index leads from one holder's samples to another's (law 8)."""
 
+    has_features = False
+    """Whether the inputs are what the frozen part of a network computed from them."""
+
     def __init__(self, holders: Sequence[Samples], device: torch.device) -> None:
         self.counts = [len(h) for h in holders]
         longest = max(self.counts)
@@ -43,6 +47,12 @@ class SampleStack:
                 x[slot, : len(holder)] = _tensor(holder)
                 y[slot, : len(holder)] = torch.from_numpy(np.ascontiguousarray(holder.y, dtype=np.int64))
             self.x[start : start + len(some)], self.y[start : start + len(some)] = x, y
+
+    def with_inputs(self, x: Tensor) -> SampleStack:
+        """The same samples, with other inputs.  [slot, sample, ...]"""
+        other = copy.copy(self)
+        other.x, other.has_features = x, True
+        return other
 
     @property
     def longest(self) -> int:

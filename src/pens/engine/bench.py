@@ -121,7 +121,7 @@ def run_bench(settings: BenchSettings) -> BenchResult:
         network=network.name,
         num_parameters=network.size,
         layers=network.paths(),
-        costs=layer_costs(network, first, data.x[:, : settings.batch_size]),
+        costs=layer_costs(network, first, network.features(data.x[:, : settings.batch_size])),
         peak_tflops=_matmul_peak(device, settings.seconds),
         rows=[
             Row("training", "peer-steps", trained[0], trained[1], trained[1] * per_step / 1e12),

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one nn.Module as a function of rows: a model is one row of numbers, a stack of models is a matrix.
 
-    row = [ trained parameters | frozen parameters and float buffers ]
+    row = [ trained parameters | parameters without a gradient and float buffers ]
 
 Training changes the first part. Merging averages the whole row, so buffers (running averages, for instance) are merged
 like weights. Buffers that a forward pass updates in training are written back to the peer's row. Integer buffers cannot
 be averaged: they must be constants, and stay with the module. The one exception is the counter of batch normalisation.
+What the author froze is in no row: all peers share it (`pens.engine.frozen`).
 
 A stack of models can run any module whose output for one sample depends on that sample alone, apart from PyTorch's
 layers of batch normalisation (`pens.engine.batch_norm`). Every network is tried out on real samples before any work
@@ -15,7 +16,7 @@ starts, and refused with a reason where this does not hold.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 
 import torch
@@ -25,6 +26,7 @@ from torch.func import functional_call, vmap
 from pens.engine.attention import plain_attention
 from pens.engine.batch_norm import COUNTER, batch_norm_layers, refuse_synchronised
 from pens.engine.calls import Call
+from pens.engine.frozen import find_cut, frozen_modules, frozen_names, run_peer_by_peer, set_mode
 from pens.engine.gradient_buffers import GradientBuffers
 from pens.engine.keyed import KeyedDropoutMode
 from pens.engine.layout import Layout
@@ -42,6 +44,7 @@ _LOOP = (
     'backend = "loop" trains one model after the other instead: pens.run(…, overrides={"backend": "loop"}), or in the '
     'settings file of a run or of a real peer, section [engine]: backend = "loop"'
 )
+_FROZEN_SEED = 0x5EED  # of what is frozen, which must be the same in all processes
 _ROUNDING = 0.03  # relative error that bf16 products may cause; a wrong layer is off by its whole size
 
 
@@ -56,17 +59,25 @@ class StackedNetwork:
         stacked: bool = True,
         levels: Sequence[Level] = ("sliced", "plain"),
         precision: str = "tf32",
+        made: nn.Module | None = None,
     ) -> None:
         """`example` [sample, ...]: a few real inputs, on which the network is tried out.
 
         `levels`: the levels of lowering to try; the first that gives the right answer is taken.
+        `made`: the `whole` of another network from this factory, so that both share what is frozen.
         """
-        module = _made(factory)
-        refuse_synchronised(module)
-        self._factory, self._never_run, self._precision = factory, module, precision
-        self.name = type(module).__name__
         self.device = example.device
-        normalising = batch_norm_layers(module).values()
+        module = made or _made(factory, _FROZEN_SEED).to(self.device)
+        refuse_synchronised(module)
+        self._factory, self.whole, self._precision = factory, module, precision
+        self._shared = frozen_names(module)
+        self.cut = find_cut(module, example) if stacked else None
+        """Where the network is cut into what is computed once per sample, and what trains; None: nowhere."""
+        if self.cut:
+            example, module = self.cut.compute(example), self.cut.rest
+        self._never_run = module
+        self.name = type(module).__name__
+        normalising = [layer for name, layer in batch_norm_layers(module).items() if not is_frozen_in(module, name)]
         self.has_batch_norm = bool(normalising)
         """Whether a batch's real samples must be told from padding in training (`logits`)."""
         self.evaluates_as_one_batch = any(layer.running_mean is None for layer in normalising)
@@ -123,11 +134,19 @@ class StackedNetwork:
         self.gradient_buffers = GradientBuffers()
         """Where a training step wants its gradients to lie."""
         self._modules = {
-            mode: lower(self._never_run, call, self.gradient_buffers, level, self._precision)
-            .train(mode)
-            .to(self.device)
+            mode: set_mode(lower(self._never_run, call, self.gradient_buffers, level, self._precision), mode)
             for mode, call in self._current.items()
         }
+        if self.device.type == "cpu":
+            for mode, call in self._current.items():
+                run_peer_by_peer(self._modules[mode], call)
+
+    def features(self, x: Tensor) -> Tensor:
+        """What a cut network takes in place of its inputs.  [peer, sample, ...] → [peer, sample, ...]"""
+        if self.cut is None:
+            return x
+        features = self.cut.compute(x.flatten(0, 1))
+        return features.view(*x.shape[:2], *features.shape[1:])
 
     def layers_in_training(self) -> dict[str, nn.Module]:
         """The innermost modules by name, as they run in training: replacement layers, or the author's layers."""
@@ -136,11 +155,15 @@ class StackedNetwork:
 
     def paths(self) -> list[tuple[str, str, str]]:
         """How each layer is computed: (name, layer, by its replacement layer or by its own code under vmap)."""
-        plain = dict(_made(self._factory).named_modules())
+        plain, frozen = dict(_made(self._factory).named_modules()), set(frozen_modules(self.whole))
         paths = []
         for name, layer in self.layers_in_training().items():
             if name in plain:
                 path = "its own code, under vmap"
+                if is_frozen_in(self.whole, name, frozen):
+                    path = "frozen: once per sample" if self.cut else "frozen: its own code"
+                    paths.append((name, type(plain[name]).__name__, path))
+                    continue
                 if type(layer) is not type(plain[name]):
                     path = PATHS[type(layer).__name__]
                 paths.append((name, type(plain[name]).__name__, path))
@@ -178,8 +201,9 @@ class StackedNetwork:
     def state(self, rows: Tensor) -> dict[str, Tensor]:
         """Models in the form that `load_state_dict` reads: with constants, and with shared parameters under all of
         their names.  [peer, size] → {name: [peer, *shape]}"""
-        tensors, template = self.tensors(rows), self._modules[False]
-        constants = {name: t.expand(len(rows), *t.shape) for name, t in template.named_buffers()}
+        tensors, template = self.tensors(rows), self.whole
+        shared = (*template.named_parameters(), *template.named_buffers())
+        constants = {name: t.detach().expand(len(rows), *t.shape) for name, t in shared}
         named = [*template.named_parameters(remove_duplicate=False), *template.named_buffers(remove_duplicate=False)]
         first_name: dict[int, str] = {}
         for name, tensor in named:
@@ -244,10 +268,18 @@ class StackedNetwork:
                 tensors[name].copy_(value)
 
 
-def _made(factory: NetFactory) -> nn.Module:
-    """A new network from the user's factory, on the CPU in float32."""
+def is_frozen_in(module: nn.Module, name: str, frozen: Collection[str] | None = None) -> bool:
+    """Whether a module within a network is part of a frozen one."""
+    return any(f"{name}.".startswith(f"{outer}.") for outer in frozen or frozen_modules(module))
+
+
+def _made(factory: NetFactory, seed: int | None = None) -> nn.Module:
+    """A new network from the user's factory, on the CPU in float32. `seed`: of its random numbers; None: go on."""
     try:
-        module = factory()
+        with torch.random.fork_rng(devices=[], enabled=seed is not None):
+            if seed is not None:
+                torch.manual_seed(seed)
+            module = factory()
     except Exception as error:  # the user's own code
         raise ModelError(
             f"the network cannot be made: {type(error).__name__}: {_brief(error)}. pens calls `model` without "
@@ -267,12 +299,14 @@ def _made(factory: NetFactory) -> nn.Module:
 
 
 def _layout(module: nn.Module, used: set[str]) -> Layout:
-    """The layout of stored rows: the tensors that training uses first, then frozen parameters and float buffers."""
-    parameters = {n: p.shape for n, p in module.named_parameters()}
+    """The layout of stored rows: the tensors that training uses first, then other parameters and float buffers."""
+    shared = frozen_names(module)
+    parameters = {n: p.shape for n, p in module.named_parameters() if n not in shared}
     trained = {n: shape for n, shape in parameters.items() if n in used}
     kept = {n: shape for n, shape in parameters.items() if n not in used}
     normalising = _batch_norm_tensors(module)
-    kept |= {n: b.shape for n, b in module.named_buffers() if b.is_floating_point() or n in normalising}
+    buffers = {n: b for n, b in module.named_buffers() if n not in shared}
+    kept |= {n: b.shape for n, b in buffers.items() if b.is_floating_point() or n in normalising}
     return Layout.stored(trained, kept, normalising & (trained.keys() | kept.keys()))
 
 
@@ -289,9 +323,11 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
     """Run the module as it was written, and refuse what no engine can train. Returns the number of scores that it
     gives for a sample, and the names of the parameters that training changes."""
     module = network._modules[True]
-    tensors = {n: p.detach().clone().requires_grad_(p.requires_grad) for n, p in module.named_parameters()}
-    tensors |= {n: b.detach().clone() for n, b in module.named_buffers()}
-    before = {n: b.clone() for n, b in module.named_buffers()}
+    shared = frozen_names(module)
+    tensors = {n: p.detach().clone().requires_grad_() for n, p in module.named_parameters() if n not in shared}
+    buffers = {n: b.detach() for n, b in module.named_buffers() if n not in shared}
+    tensors |= {n: b.clone() for n, b in buffers.items()}
+    before = {n: b.clone() for n, b in buffers.items()}
     try:
         together = network.single(tensors, example[:3], key, True)
         if _draws_own_noise(network, tensors, example[:3], key, True):

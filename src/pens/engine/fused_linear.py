@@ -180,6 +180,8 @@ def fuse_linear(layer: nn.Module, precision: str, relu: bool = False) -> bool:
     """Make a linear layer a fused one, in place, if the kernels are fast for its size. Returns whether it was done."""
     if type(layer) is not nn.Linear or layer.weight.numel() > _LARGEST:
         return False
+    if not all(p.requires_grad for p in layer.parameters()):
+        return False
     layer.__class__ = FusedLinear
     assert isinstance(layer, FusedLinear)
     layer.precision, layer.relu = precision, relu

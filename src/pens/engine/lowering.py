@@ -15,6 +15,8 @@ memory (`pens.engine.fused`). `Linear`, together with a `ReLU` behind it, is one
 (`pens.engine.fused_linear`). On a CPU a convolution, with or without the ReLU and the pooling, is a compiled kernel
 (`pens.engine.compiled_conv`) in runs for which compiling is worth its time.
 
+Frozen modules keep their own code (`pens.engine.frozen`).
+
 `GroupNorm`. The replacement layer copies its input to channels-first memory before it runs the layer's own code.
 
 `Dropout`. Its random numbers must depend on the peer, not on the batch that the peer happens to be computed in. The
@@ -27,7 +29,6 @@ replacement layer derives them from a key that is passed in with each call, by a
 
 from __future__ import annotations
 
-import copy
 import itertools
 from typing import Literal
 
@@ -37,6 +38,7 @@ from torch.nn import functional as F
 
 from pens.engine.batch_norm import replace_batch_norm
 from pens.engine.calls import Call
+from pens.engine.frozen import copied, is_frozen
 from pens.engine.gradient_buffers import GradientBuffers
 from pens.engine.keyed import dropped
 from pens.engine.patterns import is_plain_convolution
@@ -122,7 +124,7 @@ kernels; sliced: for slices; plain: only what a stack cannot do without."""
 
 def lower(module: nn.Module, call: Call, buffers: GradientBuffers, level: Level, precision: str) -> nn.Module:
     """A copy of a module in which layers are exchanged for replacement layers. Parameter names and values stay."""
-    lowered = _lowered(copy.deepcopy(module), call, level, precision)
+    lowered = _lowered(copied(module), call, level, precision)
     for name, layer in lowered.named_modules():
         if type(layer).__name__ in ("FusedConv2d", "FusedLinear"):
             layer.name, layer.gradient_buffers = name, buffers
@@ -130,6 +132,8 @@ def lower(module: nn.Module, call: Call, buffers: GradientBuffers, level: Level,
 
 
 def _lowered(module: nn.Module, call: Call, level: Level, precision: str) -> nn.Module:
+    if is_frozen(module):
+        return module
     if type(module) is nn.Dropout:
         return KeyedDropout(module.p, False, call)
     if type(module) in (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d):

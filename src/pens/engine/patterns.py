@@ -15,6 +15,7 @@ def is_plain_convolution(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
         and layer.groups == 1
         and layer.padding_mode == "zeros"
         and not isinstance(layer.padding, str)
+        and all(p.requires_grad for p in layer.parameters())
     )
 
 

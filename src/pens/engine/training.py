@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from pens.engine.batches import SampleStack, Subset, plan_visits
 from pens.engine.compiled import can_compile
 from pens.engine.cores import Cores, one_thread
 from pens.engine.devices import DOTS, lowering_levels, memory_bytes, prepare_device
+from pens.engine.frozen import Cut
 from pens.engine.functional import StackedNetwork
 from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
@@ -113,6 +116,8 @@ class StackEngine:
         self._recorded_for: SampleStack | None = None
         self._pool: Any = None
         self._records = network.device.type == "cuda"
+        self._features: WeakKeyDictionary[SampleStack, SampleStack | None] = WeakKeyDictionary()
+        """For samples: their features, where the network is cut and they fit the given memory."""
 
     def train(
         self,
@@ -124,6 +129,7 @@ class StackEngine:
         recipe: Recipe,
         moments: Moments | None = None,
     ) -> Trained:
+        data = self._prepared(data)
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         per_model = self.network.bytes_per_sample * recipe.batch_size + 5 * 4 * self.network.size
         at_once = _RECORDED_BYTES // (4 * 4 * self.network.size)
@@ -145,6 +151,15 @@ class StackEngine:
 
         self._cores.map(work, self._cut(len(rows), per_model, at_once))
         return Trained(new_rows, loss, _later(moments, new_moments, data, slots, epochs, recipe))
+
+    def _prepared(self, data: SampleStack) -> SampleStack:
+        """The samples, or their features: what is frozen is computed once per sample. Features are kept for as long as
+        their samples, if they take no more memory than a chunk may; else they are computed in every step."""
+        if self.network.cut is None or data.has_features:
+            return data
+        if data not in self._features:
+            self._features[data] = _featured(self.network.cut, data, self.memory_bytes)
+        return self._features[data] or data
 
     def _cut(self, total: int, bytes_each: int, most: int) -> list[range]:
         """Chunks that fit the memory while all cores work, and that leave each core enough work to be worth using."""
@@ -194,6 +209,7 @@ class StackEngine:
     ) -> Evaluation:
         if self._evaluator:
             return self._evaluator.evaluate(models, rows, data, slots, subset)
+        data = self._prepared(data)
         counts = _counts(data, slots, subset)
         # the longest of all slots, not of this call, so that no result depends on the other models of the call
         longest = subset.count(data.longest) if subset else data.longest
@@ -339,11 +355,24 @@ def new_engine(
     compiled = device.type == "cpu" and can_compile(settings.compile, num_visits * alone.bytes_per_sample)
     levels = lowering_levels(device, compiled)
     with one_thread():
-        network = StackedNetwork(factory, example, num_classes, True, levels, DOTS[settings.precision])
-    evaluator = None
-    if device.type == "cpu" and network.level != "compiled" and alone.bytes_per_sample > _LARGE_SAMPLE_BYTES:
+        network = StackedNetwork(factory, example, num_classes, True, levels, DOTS[settings.precision], alone.whole)
+    evaluator, is_large = None, network.cut is None and alone.bytes_per_sample > _LARGE_SAMPLE_BYTES
+    if device.type == "cpu" and network.level != "compiled" and is_large:
         evaluator = LoopEngine(alone)  # one by one PyTorch's convolutions are faster where there is no backward pass
     return StackEngine(network, memory_bytes(device, settings.memory_mb), evaluator)
+
+
+def _featured(cut: Cut, data: SampleStack, most_bytes: int) -> SampleStack | None:
+    """The samples with their features as inputs; None: these would take too much memory. Slots are computed one by one,
+    so that no bit depends on the others."""
+    one = cut.compute(data.x[0, :1])
+    if one.nbytes * data.x.shape[0] * data.x.shape[1] > most_bytes:
+        return None
+    features = torch.zeros((*data.x.shape[:2], *one.shape[1:]), dtype=one.dtype, device=data.device)
+    with one_thread() if data.device.type == "cpu" else nullcontext():
+        for slot, count in enumerate(data.counts):
+            features[slot, :count] = cut.compute(data.x[slot, :count])
+    return data.with_inputs(features)
 
 
 def _run(
@@ -361,7 +390,10 @@ def _run(
     where = (slot, at) if positions is None else (slot[:, None], positions[:, at])
     y = data.y[where]
     real = None if count is None else torch.arange(at.start, at.stop, device=slot.device) < count[:, None]
-    logits = network.logits(tensors, data.x[where], torch.zeros_like(slot), train=False, real=real)
+    x = data.x[where]
+    if network.cut and not data.has_features:
+        x = network.features(x)
+    logits = network.logits(tensors, x, torch.zeros_like(slot), train=False, real=real)
     return sample_losses(logits, y), logits.argmax(-1) == y
 
 

@@ -55,6 +55,7 @@ class StackUpdate:
         self.health = torch.zeros(num_models, device=device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._fused = has_kernels(device)
+        self._cuts = network.cut is not None and not data.has_features
 
     @property
     def _learned(self) -> Tensor:
@@ -148,7 +149,8 @@ class StackUpdate:
         tensors |= {p.name: leaf for p, leaf in zip(layout.trained, leaves, strict=True)}
         self.network.gradient_buffers.offer(layout, self.gradients)
         real = batch.weight > 0 if self.network.has_batch_norm else None
-        scores = self.network.logits(tensors, batch.x, batch.keys, train=True, real=real)
+        x = self.network.features(batch.x) if self._cuts else batch.x
+        scores = self.network.logits(tensors, x, batch.keys, train=True, real=real)
         slopes = self._measure(scores.detach(), batch)
         self.network.gradient_buffers.collect(layout, self.gradients, torch.autograd.grad(scores, leaves, slopes))
 

@@ -41,7 +41,7 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
     else:
         accuracy = engine.evaluate(learners.models, rows, tests, federation.tested_on).accuracy
     weight = model_bytes(engine.network.stored, spec.settings.gossip.wire, learners.travelling)
-    tensors = {n: t.cpu() for n, t in engine.network.state(learners.models.read(rows)).items()}
+    tensors = {n: _on_host(t) for n, t in engine.network.state(learners.models.read(rows)).items()}
     return RunResult(
         method=run.method,
         seed=run.seed,
@@ -66,6 +66,11 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
         data_sizes=_data_sizes(spec, federation),
         step1_epochs=_step1_epochs(simulator),
     )
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of all peers on the host; one that peers share stays one.  [peer, ...]"""
+    return tensor[:1].cpu().expand(tensor.shape) if tensor.stride(0) == 0 else tensor.cpu()
 
 
 def _reach_in_sparse_graph(spec: RunSpec, simulator: Simulator) -> Graph | None:

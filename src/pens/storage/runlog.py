@@ -258,8 +258,10 @@ class RunDir:
         _write_table(self.folder / "pairs.parquet", result.pairs)
         if result.comparisons:
             _write_table(self._comparisons, result.comparisons)
-        models = {name: t.detach().cpu().contiguous() for name, t in result.models.items()}
-        replace_file(self.folder / "models.safetensors", lambda path: save_file(models, path))
+        shared = {name: len(t) for name, t in result.models.items() if len(t) > 1 and t.stride(0) == 0}
+        models = {n: (t[:1] if n in shared else t).detach().cpu().contiguous() for n, t in result.models.items()}
+        about = {"shared": json.dumps(shared)} if shared else None
+        replace_file(self.folder / "models.safetensors", lambda path: save_file(models, path, about))
         write_json(self.folder / "result.json", _result_json(result))
         self._checkpoint.unlink(missing_ok=True)
 
@@ -321,13 +323,15 @@ class StoredTensors(Mapping[str, Tensor]):
         self._path = path
         with _opened(path) as file:
             self._names = list(file.keys())
+            self._shared: dict[str, int] = json.loads((file.metadata() or {}).get("shared", "{}"))
+            """Tensors that are the same for all peers, and how many peers there are. The file holds them once."""
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._names:
             raise KeyError(name)
         with _opened(self._path) as file:
             tensor: Tensor = file.get_tensor(name)
-        return tensor
+        return tensor.expand(self._shared.get(name, len(tensor)), *tensor.shape[1:])
 
     def row(self, name: str, index: int) -> Tensor:
         """One row of a tensor, without reading the others."""
