@@ -21,7 +21,14 @@ from pens.engine.training import LoopEngine, StackEngine
 from pens.merging.merger import merge_rows
 from pens.nets import DigitsCNN, NetFactory, PaperCNN
 from tests.conftest import TINY, TinyNet, tiny_dataset
-from tests.engine.networks import ATTENTION_NETWORKS, IMAGE_NETWORKS
+from tests.engine.networks import (
+    ATTENTION_NETWORKS,
+    BATCH_NORM_NETWORKS,
+    DROPPING_NETWORKS,
+    FROZEN_NETWORKS,
+    IMAGE_NETWORKS,
+    RECURRENT_NETWORKS,
+)
 from tests.engine.test_stack import AVERAGES, BLENDS, GROUPS, MODELS, WEIGHTS
 from tests.engine.test_training import assert_same_moments
 from tests.merging.test_rules import asked, merging
@@ -29,6 +36,10 @@ from tests.merging.test_rules import asked, merging
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 NETWORKS: dict[str, tuple[NetFactory, tuple[int, ...]]] = {
     **{name: (factory, (1, 8, 8)) for name, factory in {**IMAGE_NETWORKS, **ATTENTION_NETWORKS}.items()},
+    **{f"{name}, normalised": (factory, (1, 8, 8)) for name, factory in BATCH_NORM_NETWORKS.items()},
+    **{f"{name}, dropping": (factory, (1, 8, 8)) for name, factory in DROPPING_NETWORKS.items()},
+    **{f"{name}, frozen": (factory, (1, 8, 8)) for name, factory in FROZEN_NETWORKS.items()},
+    **{f"{name}, recurrent": (factory, (1, 8, 8)) for name, factory in RECURRENT_NETWORKS.items()},
     "cifar-10": (lambda: PaperCNN(3, 32), (3, 32, 32)),
     "fashion-mnist": (lambda: PaperCNN(1, 28), (1, 28, 28)),
 }

@@ -12,8 +12,8 @@ module (`model.fc = nn.Linear(…)` behind a frozen backbone). Or a frozen modul
 features are its output, and an identity takes its place in the rest. Whether the two parts together compute what the
 network does is tried out, in training and in evaluation.
 
-In a stack on a CPU, a frozen module that must be computed in every step runs peer by peer: as one large batch of all
-peers, products would round otherwise with other peers beside them (law 3).
+In a stack, a frozen module that must be computed in every step runs peer by peer, by PyTorch's own code: as one large
+batch of all peers, products on a CPU would round otherwise with other peers beside them (law 3).
 """
 
 from __future__ import annotations

@@ -137,9 +137,8 @@ class StackedNetwork:
             mode: set_mode(lower(self._never_run, call, self.gradient_buffers, level, self._precision), mode)
             for mode, call in self._current.items()
         }
-        if self.device.type == "cpu":
-            for mode, call in self._current.items():
-                run_peer_by_peer(self._modules[mode], call)
+        for mode, call in self._current.items():
+            run_peer_by_peer(self._modules[mode], call)
 
     def features(self, x: Tensor) -> Tensor:
         """What a cut network takes in place of its inputs.  [peer, sample, ...] → [peer, sample, ...]"""
