@@ -28,7 +28,8 @@ def test_a_results_models_are_whole_and_files_hold_what_is_frozen_once(name: str
         frozen = [n for n, p in module.named_parameters() if not p.requires_grad]
         assert all(torch.equal(result.state_dict(peer)[n], held[n][0]) for n in frozen)
     assert {len(held[n]) for n in frozen} == {1}
-    trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
-    assert 4 * trained <= result.communication.model_bytes < 4 * sum(p.numel() for p in module.parameters())
-    again = pens.load(tmp_path / "run") if hasattr(pens, "load") else None
-    assert again is None or again.runs[0].state_dict(3).keys() == result.state_dict(3).keys()
+    sent = {"backbone and head": 39, "frozen behind an adapter": 30 + 12}[name]  # batch normalisation stays at home
+    assert result.communication.model_bytes == 4 * sent
+    again = pens.load(tmp_path / "run").runs[0]
+    for key, value in result.state_dict(3).items():
+        assert torch.equal(again.state_dict(3)[key], value)

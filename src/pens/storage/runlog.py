@@ -336,13 +336,15 @@ class StoredTensors(Mapping[str, Tensor]):
     def row(self, name: str, index: int) -> Tensor:
         """One row of a tensor, without reading the others."""
         with _opened(self._path) as file:
-            rows: Tensor = file.get_slice(name)[index : index + 1]
+            held = 0 if name in self._shared else index
+            rows: Tensor = file.get_slice(name)[held : held + 1]
         return rows[0]
 
     def num_rows(self) -> int:
         """The length of the tensors' first axis."""
         with _opened(self._path) as file:
-            return int(file.get_slice(self._names[0]).get_shape()[0])
+            held = int(file.get_slice(self._names[0]).get_shape()[0])
+        return self._shared.get(self._names[0], held)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
