@@ -75,6 +75,20 @@ def _installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
+def pens_commands(commands: list[str], folder: Path, *sites: Path) -> subprocess.CompletedProcess[str]:
+    """In a process that knows these packages."""
+    path = os.pathsep.join([*map(str, sites), str(Path(pens.__file__).parents[1])])
+    return subprocess.run(
+        [sys.executable, "-c", COMMANDS, *commands],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
 def test_all_four_parts_are_listed_explained_run_and_reported(site: Path, tmp_path: Path) -> None:
     commands = [
         "methods",
@@ -82,20 +96,16 @@ def test_all_four_parts_are_listed_explained_run_and_reported(site: Path, tmp_pa
         "settings weiszfeld_steps",
         "settings small-world",
         "run digits --methods least-heard --out run --set partition=label-ranges labels_each=4 merge=geometric-median "
+<<<<<<< HEAD
         "weiszfeld_steps=3 topology=small-world shortcuts=3 peers=6 rounds=2 n_peers=2 train_per_peer=20 "
         "val_per_peer=10",
+=======
+    missing = "method 'least-heard'", "partition 'label-ranges'", "topology 'small-world'", "rule 'geometric"
+    for what in missing:
+>>>>>>> cb33179 (Show and report runs whose parts are not installed)
         "report run --out page.html",
     ]
-    path = os.pathsep.join([str(site), str(Path(pens.__file__).parents[1])])
-    done = subprocess.run(
-        [sys.executable, "-c", COMMANDS, *commands],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = pens_commands(commands, tmp_path, site)
     assert done.returncode == 0, done.stdout + done.stderr
     for words in (
         "│ least-heard │",
@@ -117,15 +127,34 @@ def test_all_four_parts_are_listed_explained_run_and_reported(site: Path, tmp_pa
 
 @pytest.mark.usefixtures("_installed")
 def test_each_part_is_found_by_its_name() -> None:
-    parts = {
-        "least-heard": METHODS,
-        "label-ranges": PARTITIONS,
-        "small-world": TOPOLOGIES,
-        "geometric-median": MERGE_RULES,
-    }
-    for name, registry in parts.items():
+    registries = METHODS, PARTITIONS, TOPOLOGIES, MERGE_RULES
+    names = "least-heard", "label-ranges", "small-world", "geometric-median"
+    for registry, name in zip(registries, names, strict=True):
         assert name in registry.names()
         assert registry.find(name).name == name
+
+
+def test_a_run_is_shown_and_reported_without_the_package_and_not_resumed(site: Path, tmp_path: Path) -> None:
+    values = "partition=label-ranges labels_each=4 merge=geometric-median topology=small-world shortcuts=3 peers=6"
+    small = "rounds=2 n_peers=2 train_per_peer=20 val_per_peer=10"
+    begin = [f"run digits --methods least-heard,random --out run --set {values} {small}"]
+    assert pens_commands(begin, tmp_path, site).returncode == 0
+    done = pens_commands(["show run", "report run --out page.html"], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "label-ranges" in done.stdout
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for words in ("least-heard", "small-world", "geometric-median", "label-ranges.labels_each"):
+        assert words in page, words
+    refused = pens_commands(["run --resume run"], tmp_path)
+    assert refused.returncode
+    said = " ".join((refused.stdout + refused.stderr).split())
+    for what in (
+        "method 'least-heard'",
+        "partition 'label-ranges'",
+        "topology 'small-world'",
+        "rule 'geometric-median'",
+    ):
+        assert what in said, said
 
 
 # --- least-heard ------------------------------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ class Registry(Generic[P]):
         """Of parts that were given by reference: where each is, by its name."""
         self._given: dict[str, None] = {}
         """The names of parts that were given as objects."""
+        self.absent: set[str] = set()
+        """What records name that is not there: settings that name it can be read, and nothing can be run with them."""
 
     def names(self) -> tuple[str, ...]:
         """Ours first, then those of installed packages, then those that were given by reference."""

@@ -21,6 +21,7 @@ from pens.experiment.progress import ShowProgress, showing
 from pens.measuring.results import ExperimentResult
 from pens.methods.method import Method
 from pens.methods.names import MethodLike, lost, parse_methods, prints_of, references_of, sections_without_effect
+from pens.settings.named_parts import lost_parts
 from pens.settings.seeds import parse_seeds
 from pens.settings.tree import Settings
 from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord
@@ -118,10 +119,17 @@ def resume(
             raise RunDirError(
                 f"{folder} was run with your own {name}: resume it from Python, pens.resume({str(folder)!r}, {name}=…)"
             )
-    for name, why in lost((name for name in record.methods if name not in given), record.references).items():
+    gone = lost_parts(record.settings)
+    gone |= {
+        f"method {name!r}": why
+        for name, why in lost((name for name in record.methods if name not in given), record.references).items()
+    }
+    if gone:
+        missing = "; and with ".join(f"the {what}, which is not there any more: {why}" for what, why in gone.items())
+        by_python = f", or pass methods from Python: pens.resume({str(folder)!r}, methods=[…])"
         raise RunDirError(
-            f"{folder} was run with the method {name!r}, which is not there any more: {why}. "
-            f"Bring it back, or pass it from Python: pens.resume({str(folder)!r}, methods=[…])"
+            f"{folder} was run with {missing}. Bring {'it' if len(gone) == 1 else 'them'} back"
+            f"{by_python if any(what.startswith('method') for what in gone) else ''}"
         )
     folder_of_data = data_dir or record.data_dir
     holdings = Holdings(record.settings, data, Path(folder_of_data) if folder_of_data else None)

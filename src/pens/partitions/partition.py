@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from pens.data.samples import Dataset
 from pens.data.scenarios import Federation, check_own_data
-from pens.errors import DataError, NotEnoughData
+from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.hooks import calling, is_ours, refuse_result
 from pens.parts import HUB, PARTITIONS, is_place
 from pens.settings.schema import ScenarioSettings
@@ -153,7 +153,10 @@ def data_words(settings: Settings) -> str:
     source = settings.data.source
     if is_place(source):
         return Path(source.rpartition(":")[0] or source).name if not source.startswith(HUB) else source
-    partition = partition_of(settings)
+    try:
+        partition = partition_of(settings)
+    except SettingsError:  # of a record, and not installed here
+        return f"{source}, {settings.scenario.partition}"
     known = partition.cluster_sizes(settings) is not None
     return source if known else f"{source}, {described(partition, settings)}"
 

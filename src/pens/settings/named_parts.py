@@ -31,7 +31,7 @@ def with_parts(values: Mapping[str, Any], folder: Path | None = None) -> dict[st
         for key in (name, name.rpartition(".")[2]):
             if isinstance(flat.get(key), str) and parts.is_reference(flat[key]):
                 flat[key] = parts.absolute(flat[key], folder)
-                registry.find(flat[key])
+                _found(registry, flat[key])
     for name in PLACES:
         for key in (name, name.rpartition(".")[2]):
             if isinstance(flat.get(key), str):
@@ -54,12 +54,53 @@ def prints_of_parts(settings: SettingsTree) -> dict[str, str]:
     return found
 
 
+def _found(registry: parts.Registry[Any], name: str) -> Any:
+    """A part; None where it is one that a record names and that is not there."""
+    return None if name in registry.absent else registry.find(name)
+
+
+def _section_of(part: Any) -> type[Section] | None:
+    section: type[Section] | None = getattr(part, "section", None)
+    return section
+
+
+def excuse(tree: Mapping[str, Any]) -> None:
+    """Of the parts that a record's settings name, note those that are not there, so that the settings can be read."""
+    for name, registry in PARTS.items():
+        section, _, key = name.partition(".")
+        part = tree.get(section, {}).get(key)
+        if isinstance(part, str):
+            registry.absent.discard(part)
+            if why_lost(registry, part):
+                registry.absent.add(part)
+
+
+def lost_parts(settings: SettingsTree) -> dict[str, str]:
+    """Parts that settings name and that are not there, each with what is wrong: "topology 'star'" → why."""
+    found = {}
+    for name, registry in PARTS.items():
+        section, _, key = name.partition(".")
+        part = getattr(getattr(settings, section), key)
+        if why := why_lost(registry, part):
+            found[f"{registry.what} {part!r}"] = why
+    return found
+
+
+def why_lost(registry: parts.Registry[Any], part: str) -> str:
+    """What is wrong with a part that cannot be found; empty where it can."""
+    try:
+        registry.find(part)
+    except SettingsError as error:
+        return str(error)
+    return ""
+
+
 def titles_out_of_use(settings: SettingsTree) -> set[str]:
     """The sections of parts that these settings contain but do not name."""
     unused: set[str] = set()
     for name, registry in PARTS.items() if settings.__pydantic_extra__ else ():
         section, _, key = name.partition(".")
-        used = registry.find(getattr(getattr(settings, section), key)).section
+        used = _section_of(_found(registry, getattr(getattr(settings, section), key)))
         others = (registry.find(other).section for other in registry.names())
         unused |= {other.title for other in others if other is not None and other is not used}
     return unused & set(settings.__pydantic_extra__ or {})
@@ -68,5 +109,5 @@ def titles_out_of_use(settings: SettingsTree) -> set[str]:
 def sections_in_use(tree: Mapping[str, Any]) -> dict[str, Section]:
     """The sections of the named parts, with their defaults."""
     named = ((registry, tree[name.partition(".")[0]][name.partition(".")[2]]) for name, registry in PARTS.items())
-    sections = (registry.find(part).section for registry, part in named if isinstance(part, str))
+    sections = (_section_of(_found(registry, part)) for registry, part in named if isinstance(part, str))
     return {section.title: section() for section in sections if section is not None}

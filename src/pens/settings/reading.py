@@ -10,7 +10,7 @@ from typing import Any
 
 from pens.errors import SettingsError
 from pens.settings.keys import flatten, locate, section_types
-from pens.settings.named_parts import with_parts
+from pens.settings.named_parts import excuse, with_parts
 from pens.settings.section import lists
 from pens.settings.toml import read_toml, read_value
 from pens.settings.tree import Settings, validated
@@ -23,7 +23,9 @@ def parse_settings(tree: Mapping[str, Any]) -> Settings:
 
 def stored_settings(tree: Mapping[str, Any]) -> Settings:
     """Settings as a record of any version holds them. Before `step2_model` there was `fresh`, and the epochs of step 1
-    did not count validation samples (docs/decisions/0024). Sections of parts that are not installed are kept."""
+    did not count validation samples (docs/decisions/0024). Parts that are not
+    installed are named all the same, and their sections are kept."""
+    excuse(tree)
     types = section_types()
     if unknown := {title: of for title, of in tree.items() if title not in types and isinstance(of, Mapping)}:
         known = stored_settings({title: tree[title] for title in tree if title not in unknown})

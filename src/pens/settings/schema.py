@@ -137,8 +137,7 @@ class GossipSettings(Section):
     accept: Literal["neighbours", "anyone"] = "neighbours"
     """async only: whose models a peer merges once it has neighbours."""
     merge: str = "mean"
-    """How a peer's own model and the models that it received become one: mean, the plain average (paper), weighted,
-    median, trimmed or clipped (docs/decisions/0028); or your own, as file.py:name or module:name."""
+    """How a peer's own model and those that it received become one (docs/decisions/0028)."""
     merge_only: tuple[str, ...] = ()
     """Merge only parameters and buffers whose names begin with one of these, up to a dot: layers.1 means
     layers.1.weight, and not layers.10.weight. The others keep the peer's own values and are not sent, unless the method

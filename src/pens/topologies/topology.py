@@ -59,6 +59,14 @@ def topology_of(settings: SettingsTree) -> Topology:
     return found
 
 
+def is_complete(settings: SettingsTree) -> bool:
+    """Whether every peer can reach all others; False where the topology is not installed here."""
+    try:
+        return topology_of(settings).is_complete
+    except SettingsError:
+        return False
+
+
 def build_graph(settings: SettingsTree, num_peers: int, seed: int) -> Graph:
     """Who can talk to whom by the topology of these settings, checked."""
     return checked(_agreeing(settings, num_peers), num_peers, settings, seed)

@@ -19,7 +19,7 @@ from pens.report.selection_curves import SelectionCurve, selection_curve
 from pens.report.study import Study
 from pens.report.words import count, listed
 from pens.settings.tree import MethodName
-from pens.topologies.topology import topology_of
+from pens.topologies.topology import is_complete
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _whole_steps(spec: RunSpec, num_peers: int) -> list[int]:
     rule, pens = spec.selection(num_peers), spec.settings.pens
     if rule is None or rule.by != "expected" or rule.expected != "uniform":
         return []
-    if not topology_of(spec.settings).is_complete:
+    if not is_complete(spec.settings):
         return []
     needed = [rule.m * round_ * pens.step1_samplings // rule.num_others for round_ in range(pens.step1_rounds + 1)]
     steps = [round_ for round_ in range(1, len(needed)) if needed[round_] > needed[round_ - 1]]
