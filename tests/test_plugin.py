@@ -96,13 +96,8 @@ def test_all_four_parts_are_listed_explained_run_and_reported(site: Path, tmp_pa
         "settings weiszfeld_steps",
         "settings small-world",
         "run digits --methods least-heard --out run --set partition=label-ranges labels_each=4 merge=geometric-median "
-<<<<<<< HEAD
         "weiszfeld_steps=3 topology=small-world shortcuts=3 peers=6 rounds=2 n_peers=2 train_per_peer=20 "
         "val_per_peer=10",
-=======
-    missing = "method 'least-heard'", "partition 'label-ranges'", "topology 'small-world'", "rule 'geometric"
-    for what in missing:
->>>>>>> cb33179 (Show and report runs whose parts are not installed)
         "report run --out page.html",
     ]
     done = pens_commands(commands, tmp_path, site)

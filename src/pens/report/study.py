@@ -94,7 +94,7 @@ def read_studies(folders: Sequence[Path]) -> list[Study]:
             _check(folder, run, runs[0].num_peers)
         name = (
             place.parent.name if record.real_peers and place.name == "run" else place.name
-        )  # `pens up` has one in DIR
+        )  # `pens up` writes DIR/run
         studies.append(Study(_unique(name, studies), folder, record, runs))
     if not any(study.runs for study in studies):
         names = ", ".join(str(folder) for folder in folders)

@@ -420,6 +420,7 @@ def _data_sizes(data: Mapping[str, Any] | None) -> DataSizes | None:
 
 def _write_table(path: Path, columns: History | Pairs | Comparisons) -> None:
     table = pa.table({name: pa.array(values) for name, values in vars(columns).items() if values is not None})
+    # The path is absolute, because a relative one such as a:b would be read as a URI.
     replace_file(path, lambda p: pq.write_table(table, p.absolute(), compression="zstd"))
 
 
