@@ -40,7 +40,7 @@ def accuracy_section(study: Study) -> ReportSection:
         columns += ("paper %", "ours − paper", "verdict")
         rows = tuple((*row, *_paper_row(ours, cells.get(ours.method))) for row, ours in zip(rows, table, strict=True))
     notes = [
-        "Accuracy is each peer's on its own distribution; the worst tenth is the mean of the least accurate peers. "
+        "Accuracy is each peer's on its own distribution; the worst tenth is the mean of the least accurate tenth. "
         "A forward pass looks at one sample; training on a sample counts as three."
     ]
     if untested:

@@ -34,7 +34,7 @@ def costs_section(study: Study) -> ReportSection:
     equal = {_budget(axis, amount): _values_at(study, all_costs, axis, amount) for axis, amount in budgets.items()}
     rows = [
         *_cost_rows(all_costs, study.alone or alone().name),
-        *((f"validation accuracy % at {at}", *map(_percent, values)) for at, values in equal.items()),
+        *((f"validation accuracy % after {at}", *map(_percent, values)) for at, values in equal.items()),
     ]
     shown = [bytes_chart(all_costs)] if any(c.received for c in all_costs) else []
     shown += [work_chart(all_costs)] if any(c.forwards is not None for c in all_costs) else []
@@ -95,12 +95,12 @@ def _equal_words(all_costs: Sequence[Cost], equal: Mapping[str, Sequence[float |
     words = []
     for at, values in equal.items():
         ordered = sorted(((v, c.method) for c, v in zip(all_costs, values, strict=True) if v is not None), reverse=True)
-        words.append(f"at {at} per peer, " + ", ".join(f"{m} {100 * v:.1f} %" for v, m in ordered))
-    return f" Validation accuracy: {'; '.join(words)}." if words else ""
+        words.append(f"after {at}, " + ", ".join(f"{m} {100 * v:.1f} %" for v, m in ordered))
+    return f" Validation accuracy at equal cost: {'; '.join(words)}." if words else ""
 
 
 def _budget(axis: Axis, amount: float) -> str:
-    return f"equal {size(amount)}" if axis == "bytes" else f"equal work ({amount / 1e3:,.1f} thousand passes)"
+    return f"{size(amount)} received" if axis == "bytes" else f"{amount / 1e3:,.1f} thousand passes"
 
 
 def _cost_rows(all_costs: Sequence[Cost], reference: MethodName) -> list[tuple[str, ...]]:

@@ -48,7 +48,7 @@ def peers_section(study: Study) -> ReportSection:
         for g in gained
     )
     notes = (
-        f"A gain is a peer's accuracy minus its own with {study.alone} and the same seed, in points. "
+        f"A gain is a peer's accuracy minus that of the same peer with {study.alone} and the same seed, in points. "
         "The peer with the smallest gain need not be the least accurate peer.",
     )
     shown.append(gains_chart(peer_outcomes, study.alone))
