@@ -337,10 +337,10 @@ def _write_again(comparison: Comparison, folder: Path, store: RunStore, beside: 
 
 def _keep(plan: Reproduction, comparisons: Sequence[Comparison], folder: Path, beside: Path | None) -> list[Kept]:
     """Write the results of each table and figure to a folder, with pictures. Those without results are left out."""
-    from pens.reproduce.keep import together, write
+    from pens.reproduce.keep import combine, write
     from pens.reproduce.pictures import write_pictures
 
-    all_kept = [together(folder, comparison) for comparison in comparisons]
+    all_kept = [combine(folder, comparison) for comparison in comparisons]
     for kept in (each for each in all_kept if not each.comparison.is_empty):
         write(kept)
         write_pictures(kept.comparison, plan.store, folder, _beside(beside, kept.comparison.name))

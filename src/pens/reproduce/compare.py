@@ -130,7 +130,7 @@ class Beside:
         return None
 
 
-def whose_rules(changed: Mapping[str, Any]) -> str | None:
+def name_of_rules(changed: Mapping[str, Any]) -> str | None:
     """The name of the rules that changed settings follow, such as `authors`; None for our rules and for trials."""
     return next((name for name, rules in RULES_OF.items() if rules and as_kept(changed) == as_kept(rules)), None)
 
@@ -144,13 +144,13 @@ def as_kept(changed: Mapping[str, Any]) -> dict[str, Any]:
 def is_wanted(cell: PlannedValue, changed: Mapping[str, Any]) -> bool:
     """Whether a cell is shown even where none of its runs exist. Cells of our own methods are not, nor are those of
     methods that the code behind the rules lacks."""
-    known = METHODS_OF[whose_rules(changed) or "ours"]
+    known = METHODS_OF[name_of_rules(changed) or "ours"]
     return not cell.ours and (known is None or cell.method in known)
 
 
 def beside_label(folder: Path, comparison: Comparison) -> str:
     """The label of results by other rules: authors' rules, or the name of their folder."""
-    whose = whose_rules(comparison.changed)
+    whose = name_of_rules(comparison.changed)
     return f"{whose}' rules" if whose else folder.resolve().name
 
 

@@ -34,7 +34,7 @@ class Estimates:
             for method in record.methods:
                 for run in (place.run(method, seed) for seed in record.seeds):
                     if run.is_complete():
-                        self.learn(record.settings, method, *run.took())
+                        self.learn(record.settings, method, *run.seconds_and_device())
 
     def learn_kept(self, kept: Iterable[Comparison]) -> None:
         """Add kept results that come from a single device. Results with settings that no longer exist are skipped."""

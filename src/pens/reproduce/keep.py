@@ -55,7 +55,7 @@ class Kept(NamedTuple):
     rules."""
 
 
-def together(folder: Path, comparison: Comparison) -> Kept:
+def combine(folder: Path, comparison: Comparison) -> Kept:
     """Combine a comparison with kept results of the same settings, from all files. Writes nothing."""
     path = folder / f"{comparison.name}.json"
     before = load(folder, comparison.name) if path.is_file() else None
@@ -70,7 +70,7 @@ def write(kept: Kept) -> None:
 
 def keep(folder: Path, comparison: Comparison) -> Kept:
     """Combine a comparison with kept results, write its JSON file, and return what the file now holds."""
-    kept = together(folder, comparison)
+    kept = combine(folder, comparison)
     write(kept)
     return kept
 

@@ -15,7 +15,7 @@ from pens.measuring.metrics import Interval
 from pens.paper.exhibits import PAPER_ORDER, PLUS, Column, Exhibit
 from pens.paper.verdicts import PAPER_SEEDS, RULE, PaperVerdict
 from pens.report.words import count, duration, thousands
-from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, agreement_counts, whose_rules
+from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, agreement_counts, name_of_rules
 from pens.reproduce.keep import outdated
 from pens.reproduce.run import MissingRuns, Reproduction
 from pens.settings.schema import EngineSettings
@@ -121,7 +121,7 @@ def comparison_notes(comparison: Comparison, beside: Beside | None = None) -> li
     notes = []
     changed = [f"{key} = {value}" for key, value in comparison.changed.items() if not _is_of_engine(key)]
     if changed:
-        whose = whose_rules(comparison.changed)
+        whose = name_of_rules(comparison.changed)
         what = f"By the {whose}' rules" if whose else "A trial with other settings than the paper's"
         notes.append(f"{what}: {', '.join(changed)}.")
     if any(finding.quantity == "own cluster" for _, finding in comparison.findings):

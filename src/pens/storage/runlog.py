@@ -265,7 +265,7 @@ class RunDir:
         write_json(self.folder / "result.json", _result_json(result))
         self._checkpoint.unlink(missing_ok=True)
 
-    def took(self) -> tuple[float, str]:
+    def seconds_and_device(self) -> tuple[float, str]:
         """The seconds and the device of a complete run, without reading the rest."""
         data = read_json(self.folder / "result.json", _anew(self.folder / "result.json"))
         try:

@@ -22,8 +22,8 @@ def neighbours_chart(
     value that the charts side by side show."""
     rounds = max((s.rounds for s in curves), key=len)
     lines = {
-        "precision": np.stack([_held(s.precision, len(rounds)) for s in curves]),  # [seed, round]
-        "recall": np.stack([_held(s.recall, len(rounds)) for s in curves]),
+        "precision": np.stack([_extended(s.precision, len(rounds)) for s in curves]),  # [seed, round]
+        "recall": np.stack([_extended(s.recall, len(rounds)) for s in curves]),
     }
     canvas, right = Canvas(f"{method}: precision and recall of the neighbours over the rounds of step 1", 256), 268.0
     y = scale_over(100 * lowest, 100, 212, 30)
@@ -50,6 +50,6 @@ def neighbours_chart(
     return Chart(f"neighbours-{method}", caption, canvas.svg(), columns, tuple(rows))
 
 
-def _held(values: Array, length: int) -> Array:
+def _extended(values: Array, length: int) -> Array:
     """Values extended to a length by repeating the last one."""
     return np.concatenate([values, np.repeat(values[-1:], length - len(values))])
