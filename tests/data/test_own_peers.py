@@ -41,7 +41,7 @@ TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "label": Y})
         (X, Y), [X, Y], {"x": X, "y": Y}, (X.tolist(), Y.tolist()), (torch.from_numpy(X), torch.from_numpy(Y)),
         (X, Y[:, None]), Samples(X, Y), TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), Items(), TABLE,
     ],
-    ids=str,
+    ids=lambda given: type(given).__name__,
 )  # fmt: skip
 def test_a_peers_data_may_be_given_in_many_forms(data: Any) -> None:
     """All give the same federation: 6 training, 2 validation and 2 test samples, the latter with one of each class."""
