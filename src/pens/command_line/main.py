@@ -550,17 +550,61 @@ def methods_command() -> None:
 
 
 @app.command("data", rich_help_panel=_LOOK_UP)
-def data_command(data_dir: DataDir = None) -> None:
-    """Show which data sets are on this machine, and their places."""
+def data_command(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PRESET|FILE.toml|SOURCE",
+            help="Whose data to show: a preset, a file of settings, or own data as for `pens run --data`.",
+            show_default="the data sets on this machine",
+        ),
+    ] = None,
+    assignments: Assignments = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides who holds what.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw samples and classes per peer into this file.")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Show which data sets are on this machine; or, of a preset or of own data, which peer holds what."""
     from rich.table import Table
 
     from pens.data.sources import survey
 
+    if source is not None:
+        _show_holders(source, assignments or [], seed, plot, data_dir)
+        return
+    if plot or assignments:
+        raise SettingsError("--plot and --set need a preset or own data: pens data table.csv --plot data.png")
     table = Table("data set", "where", "what")
     for dataset in survey(data_dir):
         where = "–" if dataset.folder is None else "in the package" if dataset.name == "digits" else str(dataset.folder)
         table.add_row(dataset.name, where, dataset.detail)
     new_console().print(table)
+
+
+def _show_holders(source: str, assignments: list[str], seed: int, plot: Path | None, data_dir: Path | None) -> None:
+    from pens.experiment.presets import PRESETS, resolve_settings
+    from pens.parts import is_place, located
+    from pens.settings.reading import parse_assignments
+
+    is_data = source not in PRESETS and not source.endswith(".toml")
+    changes = {**({"data.source": located(source)} if is_data else {}), **parse_assignments(assignments)}
+    settings = resolve_settings(None if is_data else source, changes)
+
+    from pens.experiment.holdings import Holdings
+    from pens.partitions.partition import data_words
+    from pens.report.who_holds_what import draw_holders, holders_table, more_words
+
+    if is_data and not is_place(settings.data.source) and source not in settings.data.source:
+        raise SettingsError(f"{source}: no preset, and no file or folder of data")
+    federation = Holdings(settings, data_dir=data_dir).federation(settings, seed)
+    console = new_console()
+    console.print(holders_table(federation, f"{data_words(settings)}: {len(federation.peers):,} peers"))
+    console.print(more_words(federation), style="dim")
+    if plot:
+        draw_holders(federation, plot)
+        console.print(f"picture: {plot}", style="dim", markup=False)
 
 
 app.command("up", rich_help_panel=_REAL)(up_command)
