@@ -3,9 +3,9 @@
 
 PYTHONPATH=src python benchmarks/frozen_backbone.py
 
-The network is ResNet-18 with batch normalisation (`benchmarks/resnet.py`). Each line is a process of its own: an engine,
-models of all peers, updates of two epochs, and the most memory that the process ever used. The first update of a frozen
-backbone computes the features, which later updates find.
+The network is ResNet-18 with batch normalisation (`benchmarks/resnet.py`). Each line is a process of its own: an
+engine, models of all peers, updates of two epochs, and the most memory that the process ever used. The first update of
+a frozen backbone computes the features, which later updates find.
 """
 
 from __future__ import annotations

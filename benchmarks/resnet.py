@@ -7,6 +7,8 @@ PYTHONPATH=src python -m pens bench --model benchmarks/resnet.py:resnet18 --shap
 
 from __future__ import annotations
 
+import itertools
+
 from torch import Tensor, nn
 
 
@@ -37,7 +39,7 @@ class ResNet18(nn.Module):
         self.stages = nn.Sequential(
             *(
                 nn.Sequential(Block(a, b, 1 if i == 0 else 2), Block(b, b, 1))
-                for i, (a, b) in enumerate(zip(widths, widths[1:], strict=False))
+                for i, (a, b) in enumerate(itertools.pairwise(widths))
             )
         )
         self.pool = nn.AdaptiveAvgPool2d(1)
