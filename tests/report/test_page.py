@@ -362,8 +362,9 @@ def test_what_older_runs_did_not_record_is_explained(tmp_path: Path) -> None:
     assert study.runs
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = read_page(tmp_path / "report.html").text
-    assert "There is no picture of pens over the rounds: these runs were recorded before pens kept it" in text
-    assert "The picture over work lacks pens: these runs were recorded before pens kept it" in text
+    older = "these runs are of an older version, which did not record it; run them again"
+    assert f"There is no picture of pens over the rounds: {older}" in text
+    assert f"The picture over work lacks pens: {older}" in text
 
 
 def test_several_experiments_have_a_table_in_common(tmp_path: Path) -> None:

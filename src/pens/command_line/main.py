@@ -311,7 +311,7 @@ def reproduce_command(
             if keep:
                 _keep(plan, plan.comparisons(), keep, beside)
             command = shlex.join(["pens", *sys.argv[1:]])
-            raise Interrupted(f"stopped; complete runs are kept. Continue with the same command: {command}") from None
+            raise Interrupted(f"stopped; all progress is saved. Continue with the same command: {command}") from None
     _print_comparisons(console, plan, keep, beside, markdown)
 
 

@@ -13,7 +13,7 @@ from pens.settings.schema import EngineSettings, TimingSettings
 from pens.settings.tree import MethodName, Settings
 
 _PAPER_GIVES = ("val_per_peer", "n_peers", "rounds", "n_sampled", "m")
-"""Settings that section 5 gives. The paper does not give the others, or gives values that do not learn
+"""Settings that section 5 gives. The paper does not give the others, or gives values with which models do not learn
 (docs/reproduction.md)."""
 _STEP1 = ("step1_rounds", "step1_samplings")
 

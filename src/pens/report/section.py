@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pens.report.panel import Chart
 
-OLDER = "these runs were recorded before pens kept it; run them again"
+OLDER = "these runs are of an older version, which did not record it; run them again"
 
 
 @dataclass(frozen=True)

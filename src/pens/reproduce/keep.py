@@ -69,7 +69,7 @@ def write(kept: Kept) -> None:
 
 
 def keep(folder: Path, comparison: Comparison) -> Kept:
-    """Combine a comparison with kept results, write its JSON file, and return what the file now holds."""
+    """Combine a comparison with kept results, write its JSON file, and return the path and the contents of the file."""
     kept = combine(folder, comparison)
     write(kept)
     return kept

@@ -176,9 +176,8 @@ def curve_chart(comparison: Comparison, beside: Beside | None = None) -> Chart:
     draw_axes(canvas, x, y, comparison.x_title, "test accuracy, %")
     for method, source, points in curves:
         _draw(canvas, x, y, method, source, points, places)
-    by_end = sorted(
-        curves, key=lambda curve: curve[2][-1][0] == max(places)
-    )  # a curve that ends at the edge places the label
+    # A label stands where a curve ends at the right edge, if one does.
+    by_end = sorted(curves, key=lambda curve: curve[2][-1][0] == max(places))
     labels = {method: y(100 * points[-1][1].mean) for method, _, points in by_end}
     for method, place in zip(labels, spread(list(labels.values()), 14), strict=True):
         canvas.text(right + 6, place + 4, method, method, bold=True)

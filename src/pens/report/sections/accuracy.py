@@ -46,7 +46,7 @@ def accuracy_section(study: Study) -> ReportSection:
     if untested:
         notes.append(
             f"{untested} of {study.num_peers} peers had no test data. Their accuracy is the last one on their "
-            "validation data. This overestimates, because their model was chosen on the same data."
+            "validation data, on which their model was chosen, so it is an overestimate."
         )
     return ReportSection(
         "accuracy",

@@ -19,7 +19,7 @@ _MOST_NAMES = 40
 
 
 def merges_section(study: Study) -> ReportSection:
-    """Figure 2 and, where clusters are unknown, the groups merges from the peers' neighbour selections."""
+    """Figure 2 and, where clusters are unknown, the groups found from the peers' neighbour selections."""
     chooser, groups = discovered_in(study.by_method())
     maps = [merges for runs in study.by_method() if (merges := merge_map(runs[0], discovered=groups))]
     if not maps:
