@@ -45,6 +45,7 @@ class EngineOfCalls:
         return self.trained(Training(*asked, **named))
 
     def evaluate(self, *asked: Any, **named: Any) -> Evaluation:
+        named.pop("further", None)  # there is one metric
         return self.evaluated(Evaluating(*asked, **named))
 
     def trained(self, call: Training) -> Trained:

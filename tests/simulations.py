@@ -55,11 +55,12 @@ def simulation(
     memory_bytes: int = 1 << 28,
     stacked: bool = True,
     log: Log | None = None,
+    engine: Engine | None = None,
     factory: NetFactory = TinyNet,
 ) -> Simulator:
-    """A simulation of the tiny data set, ready to run."""
+    """A simulation of the tiny data set, ready to run. `engine`: for another network than the tiny one."""
     federation = federation or rotated_federation(tiny_dataset(), settings.scenario, seed)
-    engine = engine_for(federation, memory_bytes, stacked, factory)
+    engine = engine or engine_for(federation, memory_bytes, stacked, factory)
     spec = spec_of(method, settings, seed)
     held = spec.method.holders(federation, spec.settings)
     models = first_models(engine, spec.settings, seed, num_models(spec.method, len(federation.peers)))

@@ -21,7 +21,7 @@ from pens.experiment.observer import Observer
 from pens.network.node.parts import NodeRules
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
-from pens.parts import MERGE_RULES, METHODS, PARTITIONS, TOPOLOGIES
+from pens.parts import MERGE_RULES, METHODS, PARTITIONS, TASKS, TOPOLOGIES
 from pens.protocol.messages import Answered, Ask, Losses, ModelRef, PeerId, Pulled, Start, Update, Updated
 from pens.protocol.peer import Peer
 from pens.settings.tree import Settings
@@ -43,7 +43,7 @@ RECIPES = re.findall(r"```sh\n(.*?)```(?:(?:(?!```).)*?```text\n(.*?)```)", PAGE
 
 def forget() -> None:
     """Parts that were given so far, as another process would not know them."""
-    for registry in (METHODS, PARTITIONS, TOPOLOGIES, MERGE_RULES):
+    for registry in (METHODS, PARTITIONS, TOPOLOGIES, MERGE_RULES, TASKS):
         for of in (registry._found, registry._references, registry._given):
             of.clear()
 
@@ -51,7 +51,7 @@ def forget() -> None:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with all files of the page. What a test finds there is forgotten afterwards."""
-    for registry in (METHODS, PARTITIONS, TOPOLOGIES, MERGE_RULES):
+    for registry in (METHODS, PARTITIONS, TOPOLOGIES, MERGE_RULES, TASKS):
         for name in ("_found", "_references", "_given"):
             monkeypatch.setattr(registry, name, {})
     for name, text in FILES.items():

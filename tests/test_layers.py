@@ -25,6 +25,7 @@ LAYERS = [
     "processors",
     "settings",
     "data",
+    "tasks",
     "nets",
     "partitions",
     "engine",

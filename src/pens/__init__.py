@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from pens.settings.schema import SettingsTree
     from pens.settings.section import Count, Fraction, NotNegative, Positive, Section, Whole
     from pens.settings.tree import RunSettings, Settings
+    from pens.tasks.metric import Metric
+    from pens.tasks.task import Task
     from pens.topologies.topology import Graph, Topology, graph_of
 
 __version__ = VERSION
@@ -79,6 +81,7 @@ __all__ = [
     "Merge",
     "MergeRule",
     "Method",
+    "Metric",
     "ModelRef",
     "NotEnoughData",
     "NotNegative",
@@ -104,6 +107,7 @@ __all__ = [
     "SettingsTree",
     "Situation",
     "Summary",
+    "Task",
     "Topology",
     "Update",
     "WakeAfter",
@@ -155,6 +159,8 @@ _NAMES_OF = {
     "pens.settings.schema": ("SettingsTree",),
     "pens.settings.section": ("Count", "Fraction", "NotNegative", "Positive", "Section", "Whole"),
     "pens.settings.tree": ("RunSettings", "Settings"),
+    "pens.tasks.metric": ("Metric",),
+    "pens.tasks.task": ("Task",),
     "pens.topologies.topology": ("Graph", "Topology", "graph_of"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that users add: methods, partitions, topologies, merge rules. Each is one object, found by its name.
+"""Parts that users add: methods, partitions, topologies, merge rules, tasks. Each is one object, found by its name.
 
 A name is one of ours (`pens`), one that an installed package offers as an entry point of the registry's group
 (`[project.entry-points."pens.methods"]`), or a reference: `module:name`, or `file.py:name`. A reference is given where
@@ -82,6 +82,13 @@ class Registry(Generic[P]):
             except SettingsError:
                 continue
         return found
+
+    def fits(self, part: object) -> bool:
+        """Whether an object or class is a part of this type."""
+        if part is None or isinstance(part, str | int | float | list | tuple | dict):
+            return False
+        base = load_object(self._base, self.what)
+        return issubclass(part, base) if isinstance(part, type) else isinstance(part, base)
 
     def add(self, part: P | type[P]) -> P:
         """A part that is given as an object or a class. It takes the place of one that was given so before."""
@@ -218,9 +225,22 @@ MERGE_RULES: Registry[Any] = Registry(
     "pens.merging.rule:MergeRule",
     {name: f"pens.merging.{name}:{name.title()}" for name in ("mean", "weighted", "median", "trimmed", "clipped")},
 )
+TASKS: Registry[Any] = Registry(
+    "task",
+    "pens.tasks",
+    "pens.tasks.task:Task",
+    {
+        "classification": "pens.tasks.classification:Classification",
+        "regression": "pens.tasks.regression:Regression",
+        "multi-label": "pens.tasks.multilabel:MultiLabel",
+        "positions": "pens.tasks.positions:Positions",
+    },
+)
 
 
-def sections(registries: Iterable[Registry[Any]] = (METHODS, PARTITIONS, TOPOLOGIES, MERGE_RULES)) -> dict[str, Any]:
+def sections(
+    registries: Iterable[Registry[Any]] = (METHODS, PARTITIONS, TOPOLOGIES, MERGE_RULES, TASKS),
+) -> dict[str, Any]:
     """The classes of the sections that parts have, by the sections' names."""
     found: dict[str, Any] = {}
     for part in (part for registry in registries for part in registry.every()):

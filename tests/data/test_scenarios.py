@@ -230,8 +230,10 @@ def test_data_that_do_not_fit_together_are_refused() -> None:
     one = numbered(3)
     with pytest.raises(DataError, match="3 inputs but 2 labels"):
         Samples(one.x, one.y[:2])
-    with pytest.raises(DataError, match="one integer class per sample"):
-        Samples(one.x, one.y.astype(float))
+    with pytest.raises(DataError, match=r"shape \(3,\) and type .*: expected .* one integer class per sample"):
+        Samples(one.x, one.y.astype(str))
+    with pytest.raises(DataError, match=r"targets of different shapes: \(\), \(2,\)"):
+        Dataset("odd", one, Samples(one.x, np.zeros((3, 2))))
     with pytest.raises(DataError, match="3 training and 0 validation samples: each peer needs at least one of both"):
         PeerData(one, one.take(slice(0)))
     with pytest.raises(DataError, match="0 training and 3 validation samples: each peer needs at least one of both"):

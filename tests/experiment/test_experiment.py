@@ -199,9 +199,9 @@ def test_an_own_federation_is_brought_to_the_device_once_for_all_seeds(monkeypat
     built: list[int] = []
     new_executor = wiring.new_executor
 
-    def count(engine: Engine, data: Sequence[PeerData], device: torch.device, runs: int) -> Executor:
+    def count(engine: Engine, data: Sequence[PeerData], *about: object) -> Executor:
         built.append(len(data))
-        return new_executor(engine, data, device, runs)
+        return new_executor(engine, data, *about)  # type: ignore[arg-type]
 
     monkeypatch.setattr(execution, "new_executor", count)
     alone, together = (
@@ -411,8 +411,14 @@ def test_data_that_cannot_work_are_refused_in_words() -> None:
         pens.Dataset("odd", samples(9), samples(9, (1, 5, 5)))
     with pytest.raises(pens.PensError, match="different shapes or types"):
         pens.Dataset("odd", samples(9), samples(9, dtype=np.int64))
-    with pytest.raises(pens.PensError, match="label -3 is negative"):
-        pens.Samples(np.zeros((2, 3)), np.array([1, -3]))
+    odd = pens.Samples(samples(200).x, np.where(np.arange(200) == 7, -3, 1))
+    reason = "the training targets do not suit the task classification: label -3 is negative: number the classes from 0"
+    with pytest.raises(pens.PensError, match=reason):
+        tiny_run(data=pens.Dataset("odd", odd, samples(9)))
+    mine, real = samples(4), pens.Samples(samples(4).x, np.zeros(4))
+    peers = pens.PeerData(mine, mine), pens.PeerData(mine, real)
+    with pytest.raises(pens.PensError, match=r"peer 1's validation targets .* expected one integer class per sample"):
+        tiny_run(data=pens.Federation(peers, (0, 0), (mine,), ("a",)))
     with pytest.raises(pens.PensError, match="expected real or whole numbers"):
         pens.Samples(np.array(["a", "b"]), np.array([1, 0]))
     with pytest.raises(NotEnoughData, match="1 test samples, but 2 rotations"):

@@ -51,7 +51,7 @@ def test_a_summary_is_the_mean_over_seeds() -> None:
     runs = [
         replace(
             run,
-            accuracy=np.array([0.5 + place / 10, 0.7 + place / 10]),
+            score=np.array([0.5 + place / 10, 0.7 + place / 10]),
             agreement=Agreement(0.9, 0.1 * place) if place else None,
             communication=replace(run.communication, merged=np.array([1 + 2 * place, 3 + 2 * place])),
             mean_batch=float(place),
@@ -164,7 +164,7 @@ def unequal_run(method: MethodName = "pens") -> RunResult:
     )
     return replace(
         made_run(UNEQUAL, method, 0, 0.5),
-        accuracy=np.array([0.5, 0.5, 0.5]),
+        score=np.array([0.5, 0.5, 0.5]),
         clusters=(0, 0, 1),
         communication=traffic,
         history=history,

@@ -67,6 +67,8 @@ class Merges(FakeEngine):
         data: SampleStack,
         slots: Sequence[int],
         subset: Subset | None = None,
+        *,
+        further: bool = False,
     ) -> Evaluation:
         loss: Array = np.abs(models.read(rows)[:, 0].double().numpy() - 2.2)
         return Evaluation(loss, 1 - loss / 99)

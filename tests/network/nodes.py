@@ -30,6 +30,7 @@ from pens.protocol.messages import PeerId, Trace
 from pens.protocol.peer import Peer
 from pens.settings.tree import MethodName, Settings
 from pens.simulation.links import Links
+from pens.tasks.task import task_of
 from tests.methods.specs import spec_of
 from tests.simulations import CPU, engine_for
 
@@ -90,7 +91,8 @@ class Cluster:
         sizes = len(data.train), len(data.val)
         plan = spec.plan(*sizes, num_peers=len(self.federation.peers))
         peer = Peer(PeerId(me), self.seed, plan, reachable)
-        learning = Learning(PeerId(me), self._learners(me), bench or self.bench(), "fp32", self._test(me))
+        measure = task_of(self.settings).measure
+        learning = Learning(PeerId(me), self._learners(me), bench or self.bench(), "fp32", self._test(me), measure)
         rules = rules or NodeRules()
         transport = self.network.join(record(me).name)
         compared = self.control(me) if control else None

@@ -44,7 +44,7 @@ def made_run(
     return RunResult(
         method=method,
         seed=seed,
-        accuracy=np.clip(accuracy + generator.normal(0, 0.02, len(clusters)), 0, 1),
+        score=np.clip(accuracy + generator.normal(0, 0.02, len(clusters)), 0, 1),
         clusters=clusters,
         cluster_names=tuple(f"{angle}°" for angle in settings.scenario.rotations),
         agreement=neighbour_agreement(selections, clusters),

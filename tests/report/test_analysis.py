@@ -31,7 +31,7 @@ SETTINGS = Settings().replace(TINY)
 
 
 def with_accuracy(run: RunResult, accuracy: list[float]) -> RunResult:
-    return replace(run, accuracy=np.array(accuracy))
+    return replace(run, score=np.array(accuracy))
 
 
 def runs_of(method: str, *means: float) -> list[RunResult]:
@@ -201,7 +201,7 @@ def test_costs_count_models_bytes_and_forward_passes(tmp_path: Path) -> None:
     gain = study.of("pens")[0].mean_accuracy - study.of("local")[0].mean_accuracy
     assert pens.gain == pytest.approx(gain)
     assert pens.per_gb(pens.gain) == pytest.approx(gain / (21 * MODEL_BYTES / 1e9))
-    assert local.per_gb(local.accuracy) is None
+    assert local.per_gb(local.score) is None
 
 
 def test_work_counts_what_each_setting_makes_a_peer_do(tmp_path: Path) -> None:

@@ -78,5 +78,5 @@ def test_choices_of_all_seeds_count_together_and_merges_stand_in_where_nobody_ha
     assert discover([replace(run, neighbours={}) for run in runs])
     assert discover([made_run(SETTINGS, "random", 0, 0.5)]) is None  # whom it merges, it did not choose
     assert discover([]) is None
-    many = replace(runs[0], accuracy=np.zeros(MOST_PEERS + 1))
+    many = replace(runs[0], score=np.zeros(MOST_PEERS + 1))
     assert discover([many]) is None

@@ -50,7 +50,8 @@ class Watcher(Bars):
         self.console.print(f"[yellow]warning[/yellow] {method} seed {seed}: {escape(message)}", soft_wrap=True)
 
     def line(self, result: RunResult) -> str:
-        return f"{result.method} seed {result.seed}: {100 * result.mean_accuracy:.1f} % in {duration(result.seconds)}"
+        score = result.metric.words(result.mean_score)
+        return f"{result.method} seed {result.seed}: {score} in {duration(result.seconds)}"
 
 
 class PlanWatcher(Watcher, PlanObserver):

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples: inputs and labels, the form in which all data pass through pens."""
+"""Samples: inputs and targets, the form in which all data pass through pens.
+
+What targets have to look like is said by the task (`pens.tasks`), which checks them before a run: for classification
+one class per sample, numbered from 0.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,8 @@ _CHECKED_AT_ONCE = 1 << 20  # numbers checked together: a few MB, whatever the s
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs `x` [sample, ...] and class labels `y` [sample]: arrays, or anything that NumPy can convert to arrays."""
+    """Inputs `x` [sample, ...] and targets `y` [sample, ...], such as class labels [sample]: arrays, or anything that
+    NumPy can convert to arrays."""
 
     x: Array
     y: Array
@@ -33,14 +38,13 @@ class Samples:
                 f"inputs have shape {self.x.shape} and type {self.x.dtype}: expected real or whole numbers in an array "
                 "[sample, ...]"
             )
-        if self.y.ndim != 1 or (len(self.y) and self.y.dtype.kind not in "iu"):
+        if self.y.ndim < 1 or (len(self.y) and self.y.dtype.kind not in "fiub"):
             raise DataError(
-                f"labels have shape {self.y.shape} and type {self.y.dtype}: expected one integer class per sample"
+                f"targets have shape {self.y.shape} and type {self.y.dtype}: expected numbers in an array "
+                "[sample, ...], for classification one integer class per sample"
             )
         if len(self.x) != len(self.y):
             raise DataError(f"{len(self.x)} inputs but {len(self.y)} labels: each sample needs one label")
-        if len(self.y) and self.y.min() < 0:
-            raise DataError(f"label {self.y.min()} is negative: number the classes from 0")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -70,13 +74,19 @@ class Dataset:
 
 
 def check_alike(parts: list[Samples]) -> None:
-    """Refuse samples of different shapes, or a mixture of real and whole numbers."""
+    """Refuse samples of different shapes, or a mixture of real and whole numbers in their inputs."""
     forms = {(part.x.shape[1:], "real" if part.x.dtype.kind == "f" else "whole") for part in parts}
     if len(forms) > 1:
         listed = ", ".join(sorted(f"{shape} of {numbers} numbers" for shape, numbers in forms))
         raise DataError(
             f"samples of different shapes or types: {listed}. The training, validation and test inputs of all peers "
             "must have the same shape, and be either real or whole numbers"
+        )
+    shapes = {part.y.shape[1:] for part in parts if len(part)}
+    if len(shapes) > 1:
+        raise DataError(
+            f"targets of different shapes: {', '.join(map(str, sorted(shapes)))}. Those of all training, validation "
+            "and test samples must have the same shape"
         )
 
 

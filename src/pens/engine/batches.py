@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pens.data.samples import Samples
+from pens.data.samples import Array, Samples
 from pens.engine.bits import random_bits
 
 _PAD = 1 << 32  # larger than every random number, so that padding is sorted last
@@ -33,19 +33,27 @@ class SampleStack:
     has_features = False
     """Whether the inputs are what the frozen part of a network computed from them."""
 
-    def __init__(self, holders: Sequence[Samples], device: torch.device) -> None:
+    def __init__(
+        self, holders: Sequence[Samples], device: torch.device, weights: Sequence[Array] | None = None
+    ) -> None:
+        """`weights` [sample] of each holder: how much its samples count in training; None: all the same."""
         self.counts = [len(h) for h in holders]
         longest = max(self.counts)
-        first = _tensor(holders[0])
+        first, target = _tensor(holders[0].x), _targets(holders)
         self.x = torch.zeros((len(holders), longest, *first.shape[1:]), dtype=first.dtype, device=device)
-        self.y = torch.zeros((len(holders), longest), dtype=torch.int64, device=device)
+        self.y = torch.zeros((len(holders), longest, *target.shape[1:]), dtype=target.dtype, device=device)
+        self.weights: Tensor | None = None
+        """How much each sample counts in training, 1 on average; None: all the same.  [slot, sample]"""
+        if weights is not None:
+            padded = [np.pad(of, (0, longest - len(of))) for of in weights]
+            self.weights = torch.from_numpy(np.stack(padded).astype(np.float32)).to(device)
         for start in range(0, len(holders), _SLOTS_AT_ONCE):
             some = holders[start : start + _SLOTS_AT_ONCE]
             x = torch.zeros((len(some), *self.x.shape[1:]), dtype=first.dtype)
-            y = torch.zeros((len(some), longest), dtype=torch.int64)
+            y = torch.zeros((len(some), *self.y.shape[1:]), dtype=target.dtype)
             for slot, holder in enumerate(some):
-                x[slot, : len(holder)] = _tensor(holder)
-                y[slot, : len(holder)] = torch.from_numpy(np.ascontiguousarray(holder.y, dtype=np.int64))
+                x[slot, : len(holder)] = _tensor(holder.x)
+                y[slot, : len(holder)] = _tensor(holder.y)
             self.x[start : start + len(some)], self.y[start : start + len(some)] = x, y
 
     def with_inputs(self, x: Tensor) -> SampleStack:
@@ -109,7 +117,7 @@ class Batch:
     x: Tensor
     """[peer, batch, ...]"""
     y: Tensor
-    """[peer, batch]"""
+    """[peer, batch, ...]"""
     weight: Tensor
     keys: Tensor
     active: Tensor
@@ -173,7 +181,13 @@ class Subset:
         return torch.where(drawn, ascending, 0)
 
 
-def _tensor(samples: Samples) -> Tensor:
-    """The inputs as a tensor: real numbers as float32, whole numbers (tokens) as int64."""
-    dtype = np.int64 if np.issubdtype(samples.x.dtype, np.integer) else np.float32
-    return torch.from_numpy(np.ascontiguousarray(samples.x, dtype=dtype))
+def _tensor(values: Array) -> Tensor:
+    """Inputs or targets as a tensor: real numbers as float32, whole numbers (tokens, classes) as int64."""
+    dtype = np.int64 if np.issubdtype(values.dtype, np.integer) else np.float32
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=dtype))
+
+
+def _targets(holders: Sequence[Samples]) -> Tensor:
+    """Some targets of the type that all have: real numbers where those of any holder are."""
+    some = [holder.y for holder in holders if len(holder)]
+    return _tensor(next((y for y in some if not np.issubdtype(y.dtype, np.integer)), some[0]))

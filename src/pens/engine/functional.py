@@ -33,6 +33,7 @@ from pens.engine.layout import Layout
 from pens.engine.lowering import PATHS, Level, kernel_orders, lower
 from pens.errors import ModelError
 from pens.nets import NetFactory
+from pens.tasks.task import Outputs, class_scores
 
 _MIXING = (
     "a sample's scores may depend on others of its batch through nn.BatchNorm1d, nn.BatchNorm2d and nn.BatchNorm3d "
@@ -55,13 +56,15 @@ class StackedNetwork:
         self,
         factory: NetFactory,
         example: Tensor,
-        num_classes: int,
+        num_classes: int | Outputs,
         stacked: bool = True,
         levels: Sequence[Level] = ("sliced", "plain"),
         precision: str = "tf32",
         made: nn.Module | None = None,
     ) -> None:
         """`example` [sample, ...]: a few real inputs, on which the network is tried out.
+
+        `num_classes`: so many class scores it has to give for a sample, or what else it has to return.
 
         `levels`: the levels of lowering to try; the first that gives the right answer is taken.
         `made`: the `whole` of another network from this factory, so that both share what is frozen.
@@ -88,8 +91,9 @@ class StackedNetwork:
         self._install("plain")
         self.draws = {True: False, False: False}
         """{whether in training: whether the network draws random numbers that do not come from the key}"""
-        self.num_outputs, used = _try_plain(self, example, key, num_classes)
-        """Scores that the network gives for a sample: one for each class, or more."""
+        wanted = num_classes if isinstance(num_classes, Outputs) else class_scores(num_classes)
+        self.num_outputs, used = _try_plain(self, example, key, wanted)
+        """Numbers that the network gives for a sample, or at each position: one for each class, or more."""
         self.stored = _layout(module, used)
         """The layout of rows as they are stored, sent and merged."""
         self.size = self.stored.size
@@ -318,7 +322,7 @@ def _batch_norm_tensors(module: nn.Module) -> set[str]:
     }
 
 
-def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classes: int) -> tuple[int, set[str]]:
+def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, wanted: Outputs) -> tuple[int, set[str]]:
     """Run the module as it was written, and refuse what no engine can train. Returns the number of scores that it
     gives for a sample, and the names of the parameters that training changes."""
     module = network._modules[True]
@@ -345,11 +349,9 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, num_classe
             f"{network.name} returns a {type(together).__name__}: let forward return one tensor of class scores, "
             "[batch, class]"
         )
-    if together.dim() != 2 or together.shape[0] != len(example[:3]) or together.shape[1] < num_classes:
+    if together.shape[:1] != example[:3].shape[:1] or not wanted.fits(together.shape[1:]):
         raise ModelError(
-            f"{network.name} returns shape {tuple(together.shape)} for a batch of {len(example[:3])}: "
-            f"expected one row of at least {num_classes} class scores per sample, since the data have classes 0 to "
-            f"{num_classes - 1}"
+            f"{network.name} returns shape {tuple(together.shape)} for a batch of {len(example[:3])}: {wanted.expected}"
         )
     with torch.no_grad():
         _refuse_nan(network, together, network.single(_copies(tensors), example[:3], key, False))

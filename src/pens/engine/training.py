@@ -13,9 +13,9 @@ rows, and results agree up to rounding.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -38,6 +38,9 @@ from pens.engine.update import StackUpdate, rounded_up, sample_losses
 from pens.errors import PensWarning
 from pens.nets import NetFactory
 from pens.settings.schema import EngineSettings
+from pens.tasks.classification import Classification
+from pens.tasks.metric import Metric
+from pens.tasks.task import Outputs, Task
 
 _LARGE_SAMPLE_BYTES = 64 << 10  # activations of one sample: the digits network has 17 kB, the paper's over 300
 _RECORDED_BYTES = 1 << 30  # models, gradients and optimizer state of one recorded step; some fifty may be kept
@@ -66,10 +69,18 @@ class Trained:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The mean loss and the accuracy of each model on its samples.  [model] each"""
+    """The mean loss and the main metric of each model on its samples.  [model] each"""
 
     loss: Array
-    accuracy: Array
+    score: Array
+    """The main metric of the task: accuracy, for instance."""
+    further: Mapping[str, Array] = field(default_factory=dict)
+    """The task's other metrics by name, where they were asked for."""
+
+    @property
+    def accuracy(self) -> Array:
+        """The score where the task is classification."""
+        return self.score
 
 
 class Engine(Protocol):
@@ -99,16 +110,31 @@ class Engine(Protocol):
         data: SampleStack,
         slots: Sequence[int],
         subset: Subset | None = None,
+        *,
+        further: bool = False,
     ) -> Evaluation:
-        """The loss and accuracy of model rows[i] on all samples of slots[i], or on a subset of them."""
+        """The loss and main metric of model rows[i] on all samples of slots[i], or on a subset of them.
+
+        `further`: whether the task's other metrics are wanted, too.
+        """
 
 
 class StackEngine:
     """Trains and evaluates all models at once, as one stack."""
 
-    def __init__(self, network: StackedNetwork, memory_bytes: int, evaluator: LoopEngine | None = None) -> None:
-        """`evaluator`: the engine that scores and evaluates in place of this one, where it is faster."""
+    def __init__(
+        self,
+        network: StackedNetwork,
+        memory_bytes: int,
+        evaluator: LoopEngine | None = None,
+        task: Task | None = None,
+    ) -> None:
+        """`evaluator`: the engine that scores and evaluates in place of this one, where it is faster.
+
+        `task`: what is learned; None: classification.
+        """
         self.network = network
+        self._task = task or Classification()
         self.memory_bytes = memory_bytes
         self._evaluator = evaluator
         self._cores = Cores(network)
@@ -179,13 +205,13 @@ class StackEngine:
         """An update for so many models and steps: on a GPU recorded once and kept until other data are used, on a CPU
         made anew each time."""
         if not self._records:
-            return StackUpdate(network, data, recipe, num_models, num_steps)
+            return StackUpdate(network, data, recipe, num_models, num_steps, self._task)
         if self._recorded_for is not data:
             self._recorded, self._recorded_for = {}, data
             self._pool = torch.cuda.graph_pool_handle()
         shape = (num_models, num_steps, recipe)
         if shape not in self._recorded:
-            update = StackUpdate(network, data, recipe, num_models, num_steps)
+            update = StackUpdate(network, data, recipe, num_models, num_steps, self._task)
             try:
                 update.record(self._pool)
             except RuntimeError as error:  # the network does what cannot be recorded: steps are called one by one
@@ -195,7 +221,7 @@ class StackEngine:
                     PensWarning,
                     stacklevel=2,
                 )
-                return StackUpdate(network, data, recipe, num_models, num_steps)
+                return StackUpdate(network, data, recipe, num_models, num_steps, self._task)
             self._recorded[shape] = update
         return self._recorded[shape]
 
@@ -206,15 +232,18 @@ class StackEngine:
         data: SampleStack,
         slots: Sequence[int],
         subset: Subset | None = None,
+        *,
+        further: bool = False,
     ) -> Evaluation:
         if self._evaluator:
-            return self._evaluator.evaluate(models, rows, data, slots, subset)
+            return self._evaluator.evaluate(models, rows, data, slots, subset, further=further)
         data = self._prepared(data)
         counts = _counts(data, slots, subset)
         # the longest of all slots, not of this call, so that no result depends on the other models of the call
         longest = subset.count(data.longest) if subset else data.longest
         samples = longest if self.network.evaluates_as_one_batch else min(longest, _SAMPLES_AT_ONCE[models.device.type])
         per_model = self.network.bytes_per_sample * samples + 2 * 4 * self.network.size
+        metrics, cuts = _asked(self._task, further), list(_chunks(longest, samples))
 
         @torch.no_grad()
         def work(network: StackedNetwork, chunk: range) -> Evaluation:
@@ -225,12 +254,13 @@ class StackEngine:
             count = None
             if network.evaluates_as_one_batch:
                 count = torch.tensor([counts[i] for i in pick], device=models.device)
-            runs = [_run(network, tensors, data, slot, positions, c, count) for c in _chunks(longest, samples)]
-            losses, hits = (torch.cat(column, 1)[: len(chunk)].cpu().numpy() for column in zip(*runs, strict=True))
-            return _summed(losses, hits, [counts[i] for i in chunk])
+            runs = [_run(network, self._task, metrics, tensors, data, slot, positions, c, count) for c in cuts]
+            columns = [torch.cat(column, 1)[: len(chunk)].cpu().numpy() for column in zip(*runs, strict=True)]
+            return _summed(metrics, columns, [counts[i] for i in chunk])
 
         parts = self._cores.map(work, self._cut(len(rows), per_model, len(rows)))
-        return Evaluation(np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts]))
+        others = {name: np.concatenate([part.further[name] for part in parts]) for name in parts[0].further}
+        return Evaluation(np.concatenate([p.loss for p in parts]), np.concatenate([p.score for p in parts]), others)
 
 
 class LoopEngine:
@@ -240,8 +270,10 @@ class LoopEngine:
     Each model is computed by one thread. On a CPU the cores share the models of large networks, unless a network draws
     random numbers of its own: these come from one generator, which is seeded for each step of each model."""
 
-    def __init__(self, network: StackedNetwork) -> None:
+    def __init__(self, network: StackedNetwork, task: Task | None = None) -> None:
+        """`task`: what is learned; None: classification."""
         self.network = network
+        self._task = task or Classification()
         self._cores = Cores(network)
 
     def train(
@@ -298,13 +330,20 @@ class LoopEngine:
             if not len(index):
                 continue
             logits = network.single(tensors, data.x[slot, index], visits.keys[step, 0], train=True, seeded=seeded)
-            loss = F.cross_entropy(logits, data.y[slot, index])
+            loss = self._mean_loss(logits, data, slot, index)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             health += loss.item()
             total += loss.item() * visits.share[step, 0].item()
         return row, total if np.isfinite(health) and bool(row.isfinite().all()) else float("nan")
+
+    def _mean_loss(self, outputs: Tensor, data: SampleStack, slot: int, index: Tensor) -> Tensor:
+        """The mean over a batch of what each sample loses, times how much it counts."""
+        y = data.y[slot, index]
+        if data.weights is None:
+            return F.cross_entropy(outputs, y) if self._task.is_cross_entropy else self._task.losses(outputs, y).mean()
+        return (self._task.losses(outputs, y) * data.weights[slot, index]).mean()
 
     def evaluate(
         self,
@@ -313,26 +352,26 @@ class LoopEngine:
         data: SampleStack,
         slots: Sequence[int],
         subset: Subset | None = None,
+        *,
+        further: bool = False,
     ) -> Evaluation:
         counts = _counts(data, slots, subset)
-        losses = np.zeros((len(rows), max(counts)), np.float32)
-        hits = np.zeros(losses.shape, bool)
-        share = self._share(False, min(max(counts), _SAMPLES_ALONE))
+        metrics, share = _asked(self._task, further), self._share(False, min(max(counts), _SAMPLES_ALONE))
 
         @torch.no_grad()
-        def work(network: StackedNetwork, one: range) -> None:
+        def work(network: StackedNetwork, one: range) -> list[Array]:
             (i,) = one
             tensors, slot = network.tensors(models.read([rows[i]])[0]), slots[i]
             positions = subset.positions(data, slots, [i])[0] if subset else torch.arange(counts[i], device=data.device)
-            at_once = counts[i] if network.evaluates_as_one_batch else _SAMPLES_ALONE
+            at_once, runs = counts[i] if network.evaluates_as_one_batch else _SAMPLES_ALONE, []
             for c in (slice(c.start, c.stop) for c in _chunks(counts[i], at_once)):
                 x, y = data.x[slot, positions[: counts[i]][c]], data.y[slot, positions[: counts[i]][c]]
-                logits = network.single(tensors, x, torch.zeros_like(y[0]), train=False, seeded=not share)
-                losses[i, c] = F.cross_entropy(logits, y, reduction="none").cpu().numpy()
-                hits[i, c] = (logits.argmax(-1) == y).cpu().numpy()
+                outputs = network.single(tensors, x, network.a_key(), train=False, seeded=not share)
+                runs.append([self._task.losses(outputs, y), *_statistics(metrics, outputs, y)])
+            return [torch.cat(column).cpu().numpy() for column in zip(*runs, strict=True)]
 
-        self._cores.map(work, list(_chunks(len(rows), 1)), share)
-        return _summed(losses, hits, counts)
+        found = self._cores.map(work, list(_chunks(len(rows), 1)), share)
+        return _summed(metrics, [_stacked(column, max(counts)) for column in zip(*found, strict=True)], counts)
 
     def _share(self, train: bool, samples: int) -> bool:
         """Whether the cores share models, each of which runs over so many samples at once."""
@@ -340,26 +379,33 @@ class LoopEngine:
 
 
 def new_engine(
-    factory: NetFactory, example: Tensor, num_classes: int, settings: EngineSettings, num_visits: float
+    factory: NetFactory,
+    example: Tensor,
+    outputs: int | Outputs,
+    settings: EngineSettings,
+    num_visits: float,
+    task: Task | None = None,
 ) -> Engine:
     """The engine for a network, on the device of `example`.
 
+    `outputs`: how many class scores the network has to give for a sample, or what else it has to return.
     `num_visits`: samples that a run trains on, each counted as often as it is visited.
+    `task`: what is learned; None: classification.
     """
     device = example.device
     prepare_device(device, settings.precision)
     with one_thread():
-        alone = StackedNetwork(factory, example, num_classes, stacked=False)
+        alone = StackedNetwork(factory, example, outputs, stacked=False)
     if settings.backend == "loop":
-        return LoopEngine(alone)
+        return LoopEngine(alone, task)
     compiled = device.type == "cpu" and can_compile(settings.compile, num_visits * alone.bytes_per_sample)
     levels = lowering_levels(device, compiled)
     with one_thread():
-        network = StackedNetwork(factory, example, num_classes, True, levels, DOTS[settings.precision], alone.whole)
+        network = StackedNetwork(factory, example, outputs, True, levels, DOTS[settings.precision], alone.whole)
     evaluator, is_large = None, network.cut is None and alone.bytes_per_sample > _LARGE_SAMPLE_BYTES
     if device.type == "cpu" and network.level != "compiled" and is_large:
-        evaluator = LoopEngine(alone)  # one by one PyTorch's convolutions are faster where there is no backward pass
-    return StackEngine(network, memory_bytes(device, settings.memory_mb), evaluator)
+        evaluator = LoopEngine(alone, task)  # one by one PyTorch's convolutions are faster without a backward pass
+    return StackEngine(network, memory_bytes(device, settings.memory_mb), evaluator, task)
 
 
 def _featured(cut: Cut, data: SampleStack, most_bytes: int) -> SampleStack | None:
@@ -377,15 +423,18 @@ def _featured(cut: Cut, data: SampleStack, most_bytes: int) -> SampleStack | Non
 
 def _run(
     network: StackedNetwork,
+    task: Task,
+    metrics: Sequence[Metric],
     tensors: dict[str, Tensor],
     data: SampleStack,
     slot: Tensor,
     positions: Tensor | None,
     samples: range,
     count: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The loss of each sample, and whether its class was recognised; of all samples, or of those at `positions`
-    [model, sample]. `count` [model]: how many are no padding, where the network is to know.  → [model, sample] each"""
+) -> list[Tensor]:
+    """The loss of each sample, and its statistics for each metric; of all samples, or of those at `positions`
+    [model, sample]. `count` [model]: how many are no padding, where the network is to know.
+    → [model, sample] or [model, sample, statistic] each"""
     at = slice(samples.start, samples.stop)
     where = (slot, at) if positions is None else (slot[:, None], positions[:, at])
     y = data.y[where]
@@ -393,8 +442,19 @@ def _run(
     x = data.x[where]
     if network.cut and not data.has_features:
         x = network.features(x)
-    logits = network.logits(tensors, x, torch.zeros_like(slot), train=False, real=real)
-    return sample_losses(logits, y), logits.argmax(-1) == y
+    outputs = network.logits(tensors, x, torch.zeros_like(slot), train=False, real=real)
+    statistics = _statistics(metrics, outputs.flatten(0, 1), y.flatten(0, 1))
+    return [sample_losses(outputs, y, task), *(of.view(*y.shape[:2], *of.shape[1:]) for of in statistics)]
+
+
+def _asked(task: Task, further: bool) -> Sequence[Metric]:
+    """The main metric, or all."""
+    return task.metrics if further else task.metrics[:1]
+
+
+def _statistics(metrics: Sequence[Metric], outputs: Tensor, y: Tensor) -> list[Tensor]:
+    """What each sample adds to each metric.  [batch, ...] each → [batch] or [batch, statistic] each"""
+    return [metric.statistics(outputs, y) for metric in metrics]
 
 
 def _counts(data: SampleStack, slots: Sequence[int], subset: Subset | None) -> list[int]:
@@ -402,13 +462,29 @@ def _counts(data: SampleStack, slots: Sequence[int], subset: Subset | None) -> l
     return [subset.count(data.counts[s]) if subset else data.counts[s] for s in slots]
 
 
-def _summed(losses: Array, hits: Array, counts: list[int]) -> Evaluation:
-    """Means over each model's real samples, summed in double precision.  [model, sample]"""
+def _summed(metrics: Sequence[Metric], columns: Sequence[Array], counts: list[int]) -> Evaluation:
+    """The mean loss and the metrics of each model, of sums over its real samples in double precision.
+
+    columns: the losses, then the statistics of each metric.  [model, sample] or [model, sample, statistic] each
+    """
     count = np.array(counts)
-    real = np.arange(losses.shape[1]) < count[:, None]
-    return Evaluation(
-        np.where(real, losses, 0).sum(1, dtype=np.float64) / count, np.where(real, hits, False).sum(1) / count
-    )
+    real = np.arange(columns[0].shape[1]) < count[:, None]
+    loss, *sums = (_sums(column, real) for column in columns)
+    found = {metric.name: metric.of_each(some, count) for metric, some in zip(metrics, sums, strict=True)}
+    main, *others = found
+    return Evaluation(loss[:, 0] / count, found[main], {name: found[name] for name in others})
+
+
+def _stacked(alone: Sequence[Array], length: int) -> Array:
+    """What models gave one by one, padded to a common number of samples.  [sample, ...] each → [model, length, ...]"""
+    return np.stack([np.pad(of, [(0, length - len(of)), *[(0, 0)] * (of.ndim - 1)]) for of in alone])
+
+
+def _sums(column: Array, real: Array) -> Array:
+    """The sums over real samples.  [model, sample] or [model, sample, statistic] → [model, statistic]"""
+    if column.ndim == 2:
+        return np.where(real, column, 0).sum(1, keepdims=True, dtype=np.float64)  # type: ignore[no-any-return]
+    return np.where(real[..., None], column, 0).sum(1, dtype=np.float64)  # type: ignore[no-any-return]
 
 
 def _chunks(total: int, size: int) -> Iterator[range]:

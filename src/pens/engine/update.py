@@ -14,16 +14,18 @@ in excess repeat a peer, and their results are discarded.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from pens.engine.batches import Batch, SampleStack, Visits
 from pens.engine.devices import has_kernels
 from pens.engine.functional import StackedNetwork
 from pens.engine.optimizers import CORRECTED, Moments, Recipe, new_optimizer
+from pens.tasks.classification import Classification
+from pens.tasks.task import Task
 
 _WARM_UPS = 3  # steps before a capture, in which libraries choose their algorithms
 
@@ -32,9 +34,16 @@ class StackUpdate:
     """The tensors of an update of `num_models` peers over `num_steps` steps, and the step itself."""
 
     def __init__(
-        self, network: StackedNetwork, data: SampleStack, recipe: Recipe, num_models: int, num_steps: int
+        self,
+        network: StackedNetwork,
+        data: SampleStack,
+        recipe: Recipe,
+        num_models: int,
+        num_steps: int,
+        task: Task | None = None,
     ) -> None:
         device = data.device
+        self._task = task or Classification()
         self.network, self.data = network, data
         self.ragged = data.is_ragged(recipe.batch_size)
         self.rows = torch.zeros((num_models, network.in_work.size), device=device)
@@ -54,7 +63,7 @@ class StackUpdate:
         self.loss = torch.zeros(num_models, device=device)
         self.health = torch.zeros(num_models, device=device)
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._fused = has_kernels(device)
+        self._fused = has_kernels(device) and self._task.is_cross_entropy
         self._cuts = network.cut is not None and not data.has_features
 
     @property
@@ -123,7 +132,7 @@ class StackUpdate:
 
     def step(self) -> None:
         """One batch per peer: forward, backward, optimizer."""
-        batch = self._batch()
+        batch = self._weighted(self._batch())
         kept = self.rows[:, self.network.in_work.num_trained :]
         before = kept.clone() if self.ragged else kept
         self._find_gradients(batch)
@@ -140,6 +149,13 @@ class StackUpdate:
         x, y = (table[self.slots, visit.index] for table in (self.data.x, self.data.y))
         return Batch(x, y, visit.weight, visit.keys, visit.active, visit.taken, visit.share)
 
+    def _weighted(self, batch: Batch) -> Batch:
+        """The batch, with how much each of its samples counts."""
+        if self.data.weights is None:
+            return batch
+        index = self.visits.index.index_select(0, self.at)[0]
+        return replace(batch, weight=batch.weight * self.data.weights[self.slots, index])
+
     def _find_gradients(self, batch: Batch) -> None:
         """Run forward and backward, and leave each peer's gradient in `gradients`."""
         layout = self.network.in_work
@@ -155,8 +171,14 @@ class StackUpdate:
         self.network.gradient_buffers.collect(layout, self.gradients, torch.autograd.grad(scores, leaves, slopes))
 
     def _measure(self, scores: Tensor, batch: Batch) -> Tensor:
-        """Add up each peer's cross-entropy, count the step, and return the loss's gradient with respect to the scores.
-        scores [peer, batch, class] → [peer, batch, class]"""
+        """Add up each peer's loss, count the step, and return the loss's gradient with respect to the scores.
+        scores [peer, batch, class] → [peer, batch, class], or with the axes that the task has"""
+        if not self._task.is_cross_entropy:
+            scores.requires_grad_()
+            losses = (sample_losses(scores, batch.y, self._task) * batch.weight).sum(1)
+            self._count(losses.detach(), batch)
+            (slopes,) = torch.autograd.grad(losses.sum(), scores)
+            return slopes
         if self._fused:
             from pens.engine.fused_step import can_measure, measure
 
@@ -164,16 +186,20 @@ class StackUpdate:
                 return measure(scores, batch, self.health, self.loss, self.at)
         likely, right = scores.log_softmax(-1), batch.y[..., None]
         losses = -(likely.gather(-1, right)[..., 0] * batch.weight).sum(1)
-        self.health += losses
-        self.loss += losses * batch.share
-        self.at += 1
+        self._count(losses, batch)
         slopes = likely.exp().scatter_add_(-1, right, torch.full_like(likely[..., :1], -1.0))
         return slopes.mul_(batch.weight[..., None])
 
+    def _count(self, losses: Tensor, batch: Batch) -> None:
+        """Add up what each peer's batch lost, and count the step.  losses [peer]"""
+        self.health += losses
+        self.loss += losses * batch.share
+        self.at += 1
 
-def sample_losses(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of each sample.  [peer, batch, class], [peer, batch] → [peer, batch]"""
-    return F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
+
+def sample_losses(outputs: Tensor, y: Tensor, task: Task) -> Tensor:
+    """The loss of each sample.  [peer, batch, ...], [peer, batch, ...] → [peer, batch]"""
+    return task.losses(outputs.flatten(0, 1), y.flatten(0, 1)).view(y.shape[:2])
 
 
 def rounded_up(count: int, everybody: int) -> int:

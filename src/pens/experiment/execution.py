@@ -39,6 +39,7 @@ from pens.processors import CpuShare
 from pens.settings.tree import MethodName
 from pens.simulation.simulator import advance_together
 from pens.storage.runlog import ExperimentDir, ExperimentRecord, RunDir
+from pens.tasks.task import num_outputs, task_of
 
 _PEERS_AT_ONCE = 2048  # peers that fill a GPU: more seeds at once would cost memory and save no time
 
@@ -85,9 +86,9 @@ class Experiment:
         some = federation.peers[0].train
         shown = some if len(some) > 2 else federation.tests[0]
         samples = sum(len(peer.train) for peer in federation.peers)
-        classes = known.num_classes
-        self._network = NetworkForm.of(self.record.settings, classes, shown, self.model)
-        return build_engine(self.record.settings, classes, shown, samples, self._torch_device, self.model)
+        outputs = num_outputs(task_of(self.record.settings), known)
+        self._network = NetworkForm.of(self.record.settings, outputs, shown, self.model)
+        return build_engine(self.record.settings, outputs, shown, samples, self._torch_device, self.model)
 
     def run(self, folder: ExperimentDir | None, observer: Observer) -> ExperimentResult:
         """Run what is missing, and read what is complete."""
@@ -165,7 +166,8 @@ class Experiment:
         executor = self._executor if not spec.method.pools_data else None
         if executor is None:
             data = [peer for peers in held.values() for peer in peers]
-            executor = new_executor(self._engine, data, self._torch_device, len(seeds) // len(held))
+            task = task_of(self.record.settings)
+            executor = new_executor(self._engine, data, self._torch_device, len(seeds) // len(held), task)
         if not spec.method.pools_data:
             self._executor = executor
         return executor, {seed: starts[id(self.federation(seed))] for seed in seeds}

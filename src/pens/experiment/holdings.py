@@ -19,6 +19,7 @@ from pens.methods.names import among, participants
 from pens.partitions.partition import build_federation, check_repeats, partition_of
 from pens.parts import is_place
 from pens.settings.tree import Settings
+from pens.tasks.task import check_data, task_of
 
 
 class Holdings:
@@ -54,6 +55,7 @@ class Holdings:
         federation = found.federation(seed)
         if known is None:
             check_own_data(federation)
+            check_data(task_of(settings), federation)
         return federation
 
     def dataset(self, settings: Settings) -> Dataset:
@@ -63,6 +65,8 @@ class Holdings:
         assert isinstance(self._found, Dataset)
         if self._is_own and not self._federations:
             check_own_data(self._found)
+        if not self._federations:
+            check_data(task_of(settings), self._found)
         return self._found
 
     def check_repeats(self, settings: Settings, seed: int) -> None:

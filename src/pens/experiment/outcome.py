@@ -15,7 +15,7 @@ from pens.data.scenarios import Federation
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, peak_memory_bytes
 from pens.engine.rounding import model_bytes
-from pens.engine.training import Engine
+from pens.engine.training import Engine, Evaluation
 from pens.experiment.running import Running
 from pens.inference.peer_models import PeerModels
 from pens.measuring.metrics import neighbour_agreement
@@ -24,6 +24,7 @@ from pens.measuring.results import Communication, DataSizes, RunResult
 from pens.methods.spec import RunSpec
 from pens.protocol.messages import PeerId
 from pens.simulation.simulator import Simulator
+from pens.tasks.task import task_of
 from pens.topologies.topology import Graph, topology_of
 
 
@@ -34,18 +35,22 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
     tests = SampleStack(federation.tests, device)
     count = spec.method.num_learners(len(federation.peers))
     rows = learners.tested_rows()[:count]
+    main, *others = (metric.measure for metric in task_of(spec.settings).metrics)
     if spec.method.pools_data:
         slots = list(range(len(federation.tests)))
-        per_test = engine.evaluate(learners.models, rows * len(slots), tests, slots).accuracy
-        accuracy = per_test[list(federation.tested_on)]
+        found = engine.evaluate(learners.models, rows * len(slots), tests, slots, further=bool(others))
+        place = list(federation.tested_on)
+        found = Evaluation(found.loss[place], found.score[place], {n: of[place] for n, of in found.further.items()})
     else:
-        accuracy = engine.evaluate(learners.models, rows, tests, federation.tested_on).accuracy
+        found = engine.evaluate(learners.models, rows, tests, federation.tested_on, further=bool(others))
     weight = model_bytes(engine.network.stored, spec.settings.gossip.wire, learners.travelling)
     tensors = {n: _on_host(t) for n, t in engine.network.state(learners.models.read(rows)).items()}
     return RunResult(
         method=run.method,
         seed=run.seed,
-        accuracy=accuracy,
+        score=found.score,
+        metric=main,
+        further={measure: found.further[measure.name] for measure in others if measure.name in found.further},
         clusters=federation.clusters,
         cluster_names=federation.cluster_names,
         agreement=neighbour_agreement(neighbours, federation.clusters, _reach_in_sparse_graph(spec, simulator)),

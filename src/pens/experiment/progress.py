@@ -132,7 +132,7 @@ class Bars(Observer):
 
     def line(self, result: RunResult) -> str:
         """A complete run in one line."""
-        return f"{result.method} seed {result.seed}: {100 * result.mean_accuracy:.1f} % in {result.seconds:.1f} s"
+        return f"{result.method} seed {result.seed}: {result.metric.words(result.mean_score)} in {result.seconds:.1f} s"
 
 
 class NotebookBars(Observer):
@@ -164,7 +164,7 @@ class NotebookBars(Observer):
             self._show()
 
     def finished(self, result: RunResult) -> None:
-        words = f"accuracy {100 * result.mean_accuracy:.1f} %"
+        words = f"{result.metric.name} {result.metric.words(result.mean_score)}"
         self._runs[result.method, result.seed] = (1.0, words)
         self._show()
 

@@ -30,6 +30,8 @@ from pens.settings.schema import SettingsTree
 from pens.settings.tree import RunSettings
 from pens.simulation.links import Links
 from pens.simulation.simulator import Schedule, Simulator
+from pens.tasks.task import Task, outputs_of, task_of
+from pens.tasks.trial import try_out_task
 from pens.topologies.complete import Everybody
 from pens.topologies.topology import Graph, build_graph
 from pens.topologies.views import Followed, Others
@@ -37,7 +39,7 @@ from pens.topologies.views import Followed, Others
 
 def build_engine(
     settings: SettingsTree,
-    num_classes: int,
+    num_outputs: int,
     shown: Samples,
     num_samples: int,
     device: torch.device,
@@ -45,19 +47,30 @@ def build_engine(
 ) -> Engine:
     """The engine that trains and evaluates models of one network.
 
+    num_outputs: what the task's `num_outputs` says of all targets: the number of classes, in classification.
     model: makes the network; None: the network of the setting `net`.  shown: some samples of the data, for their shape.
     num_samples: training samples of all peers that are computed here; whether compiling pays depends on it.
     """
     shape = tuple(shown.x.shape[1:])
-    factory: NetFactory = model or net_factory(settings.model.net, settings.data.source, shape, num_classes)
+    factory: NetFactory = model or net_factory(settings.model.net, settings.data.source, shape, num_outputs)
     example = SampleStack([shown], device).x[0, :3]
     num_visits = num_samples * settings.training.epochs * settings.gossip.rounds
-    return new_engine(factory, example, num_classes, settings.engine, num_visits)
+    task = task_of(settings)
+    outputs = outputs_of(task, num_outputs, shown.y.shape[1:])
+    try_out_task(task, outputs.shape, shown.y[:3])
+    return new_engine(factory, example, outputs, settings.engine, num_visits, task)
 
 
-def new_executor(engine: Engine, data: Sequence[PeerData], device: torch.device, runs: int = 1) -> Executor:
-    """The executor that computes runs on these data. `runs`: how many runs share the data."""
-    training, validation = SampleStack([d.train for d in data], device), SampleStack([d.val for d in data], device)
+def new_executor(
+    engine: Engine, data: Sequence[PeerData], device: torch.device, runs: int = 1, task: Task | None = None
+) -> Executor:
+    """The executor that computes runs on these data. `runs`: how many runs share the data.
+
+    task: says how much each training sample counts; None: all the same."""
+    weights = [task.sample_weights(d.train.y) for d in data] if task else []
+    weighted = [of for of in weights if of is not None]
+    training = SampleStack([d.train for d in data], device, weighted or None)
+    validation = SampleStack([d.val for d in data], device)
     return Executor(engine, training, validation, runs * len(data))
 
 

@@ -194,7 +194,7 @@ class Executor:
         subsets = [call.subset for call in calls if call.subset]
         subset = Subset(subsets[0].size, _joined([s.keys for s in subsets])) if subsets else None
         found = self.engine.evaluate(self.models, rows, self._samples[calls[0].on], slots, subset)
-        return [Evaluation(found.loss[part], found.accuracy[part]) for part in _parts([len(c.slots) for c in calls])]
+        return [Evaluation(found.loss[part], found.score[part]) for part in _parts([len(c.slots) for c in calls])]
 
 
 def _joined(parts: Sequence[Sequence[Any]]) -> list[Any]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pens.data.samples import Array
 from pens.engine.optimizers import Recipe
 from pens.merging.rule import Merging, chosen
 from pens.protocol.policies import EarlyStopping
@@ -23,7 +24,8 @@ class LearningRules:
     seed: int
     score_on: Literal["train", "val"] = "train"
     score_by: Literal["loss", "accuracy"] = "loss"
-    """How the models of step 1 are compared. Questions are always answered by losses."""
+    """How the models of step 1 are compared: by loss, or by the main metric. Questions are always answered by
+    losses."""
     score_samples: int | None = None
     """Models are compared on so many of the receiver's training samples; None: all."""
     max_batch: int = 0
@@ -36,6 +38,13 @@ class LearningRules:
     """How models travel: received models are rounded to this form, a peer's own is not."""
     merging: Merging = field(default_factory=lambda: chosen(Settings()))
     """How a peer's own model and those that it received become one."""
+
+    higher_is_better: bool = True
+    """Whether higher values of the task's main metric are better: the direction of early stopping and `score_by`."""
+
+    def goodness(self, scores: Array) -> Array:
+        """Values of the main metric such that higher ones are better."""
+        return scores if self.higher_is_better else -scores
 
     def new_stopping(self) -> EarlyStopping:
         """Early stopping of one peer that has not been validated yet."""

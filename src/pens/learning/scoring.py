@@ -46,7 +46,8 @@ class Scorer:
         slots, size = self._context.slots([peer for _, peer, _ in pairs]), self._rules.score_samples
         subset = None if size is None else Subset(size, [draw for _, _, draw in pairs])
         found = yield from evaluate(Evaluate(on, rows, slots, subset))
-        scores = -found.accuracy if self._rules.score_by == "accuracy" and not jobs[0].question else found.loss
+        by_metric = self._rules.score_by == "accuracy" and not jobs[0].question
+        scores = -self._rules.goodness(found.score) if by_metric else found.loss
         losses = dict(zip(pairs, scores.tolist(), strict=True))
         for job, draw in drawn:
             self._finish(job, [losses[ref, job.peer, draw] for ref in job.models])

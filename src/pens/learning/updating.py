@@ -75,16 +75,16 @@ class Updater:
         return moments
 
     def _validate(self, jobs: Sequence[Updating], rows: Sequence[int]) -> Generator[Call, Answer, Evaluation]:
-        """Losses and accuracies of these models on their peers' validation samples; no numbers where there are none."""
+        """Losses and scores of these models on their peers' validation samples; no numbers where there are none."""
         slots = self._context.slots([job.peer for job in jobs])
         held = [i for i, slot in enumerate(slots) if slot != NO_SAMPLES]
         if len(held) == len(jobs):
             return (yield from evaluate(Evaluate("val", list(rows), slots)))
-        loss, accuracy = np.full(len(jobs), np.nan), np.full(len(jobs), np.nan)
+        loss, score = np.full(len(jobs), np.nan), np.full(len(jobs), np.nan)
         if held:
             measured = yield from evaluate(Evaluate("val", [rows[i] for i in held], [slots[i] for i in held]))
-            loss[held], accuracy[held] = measured.loss, measured.accuracy
-        return Evaluation(loss, accuracy)
+            loss[held], score[held] = measured.loss, measured.score
+        return Evaluation(loss, score)
 
     def _undo(
         self, jobs: list[Updating], bad: list[int], rows: list[int], validated: list[int], validation: Evaluation
@@ -95,15 +95,16 @@ class Updater:
             rows[i] = validated[i] = self._stack.retain(self.inputs.own_row(jobs[i]))
             self.setbacks[jobs[i].peer] += 1
         again = yield from self._validate([jobs[i] for i in bad], [rows[i] for i in bad])
-        validation.loss[bad], validation.accuracy[bad] = again.loss, again.accuracy
+        validation.loss[bad], validation.score[bad] = again.loss, again.score
 
     def _take_over(
         self, jobs: list[Updating], trained: NewModels, finite: list[bool], validated: list[int], validation: Evaluation
     ) -> None:
         """Record the results of a batch, and give each peer its new model."""
         losses, val_losses = trained.loss.tolist(), validation.loss.tolist()
-        accuracies = validation.accuracy.tolist()
-        records = zip(jobs, losses, val_losses, accuracies, strict=True)
+        scores = validation.score.tolist()
+        goodness = self._rules.goodness(validation.score).tolist()
+        records = zip(jobs, losses, val_losses, scores, strict=True)
         if measured := [_record(*of) for of in records if self._by_peer[of[0].peer].has_samples]:
             self.history.add(measured)
         for i, job in enumerate(jobs):
@@ -115,7 +116,7 @@ class Updater:
             self._keep_aside(learner, job, validated[i], val_losses[i])
             self._finish(learner, job, trained.rows[i])
             if learner.has_samples:
-                self._observe(learner, job, validated[i], val_losses[i], accuracies[i])
+                self._observe(learner, job, validated[i], val_losses[i], goodness[i])
         for row in (*trained.rows, *trained.merged):
             self._stack.release(row)
 
@@ -147,9 +148,9 @@ class Updater:
 
     # --- what a validation changes ------------------------------------------------------------------------------------
 
-    def _observe(self, learner: Learner, job: Updating, row: int, val_loss: float, val_accuracy: float) -> None:
-        """Early stopping, and the best model. `row`: what was validated."""
-        if learner.stopping.observe(val_loss, val_accuracy):
+    def _observe(self, learner: Learner, job: Updating, row: int, val_loss: float, goodness: float) -> None:
+        """Early stopping, and the best model. `row`: what was validated. `goodness`: higher is better."""
+        if learner.stopping.observe(val_loss, goodness):
             self._keep_as_best(learner, row)
         if learner.has_stopped:
             self._stop(learner, job)

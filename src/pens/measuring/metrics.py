@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of a run: accuracy with its interval, the neighbours' precision and recall, and work."""
+"""Metrics of a run: the main metric with its interval, the neighbours' precision and recall, and work."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import stdtrit
@@ -14,6 +14,7 @@ from scipy.special import stdtrit
 from pens.data.samples import Array
 from pens.data.scenarios import UNKNOWN
 from pens.protocol.messages import PeerId
+from pens.tasks.metric import ACCURACY, Measure
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ def num_alike(peer: int, others: Sequence[PeerId], clusters: Sequence[int]) -> i
     return sum(clusters[other] == clusters[peer] for other in others)
 
 
-def worst_tenth(accuracy: Array) -> float:
-    """The mean accuracy of the least accurate tenth of the peers, at least one peer."""
-    count = max(1, math.ceil(len(accuracy) / 10))
-    return float(np.sort(accuracy)[:count].mean())
+def worst_tenth(scores: Array, higher_is_better: bool = True) -> float:
+    """The mean of the worst tenth of the peers, at least one."""
+    count, rising = max(1, math.ceil(len(scores) / 10)), np.sort(scores)
+    return float((rising[:count] if higher_is_better else rising[-count:]).mean())
 
 
 UNKNOWN_CLUSTER = "unknown"
@@ -102,45 +103,54 @@ class Interval:
     half_width: float | None
     values: tuple[float, ...] = ()
     """The single values, where there are several of them but too few for an interval."""
+    measure: Measure = ACCURACY
+    """What it is of, which says how it is written: fractions in per cent."""
 
     def __str__(self) -> str:
-        return self.percent()
+        return self.text()
+
+    def text(self) -> str:
+        """Without its unit: 85.3 ± 1.2; of two seeds 85.3 (2 seeds: 84.1, 86.5); of one seed 85.3"""
+        return f"{self._plain(self.mean)}{self._spread(f'{len(self.values)} seeds: ', self._plain)}"
 
     def percent(self) -> str:
-        """The mean in per cent: 85.3 ± 1.2; for two seeds 85.3 (2 seeds: 84.1, 86.5); for one seed 85.3"""
-        return f"{100 * self.mean:.1f}{self._spread(f'{len(self.values)} seeds: ', _plain)}"
+        """The same, of fractions."""
+        return self.text()
+
+    def words(self) -> str:
+        """With its unit: 85.3 ± 1.2 %"""
+        return f"{self.text()} {self.measure.unit}".rstrip()
 
     def brief(self) -> str:
-        """The mean in per cent for a narrow table: 85.3 ± 1.2; for two seeds 85.3 (84.1, 86.5)"""
-        return f"{100 * self.mean:.1f}{self._spread('', _plain)}"
+        """The same for a narrow table: 85.3 (84.1, 86.5)"""
+        return f"{self._plain(self.mean)}{self._spread('', self._plain)}"
 
     def short(self) -> str:
-        """The mean in per cent without single values, for a picture that shows them: 85.3 ± 1.2, or 85.3"""
-        return Interval(self.mean, self.half_width).percent()
+        """Without single values, for a picture that shows them: 85.3 ± 1.2, or 85.3"""
+        return replace(self, values=()).text()
 
     def signed(self) -> str:
-        """A difference in points: +7.0 ± 1.9"""
-        return f"{_signed(self.mean)}{self._spread(f'{len(self.values)} seeds: ', _signed)}"
+        """A difference, in points: +7.0 ± 1.9"""
+        return f"{self._signed(self.mean)}{self._spread(f'{len(self.values)} seeds: ', self._signed)}"
 
     def _spread(self, lead: str, form: Callable[[float], str]) -> str:
         if self.half_width is not None:
-            return f" ± {100 * self.half_width:.1f}"
+            return f" ± {self._plain(self.half_width)}"
         return f" ({lead}{', '.join(map(form, self.values))})" if self.values else ""
 
+    def _plain(self, value: float) -> str:
+        return self.measure.number(value, like=self.mean)
 
-def _plain(value: float) -> str:
-    return f"{100 * value:.1f}"
+    def _signed(self, value: float) -> str:
+        size = self._plain(value).lstrip("-")
+        sign = "" if not float(size) else "−" if value < 0 else "+"
+        return sign + size
 
 
-def _signed(value: float) -> str:
-    sign = "" if round(1000 * value) == 0 else "−" if value < 0 else "+"
-    return sign + f"{100 * value:.1f}".lstrip("-")
-
-
-def interval(values: Sequence[float]) -> Interval:
+def interval(values: Sequence[float], measure: Measure = ACCURACY) -> Interval:
     """Section 5.4: mean and 95 % confidence interval over seeds, by Student's t; no interval for one or two seeds."""
     mean = float(np.mean(values))
     if len(values) < FEWEST_SEEDS:
-        return Interval(mean, None, tuple(map(float, values)) if len(values) > 1 else ())
+        return Interval(mean, None, tuple(map(float, values)) if len(values) > 1 else (), measure)
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return Interval(mean, float(stdtrit(len(values) - 1, 0.975)) * error)
+    return Interval(mean, float(stdtrit(len(values) - 1, 0.975)) * error, measure=measure)

@@ -26,6 +26,7 @@ from pens.methods.names import method_of
 from pens.methods.spec import RunSpec
 from pens.partitions.partition import data_words
 from pens.settings.tree import MethodName, RunSettings, Settings
+from pens.tasks.metric import ACCURACY, Measure
 
 _COUNTS = ("sent", "received", "refused", "merged", "scored")
 _WHOLE = ("neighbours", "neighbours_in_cluster", "train_samples", "val_samples", *_COUNTS)
@@ -92,11 +93,17 @@ class History(Tabular):
     train_loss: Array
     val_loss: Array
     val_accuracy: Array
+    """The main metric of the task on validation data: accuracy in classification (`RunResult.metric` names it)."""
     received: Array | None = None
     """Models that the peer had received when the update began; None in records that are older than this column."""
     epochs: Array | None = None
     """Epochs of the training; 0 where the peer adopted the merged model. None in records that are older than this
     column."""
+
+    @property
+    def val_score(self) -> Array:
+        """The column `val_accuracy`, whatever it measures."""
+        return self.val_accuracy
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,8 +136,8 @@ class RunResult(Tabular, HasTestedModels):
 
     method: MethodName
     seed: int
-    accuracy: Array
-    """Test accuracy of each peer on its own distribution.  [peer]"""
+    score: Array
+    """How good each peer's model is on test data of its own distribution, by the main metric of the task.  [peer]"""
     clusters: tuple[int, ...] | None
     """The cluster of each peer; None where it is not known, whichever way a record says so."""
     cluster_names: tuple[str, ...]
@@ -169,9 +176,13 @@ class RunResult(Tabular, HasTestedModels):
     servers: Communication | None = None
     """What the method's servers sent, received and merged; None for a method without servers.  [server] each"""
     untested: tuple[int, ...] = ()
-    """The real peers without test data: their accuracy is the last one on their validation data."""
+    """The real peers without test data: their score is the last one on their validation data."""
     network: NetworkForm | None = None
     """Which network was trained, and on what inputs; None in records that are older than this, and of real peers."""
+    metric: Measure = ACCURACY
+    """What scores, and validation over time, are measured in: the main metric of the task."""
+    further: Mapping[Measure, Array] = field(default_factory=dict)
+    """The task's other metrics on test data.  [peer] each"""
 
     def __post_init__(self) -> None:
         clusters = self.clusters or ()
@@ -199,15 +210,33 @@ class RunResult(Tabular, HasTestedModels):
 
     @property
     def num_peers(self) -> int:
-        return len(self.accuracy)
+        return len(self.score)
+
+    @property
+    def accuracy(self) -> Array:
+        """The score, where that is an accuracy.  [peer]"""
+        self._check_accuracy()
+        return self.score
 
     @property
     def mean_accuracy(self) -> float:
-        return float(self.accuracy.mean())
+        """The mean score, where that is an accuracy."""
+        self._check_accuracy()
+        return self.mean_score
+
+    def _check_accuracy(self) -> None:
+        if self.metric != ACCURACY:
+            raise AttributeError(f"this run measured {self.metric.label()}, not accuracy: read `score`")
+
+    @property
+    def mean_score(self) -> float:
+        """The mean over peers."""
+        return float(self.score.mean())
 
     @property
     def worst_tenth(self) -> float:
-        return worst_tenth(self.accuracy)
+        """The mean score of the worst tenth of the peers, at least one."""
+        return worst_tenth(self.score, self.metric.higher_is_better)
 
     @property
     def clusters_known(self) -> bool:
@@ -231,7 +260,8 @@ class RunResult(Tabular, HasTestedModels):
             "peer": list(peers),
             **({"name": list(self.peer_names)} if self.peer_names else {}),
             "cluster": [self.cluster_label(peer) or None for peer in peers],
-            "accuracy": self.accuracy,
+            self.metric.name: self.score,
+            **{measure.name: values for measure, values in self.further.items()},
             "neighbours": [None if own is None else len(own) for own in chosen],
             "neighbours_in_cluster": [
                 None if own is None or not self.cluster_label(peer) else sum(map(self._same_cluster(peer), own))
@@ -267,7 +297,8 @@ class Summary:
 
     method: MethodName
     seeds: int
-    accuracy: Interval
+    score: Interval
+    """The main metric of the task: accuracy in classification."""
     worst_tenth: Interval
     precision: Interval | None
     recall: Interval | None
@@ -282,6 +313,15 @@ class Summary:
     """Bytes of models received per peer."""
     work: float | None = None
     """Forward passes of one sample per peer (`metrics.forward_passes`); None where the record does not tell."""
+    further: tuple[Interval, ...] = ()
+    """The task's other metrics."""
+
+    @property
+    def accuracy(self) -> Interval:
+        """The score, where that is an accuracy."""
+        if self.score.measure != ACCURACY:
+            raise AttributeError(f"these runs measured {self.score.measure.label()}, not accuracy: read `score`")
+        return self.score
 
 
 class RunsByMethod:
@@ -409,10 +449,13 @@ class ExperimentResult(RunsByMethod, Tabular):
 
 def _cells(rows: Sequence[Summary]) -> dict[str, list[str]]:
     """The table of summaries as text, without columns of which nothing is known."""
+    measure = rows[0].score.measure if rows else ACCURACY
+    further = [of.measure.label() for of in rows[0].further] if rows else []
     columns = {
         "method": [row.method for row in rows],
-        "accuracy %": [percent(row.accuracy) for row in rows],
-        "worst tenth %": [percent(row.worst_tenth) for row in rows],
+        measure.label(): [percent(row.score) for row in rows],
+        **{name: [percent(row.further[i]) for row in rows] for i, name in enumerate(further)},
+        f"worst tenth {measure.unit}".rstrip(): [percent(row.worst_tenth) for row in rows],
         "precision %": [percent(row.precision) for row in rows],
         "recall %": [percent(row.recall) for row in rows],
         "models received": [f"{row.models_received:,.0f}" for row in rows],
@@ -424,8 +467,9 @@ def _cells(rows: Sequence[Summary]) -> dict[str, list[str]]:
 def _with_gain(run: RunResult, alone: RunResult | None) -> dict[str, Any]:
     """A run's columns, with what each peer gained over the run in which it trained alone."""
     columns = run.columns()
-    gain = None if alone is None or alone.num_peers != run.num_peers else run.accuracy - alone.accuracy
-    place = list(columns).index("accuracy") + 1
+    can = alone is not None and alone.num_peers == run.num_peers
+    gain = run.metric.goodness(1) * (run.score - alone.score) if alone is not None and can else None
+    place = list(columns).index(run.metric.name) + 1
     items = list(columns.items())
     return dict([*items[:place], ("gain", run._of_peers(gain)), *items[place:]])
 
@@ -439,8 +483,8 @@ def summarise(runs: tuple[RunResult, ...], settings: Settings | None = None) -> 
     return Summary(
         method=runs[0].method,
         seeds=len(runs),
-        accuracy=interval([run.mean_accuracy for run in runs]),
-        worst_tenth=interval([run.worst_tenth for run in runs]),
+        score=interval([run.mean_score for run in runs], runs[0].metric),
+        worst_tenth=interval([run.worst_tenth for run in runs], runs[0].metric),
         precision=interval([a.precision for a in agreements]) if agreements else None,
         recall=interval([a.recall for a in agreements]) if agreements else None,
         models_merged=float(np.mean([run.communication.merged.mean() for run in runs])),
@@ -449,7 +493,14 @@ def summarise(runs: tuple[RunResult, ...], settings: Settings | None = None) -> 
         models_received=float(np.mean([each.models_received for each in spent])),
         bytes_received=float(np.mean([each.bytes_received for each in spent])),
         work=mean_or_none([each.work for each in spent]),
+        further=_further(runs),
     )
+
+
+def _further(runs: Sequence[RunResult]) -> tuple[Interval, ...]:
+    """The metrics beside the main one that all runs have, over seeds."""
+    shared = [measure for measure in runs[0].further if all(measure in run.further for run in runs)]
+    return tuple(interval([float(run.further[measure].mean()) for run in runs], measure) for measure in shared)
 
 
 def mean_or_none(values: Sequence[float | None]) -> float | None:

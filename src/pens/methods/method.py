@@ -191,6 +191,7 @@ class Method:
         from pens.engine.optimizers import Recipe
         from pens.learning.rules import LearningRules
         from pens.merging.rule import chosen
+        from pens.tasks.task import task_of
 
         training, pens = settings.training, settings.pens
         return LearningRules(
@@ -208,6 +209,7 @@ class Method:
             wire=settings.gossip.wire,
             merging=chosen(settings),
             optimizer_remembers=self.keeps_moments,
+            higher_is_better=task_of(settings).measure.higher_is_better,
         )
 
     def selection(self, settings: RunSettings, num_peers: int) -> SelectionRule | None:

@@ -41,6 +41,7 @@ class Dirichlet(Partition):
     about = "label skew: each peer's label shares are drawn from Dirichlet(alpha); no clusters"
     section = DirichletSettings
     keys = ("test",)
+    needs_classes = True
 
     def build(self, dataset: Dataset, settings: Settings, seed: int) -> Federation:
         scenario, alpha = settings.scenario, settings.section(DirichletSettings).alpha

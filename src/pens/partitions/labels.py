@@ -13,7 +13,7 @@ import numpy as np
 from pens import rng
 from pens.data.samples import Array, Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
-from pens.errors import NotEnoughData
+from pens.errors import DataError, NotEnoughData
 from pens.settings.schema import ScenarioSettings
 
 _TRIES = 10  # to round the sizes of test sets such that there are samples enough
@@ -35,6 +35,11 @@ def apportion(weights: Array, size: int, generator: np.random.Generator) -> Arra
 
 def count_labels(samples: Samples, num_classes: int) -> Array:
     """Samples of each label.  [label]"""
+    if samples.y.ndim != 1 or samples.y.dtype.kind not in "iu":
+        raise DataError(
+            f"targets have shape {samples.y.shape} and type {samples.y.dtype}, so that they are no labels to count: "
+            "share these samples out in another way"
+        )
     return np.bincount(samples.y, minlength=num_classes)
 
 

@@ -21,6 +21,7 @@ from pens.parts import HUB, PARTITIONS, is_place
 from pens.settings.schema import ScenarioSettings
 from pens.settings.section import Section
 from pens.settings.tree import Settings
+from pens.tasks.task import task_of
 
 
 class Partition(ABC):
@@ -36,9 +37,19 @@ class Partition(ABC):
     """Settings of [scenario] that it reads beside those of all partitions: peers, train_per_peer, val_per_peer,
     test_samples."""
 
+    needs_classes: ClassVar[bool] = False
+    """Whether it shares samples out by their classes, so that each sample has to be of one class."""
+
     def check(self, settings: Settings, dataset: Dataset | None = None) -> None:
         """Refuse settings that cannot work, and, where it is given, a data set that is too small for them. Here: one
-        with fewer samples than all peers together are to hold."""
+        with fewer samples than all peers together are to hold; and tasks without classes, where it needs them."""
+        task = task_of(settings)
+        if self.needs_classes and not task.has_one_class:
+            raise SettingsError(
+                f"partition = {self.name!r} shares samples out by their class, but with task = {task.name!r} a sample "
+                "has none: use another partition, rotation for instance, or give each peer its own data in a "
+                "pens.Federation"
+            )
         if dataset:
             check_enough(dataset, settings.scenario)
 

@@ -86,10 +86,16 @@ def rotated_tests(dataset: Dataset, settings: ScenarioSettings, seed: int) -> tu
 
 
 def rotate(samples: Samples, angle: int, half_turn: str = "rotation") -> Samples:
-    """Images turned by a multiple of 90 degrees, counter-clockwise; labels unchanged."""
+    """Images turned by a multiple of 90 degrees, counter-clockwise; labels unchanged. Labels of pixels [sample, height,
+    width] are turned with them."""
+    y = _rotated(samples.y, angle, half_turn) if samples.y.ndim == 3 else samples.y
+    return Samples(_rotated(samples.x, angle, half_turn), y)
+
+
+def _rotated(images: Array, angle: int, half_turn: str) -> Array:
     if angle % 360 == 180 and half_turn == "flip":
-        return Samples(np.ascontiguousarray(samples.x[..., ::-1, :]), samples.y)
-    return Samples(np.ascontiguousarray(np.rot90(samples.x, angle // 90 % 4, axes=(-2, -1))), samples.y)
+        return np.ascontiguousarray(images[..., ::-1, :])
+    return np.ascontiguousarray(np.rot90(images, angle // 90 % 4, axes=(-2, -1)))
 
 
 def split(samples: Samples, parts: int, key: int) -> list[Samples]:

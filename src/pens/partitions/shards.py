@@ -37,6 +37,8 @@ class Shards(Partition):
     section = ShardsSettings
     keys = ("test",)
 
+    needs_classes = True
+
     def check(self, settings: Settings, dataset: Dataset | None = None) -> None:
         """Refuse peers whose samples cannot be cut into shards of equal size, and too few samples."""
         scenario, shards = settings.scenario, settings.section(ShardsSettings).shards_per_peer

@@ -292,8 +292,9 @@ def _counter(pairs: Sequence[Sequence[int]]) -> Counter[PeerId]:
 
 @dataclass
 class EarlyStopping:
-    """Section 5.4, per peer: what counts is the mean of the last `window` validation results, by accuracy (default) or
-    by loss. The round in which it is highest has the best model; after `patience` rounds without a new best, stop.
+    """Section 5.4, per peer: what counts is the mean of the last `window` validation results, by accuracy (default; in
+    other tasks the main metric, as a number of which more is better) or by loss. The round in which it is highest has
+    the best model; after `patience` rounds without a new best, stop.
 
     The mean, because one result on a hundred samples is off by five points now and then: the highest single result
     is mostly luck.

@@ -26,13 +26,13 @@ FEWEST_FOR_WILCOXON = 6
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two methods, the better minus the other, seed by seed."""
+    """By how much the better of two methods is better, seed by seed."""
 
     better: MethodName
     other: MethodName
     seeds: tuple[int, ...]
     values: tuple[float, ...]
-    """Differences of the mean accuracies.  [seed]"""
+    """Differences of the means over peers.  [seed]"""
     mean: Interval
     p_t: float | None
     """The p-value of the two-sided paired t test; None with fewer than three seeds, or where all differences are
@@ -55,7 +55,8 @@ def difference(one: Sequence[RunResult], two: Sequence[RunResult]) -> Difference
     by_seed = _by_seed(one, two)
     if not by_seed:
         return None
-    seeds, values = tuple(by_seed), np.array(list(by_seed.values()))
+    measure = one[0].metric
+    seeds, values = tuple(by_seed), measure.goodness(1) * np.array(list(by_seed.values()))
     better, other = one[0].method, two[0].method
     if values.mean() < 0:
         better, other, values = other, better, -values
@@ -66,7 +67,7 @@ def difference(one: Sequence[RunResult], two: Sequence[RunResult]) -> Difference
         other,
         seeds,
         tuple(values.tolist()),
-        interval(values.tolist()),
+        interval(values.tolist(), measure),
         float(stats.ttest_1samp(values, 0).pvalue) if differ else None,
         float(stats.wilcoxon(values).pvalue) if enough else None,
     )
@@ -75,13 +76,13 @@ def difference(one: Sequence[RunResult], two: Sequence[RunResult]) -> Difference
 def paired(one: Sequence[RunResult], two: Sequence[RunResult]) -> Interval | None:
     """The mean accuracy of `one` minus that of `two`, over the seeds that both have; None where they share no seed."""
     by_seed = _by_seed(one, two)
-    return interval(list(by_seed.values())) if by_seed else None
+    return interval(list(by_seed.values()), one[0].metric) if by_seed else None
 
 
 def _by_seed(one: Sequence[RunResult], two: Sequence[RunResult]) -> dict[int, float]:
-    """The mean accuracy of `one` minus that of `two`, for each seed that both have."""
-    second = {run.seed: run.mean_accuracy for run in two}
-    return {run.seed: run.mean_accuracy - second[run.seed] for run in one if run.seed in second}
+    """Seed → by how much the mean over peers of one is above that of two, for the seeds that both have."""
+    second = {run.seed: run.mean_score for run in two}
+    return {run.seed: run.mean_score - second[run.seed] for run in one if run.seed in second}
 
 
 def differences(study: Study) -> list[Difference]:
@@ -111,14 +112,16 @@ def summary_of(study: Study, method: MethodName) -> Summary:
 
 
 def ranking(study: Study) -> list[MethodName]:
-    """The methods by mean accuracy over seeds, the best first."""
-    means = {runs[0].method: np.mean([run.mean_accuracy for run in runs]) for runs in study.by_method()}
+    """The methods by their mean over seeds, the best first."""
+    good = study.metric.goodness(1)
+    means = {runs[0].method: good * np.mean([run.mean_score for run in runs]) for runs in study.by_method()}
     return sorted(in_order(means), key=lambda method: -means[method])
 
 
 def paper_cells(study: Study) -> dict[MethodName, PaperValue]:
-    """The paper's accuracies for the methods of an experiment; empty where users brought their own data or network."""
-    if study.record.own_parts:
+    """The paper's accuracies for the methods of an experiment; empty where users brought their own data or network, and
+    for other tasks than classification."""
+    if study.record.own_parts or study.settings.model.task != "classification":
         return {}
     cells = {method: paper_accuracy(study.settings, method) for method in study.methods}
     return {method: cell for method, cell in cells.items() if cell}
@@ -137,9 +140,9 @@ class PeerOutcome:
     name: str
     cluster: str
     """The name of the peer's cluster; empty where clusters are not known."""
-    accuracy: float
+    score: float
     gain: float | None
-    """The gain over training alone with the same seed; None where no run trained alone with that seed."""
+    """By how much it is better than training alone with the same seed; None where no run trained alone with it."""
 
 
 @dataclass(frozen=True)
@@ -167,14 +170,14 @@ def _alone(study: Study) -> tuple[RunResult, ...]:
 
 def outcomes(study: Study) -> list[PeerOutcome]:
     """The outcomes of all peers in all runs."""
-    alone = {run.seed: run.accuracy for run in _alone(study)}
+    alone, good = {run.seed: run.score for run in _alone(study)}, study.metric.goodness(1)
     result = []
     for run in study.runs:
-        gains = run.accuracy - alone[run.seed] if run.seed in alone else [None] * len(run.accuracy)
-        for peer, (accuracy, gain) in enumerate(zip(run.accuracy, gains, strict=True)):
+        gains = good * (run.score - alone[run.seed]) if run.seed in alone else [None] * run.num_peers
+        for peer, (score, gain) in enumerate(zip(run.score, gains, strict=True)):
             gained = None if gain is None else float(gain)
             who = run.peer_label(peer), run.cluster_label(peer)
-            result.append(PeerOutcome(run.method, run.seed, peer, *who, float(accuracy), gained))
+            result.append(PeerOutcome(run.method, run.seed, peer, *who, float(score), gained))
     return result
 
 
@@ -211,9 +214,9 @@ class Cost:
     record."""
     seconds: float
     """The wall-clock time of one seed, all peers together."""
-    accuracy: float
+    score: float
     gain: float | None
-    """The mean accuracy minus that of training alone."""
+    """By how much its mean score is better than that of training alone."""
 
     @property
     def forwards(self) -> float | None:
@@ -247,8 +250,8 @@ def _cost(study: Study, runs: Sequence[RunResult]) -> Cost:
         models("received") * runs[0].communication.model_bytes,
         *_work(study, runs),
         float(np.mean([run.seconds for run in runs])),
-        float(np.mean([run.mean_accuracy for run in runs])),
-        gain.mean if gain else None,
+        float(np.mean([run.mean_score for run in runs])),
+        study.metric.goodness(gain.mean) if gain else None,
     )
 
 

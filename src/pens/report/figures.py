@@ -55,23 +55,24 @@ def _draw_heatmap(axis: Axes, merges: MergeMap) -> AxesImage:
 
 
 def write_curves(result: ExperimentResult, path: Path, clock: str = "virtual time") -> None:
-    """Validation accuracy over time: mean over peers and seeds, with the middle half of the peers as a band."""
+    """The main metric on validation data over time: mean over peers and seeds, and their middle half."""
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axis = figure.subplots()
-    longest = 0.0
+    longest, measure = 0.0, result.runs[0].metric
+    scale = measure.scale
     for runs in result.by_method():
         end = max(float(run.history.time.max()) for run in runs)
         times = np.linspace(0, end, 200) if end > 200 else np.arange(0.5, end + 0.25, 0.5)
         traces = [trace for run in runs for trace in traces_of(run, run.history.time)]
         curve = curve_at(runs[0].method, traces, times)
         colour, _ = method_of(curve.method).colours
-        axis.fill_between(times, 100 * curve.low, 100 * curve.high, color=colour, alpha=0.15, linewidth=0)
-        axis.plot(times, 100 * curve.mean, color=colour, label=curve.method, linewidth=1.8)
+        axis.fill_between(times, scale * curve.low, scale * curve.high, color=colour, alpha=0.15, linewidth=0)
+        axis.plot(times, scale * curve.mean, color=colour, label=curve.method, linewidth=1.8)
         longest = max(longest, times[-1])
     unit = "round" if result.settings.gossip.schedule == "rounds" else clock
-    axis.set(xlabel=unit, ylabel="validation accuracy %", xlim=(0, longest))
+    axis.set(xlabel=unit, ylabel=measure.label("validation"), xlim=(0, longest))
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, loc="lower right")
+    axis.legend(frameon=False, loc="lower right" if measure.higher_is_better else "upper right")
     axis.set_title("mean over peers and seeds; band: the middle half of the peers", fontsize=10)
     figure.savefig(path, dpi=140)

@@ -23,6 +23,7 @@ from pens.report.study import Study
 from pens.report.words import count, listed, points, setting_text, thousands
 from pens.settings.keys import flat_values
 from pens.settings.tree import MethodName
+from pens.tasks.metric import ACCURACY
 
 _FEW_NAMES = 6
 """The largest number of names that a sentence lists."""
@@ -66,7 +67,7 @@ def verdict(study: Study) -> str:
     order = ranking(study)
     real = [method for method in order if method_of(method).attainable] or order
     best = real[0]
-    words = [_lead(study, best, real[1]) if len(real) > 1 else f"{best} reaches {accuracy_of(study, best)} %."]
+    words = [_lead(study, best, real[1]) if len(real) > 1 else f"{best} reaches {score_of(study, best)}."]
     words += [_beside(study, best, *reference) for reference in _references(study, best) if reference[0] != best]
     if advantage := _tested_otherwise(study, best):
         words.append(advantage)
@@ -105,35 +106,36 @@ def missing(study: Study) -> str:
 def _lead(study: Study, best: MethodName, second: MethodName) -> str:
     diff = difference(study.of(best), study.of(second))
     if diff is None:
-        return f"{best} ({accuracy_of(study, best)} %) and {second} ({accuracy_of(study, second)} %) share no seed."
-    gap = f"{points(diff.mean)} points"
+        return f"{best} ({score_of(study, best)}) and {second} ({score_of(study, second)}) share no seed."
+    gap = f"{points(diff.mean)} {study.metric.gap_unit}"
     if len(diff.seeds) < FEWEST_SEEDS:
-        more = "more" if diff.better == best else "less"
+        more = "more" if (diff.better == best) == study.metric.higher_is_better else "less"
         seeds = "one seed is" if len(diff.seeds) == 1 else f"{len(diff.seeds)} seeds are"
         return (
-            f"{best} has {accuracy_of(study, best)} %, {gap} {more} than {second}; "
+            f"{best} has {score_of(study, best)}, {gap} {more} than {second}; "
             f"{seeds} too few for an interval, so the difference may be due to chance."
         )
     if diff.better != best or not diff.is_clear:
         return (
-            f"{best} ({accuracy_of(study, best)} %) and {second} ({accuracy_of(study, second)} %) are level: "
+            f"{best} ({score_of(study, best)}) and {second} ({score_of(study, second)}) are level: "
             f"a difference of {gap} may be due to chance."
         )
+    most = "the most accurate" if study.metric == ACCURACY else f"the best by {study.metric.name}"
     return (
-        f"Of the methods that real peers can run, {best} is the most accurate with {accuracy_of(study, best)} %, {gap} "
-        f"ahead of {second} ({accuracy_of(study, second)} %)."
+        f"Of the methods that real peers can run, {best} is {most} with {score_of(study, best)}, {gap} "
+        f"ahead of {second} ({score_of(study, second)})."
     )
 
 
 def _beside(study: Study, best: MethodName, reference: MethodName, what: str) -> str:
     diff = difference(study.of(best), study.of(reference))
-    accuracy = f"{reference}, {what}, reaches {accuracy_of(study, reference)} %"
+    accuracy = f"{reference}, {what}, reaches {score_of(study, reference)}"
     if diff is None:
         return f"{accuracy}."
-    gap = f"{points(diff.mean)} points"
+    gap = f"{points(diff.mean)} {study.metric.gap_unit}"
     if len(diff.seeds) >= FEWEST_SEEDS and not diff.is_clear:
         return f"{accuracy}: no clear difference ({gap})."
-    return f"{accuracy}, {gap} {'less' if diff.better == best else 'more'}."
+    return f"{accuracy}, {gap} {'less' if (diff.better == best) == study.metric.higher_is_better else 'more'}."
 
 
 def _tested_otherwise(study: Study, best: MethodName) -> str:
@@ -183,19 +185,18 @@ def side_by_side(studies: Sequence[Study]) -> str:
     apart = _apart(studies)
     differ = f", which differ in {listed(apart)}" if apart else ""
     return (
-        f"{len(studies)} experiments side by side{differ}: accuracy in per cent, mean over peers ± 95 % interval over "
+        f"{len(studies)} experiments side by side{differ}: {_measured(studies)}, mean over peers ± 95 % interval over "
         "seeds; below it, the models that a peer received and the work that it did."
     )
 
 
 def overview(studies: Sequence[Study]) -> Table:
-    """All experiments side by side: the accuracy of each method, the paper's accuracy, and the difference between two
-    experiments."""
+    """All experiments side by side: the main metric of each method, the paper's, and what lies between two of them."""
     methods = tuple(dict.fromkeys(m for study in studies for m in study.methods))
     apart = _apart(studies)
     rows = []
     for study in studies:
-        cells = [accuracy_of(study, m) if m in study.methods else "–" for m in methods]
+        cells = [summarise(study.of(m)).score.text() if m in study.methods else "–" for m in methods]
         rows.append((study.name, _setting_words(study, apart), *cells))
         if study.runs:
             spent = [_cost_words(study, m) if m in study.methods else "–" for m in methods]
@@ -203,7 +204,7 @@ def overview(studies: Sequence[Study]) -> Table:
         if papers := paper_cells(study):
             where = listed(list(dict.fromkeys(cell.where for cell in papers.values())))
             rows.append(("the paper", where, *(papers[m].value.percent() if m in papers else "–" for m in methods)))
-    if len(studies) == 2:
+    if len(studies) == 2 and len({study.metric for study in studies if study.runs}) == 1:
         first, second = studies
         changes = {m: value for m in methods if (value := paired(second.of(m), first.of(m)))}
         words = [changes[m].signed() if m in changes else "–" for m in methods]
@@ -245,6 +246,14 @@ def _cost_words(study: Study, method: MethodName) -> str:
     return f"{row.models_received:,.0f}; {thousands(row.work)}"
 
 
-def accuracy_of(study: Study, method: MethodName) -> str:
-    """The accuracy of a method in per cent: 88.0 ± 3.2"""
-    return summarise(study.of(method)).accuracy.percent()
+def score_of(study: Study, method: MethodName) -> str:
+    """88.0 ± 3.2 %"""
+    return summarise(study.of(method)).score.words()
+
+
+def _measured(studies: Sequence[Study]) -> str:
+    """What they measured, in words."""
+    names = dict.fromkeys(
+        "accuracy in per cent" if s.metric == ACCURACY else s.metric.label() for s in studies if s.runs
+    )
+    return " or ".join(names)

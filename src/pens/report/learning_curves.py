@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learning curves: validation accuracy over rounds, virtual time, bytes and work."""
+"""Learning curves: the main metric on validation data over rounds, virtual time, bytes and work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POINTS = 120
 
 @dataclass(frozen=True)
 class Curve:
-    """A method's validation accuracy: mean over peers and seeds, and the middle half of them.  [point] each"""
+    """A method's main metric on validation data: mean over peers and seeds, and the middle half.  [point] each"""
 
     method: MethodName
     at: Array
@@ -32,9 +32,9 @@ class Curve:
     low: Array
     high: Array
 
-    def first_reach(self, value: float) -> float | None:
-        """The place where the mean is first at least `value`; None where it never is."""
-        there = np.flatnonzero(self.mean >= value)
+    def first_reach(self, value: float, higher_is_better: bool = True) -> float | None:
+        """Where the mean first is at least so high; or so low, where that is better."""
+        there = np.flatnonzero(self.mean >= value if higher_is_better else self.mean <= value)
         return float(self.at[there[0]]) if len(there) else None
 
 
@@ -51,8 +51,7 @@ def curves(study: Study, axis: Axis, points: int = POINTS) -> list[Curve]:
 
 
 def value_at(study: Study, method: MethodName, axis: Axis, budget: float) -> float | None:
-    """A method's mean validation accuracy once each peer has spent `budget` on an axis; None where that is not on
-    record."""
+    """A method's mean on validation data once each peer has spent so much; None where that is not on record."""
     traces = _traces(study, study.of(method), axis)
     return None if traces is None else float(curve_at(method, traces, np.array([budget])).mean[0])
 
@@ -74,8 +73,7 @@ def curve_at(method: MethodName, traces: Sequence[tuple[Array, Array]], grid: Ar
 
 
 def _traces(study: Study, runs: Sequence[RunResult], axis: Axis) -> list[tuple[Array, Array]] | None:
-    """Each peer's places on the axis and its validation accuracy at them, in order; None where the axis is not on
-    record."""
+    """Each peer's places on the axis and its main metric on validation data there, in order."""
     traces = []
     for run in runs:
         places = positions(study, run, axis)

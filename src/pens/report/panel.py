@@ -50,9 +50,9 @@ def draw_axes(canvas: Canvas, x: Scale, y: Scale, x_title: str, y_title: str) ->
     canvas.text((x.start + x.end) / 2, y.start + 38, x_title, "soft", "middle")
 
 
-def points_at(x: Scale, y: Scale, at: Array, fractions: Array) -> list[tuple[float, float]]:
-    """The places of fractions, drawn in per cent; NaN is left out."""
-    return [(x(float(a)), y(100 * float(v))) for a, v in zip(at, fractions, strict=True) if not np.isnan(v)]
+def points_at(x: Scale, y: Scale, at: Array, values: Array, times: float = 100.0) -> list[tuple[float, float]]:
+    """Where values stand, drawn `times` their size: fractions in per cent; what is not a number is left out."""
+    return [(x(float(a)), y(times * float(v))) for a, v in zip(at, values, strict=True) if not np.isnan(v)]
 
 
 def draw_columns(canvas: Canvas, x: Scale, top: float, bottom: float, title: str) -> None:
@@ -64,12 +64,13 @@ def draw_columns(canvas: Canvas, x: Scale, top: float, bottom: float, title: str
 
 
 def interval_ends(value: Interval) -> tuple[float, float]:
-    """The ends of an interval of fractions, in per cent, within 0 and 100. Without an interval: the smallest and
-    largest single value."""
+    """Of an interval, as it is drawn: of fractions in per cent, within what is possible; of the single values where
+    there are too few for an interval."""
+    scale, half = value.measure.scale, value.half_width or 0
     if value.half_width is None and value.values:
-        return 100 * min(value.values), 100 * max(value.values)
-    half = value.half_width or 0
-    return max(0.0, 100 * (value.mean - half)), min(100.0, 100 * (value.mean + half))
+        return scale * min(value.values), scale * max(value.values)
+    low, high = scale * (value.mean - half), scale * (value.mean + half)
+    return (max(0.0, low), min(100.0, high)) if value.measure.unit == "%" else (low, high)
 
 
 Mark = Literal["dot", "square", "diamond"]
@@ -91,5 +92,6 @@ def draw_interval(canvas: Canvas, x: Scale, y: float, value: Interval, colour: s
     if value.half_width is not None:
         canvas.line(x(low), y, x(high), y, colour, 2)
     for single in value.values:
-        canvas.line(x(100 * single), y - 4, x(100 * single), y + 4, colour, 1.5)
-    draw_mark(canvas, x(100 * value.mean), y, colour, mark)
+        place = x(value.measure.scale * single)
+        canvas.line(place, y - 4, place, y + 4, colour, 1.5)
+    draw_mark(canvas, x(value.measure.scale * value.mean), y, colour, mark)

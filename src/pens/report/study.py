@@ -17,6 +17,7 @@ from pens.methods.names import in_order, method_of, selecting
 from pens.methods.spec import RunSpec
 from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import ExperimentDir, ExperimentRecord
+from pens.tasks.metric import Measure
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,13 @@ class Study(RunsByMethod):
         return self.runs[0].clusters_known
 
     @property
+    def metric(self) -> Measure:
+        """What the runs measured: the main metric of the task."""
+        return self.runs[0].metric
+
+    @property
     def num_untested(self) -> int:
-        """The number of peers whose accuracy is on validation data, because they have no test data."""
+        """The number of peers whose score is on validation data, because they have no test data."""
         return max(len(run.untested) for run in self.runs)
 
     @property
@@ -123,7 +129,7 @@ def _check(folder: Path, run: RunResult, num_peers: int) -> None:
         and learners in possible
         and len(np.unique(run.history.peer)) == learners
         and all(column.min(initial=0) >= 0 and column.max(initial=0) < num_peers for column in peers)
-        and bool(np.isfinite(run.accuracy).all())
+        and (run.metric.unit != "%" or bool(np.isfinite(run.score).all()))
     )
     if not fits:
         place = folder / f"{run.method}-seed{run.seed}"

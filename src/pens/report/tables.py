@@ -16,22 +16,28 @@ from pens.methods.names import selecting
 from pens.report.discovered import discover
 from pens.report.words import duration, server_words, size
 from pens.settings.tree import MethodName
+from pens.tasks.metric import ACCURACY, Measure
 
-_FIRST_TO_GO = ("mean\nbatch", "models\nmerged", "MB\nreceived", "time", "worst\ntenth %", "recall\n%", "precision\n%")
+_LAST_TO_GO = ("recall\n%", "precision\n%")
 
 _MOST_GROUPS, _MOST_NAMES = 12, 12
 
 
 def results_table(rows: Sequence[Summary], title: str, width: int) -> Table:
-    """One row per method: accuracy in per cent, mean over peers ± half the 95 % confidence interval over seeds, and the
+    """One row per method: the main metric, mean over peers ± half the 95 % confidence interval over seeds, and the
     cost of a peer.
 
     A table that would be wider than `width` leaves out some columns, so that no number is cut short.
     """
+    measure = rows[0].score.measure
+    worst = f"worst\ntenth {measure.unit}".rstrip()
+    shared = [of.measure for of in rows[0].further]
+    further = {_heading(of): [row.further[i].brief() for row in rows] for i, of in enumerate(shared)}
     columns: dict[str, list[str]] = {
         "method": [row.method for row in rows],
-        "accuracy\n%": [row.accuracy.brief() for row in rows],
-        "worst\ntenth %": [row.worst_tenth.brief() for row in rows],
+        _heading(measure): [row.score.brief() for row in rows],
+        worst: [row.worst_tenth.brief() for row in rows],
+        **further,
         "precision\n%": [_optional(row.precision) for row in rows],
         "recall\n%": [_optional(row.recall) for row in rows],
         "models\nreceived": [f"{row.models_received:,.0f}" for row in rows],
@@ -43,7 +49,13 @@ def results_table(rows: Sequence[Summary], title: str, width: int) -> Table:
     }
     if not any(row.precision or row.recall for row in rows):
         del columns["precision\n%"], columns["recall\n%"]
-    return narrow_table(columns, title, width, first_to_go=_FIRST_TO_GO)
+    first_to_go = ("mean\nbatch", "models\nmerged", "MB\nreceived", "time", *reversed(further), worst, *_LAST_TO_GO)
+    return narrow_table(columns, title, width, first_to_go)
+
+
+def _heading(measure: Measure) -> str:
+    """A metric over its unit, of two words one over the other."""
+    return f"{measure.name}\n{measure.unit}".rstrip() if measure.unit else measure.name.replace(" ", "\n", 1)
 
 
 def narrow_table(
@@ -85,7 +97,10 @@ def print_results(
     title = f"{name}: {_peers_words(result.runs[0])}, {seeds} seed{'s' if seeds > 1 else ''}"
     console.print(results_table(result.table, escape(title), console.width))
     selected = any(row.precision for row in result.table)
-    console.print(f"{LEGEND}{' precision, recall: of the selected neighbours.' if selected else ''}", style="dim")
+    console.print(
+        f"{legend(result.runs[0].metric)}{' precision, recall: of the selected neighbours.' if selected else ''}",
+        style="dim",
+    )
     if seeds < FEWEST_SEEDS:
         console.print(
             f"With fewer than {FEWEST_SEEDS} seeds there is no interval; the values of two seeds are in brackets.",
@@ -172,6 +187,15 @@ LEGEND = (
     "received, work, merged: per peer; work in thousand forward passes of a sample, training on one counts as three.\n"
     "mean batch: updates computed at once, on average."
 )
+
+
+def legend(measure: Measure) -> str:
+    """What the columns of the table mean."""
+    better = "" if measure.higher_is_better else " (lower is better)"
+    if measure == ACCURACY:
+        return LEGEND
+    words = LEGEND.replace("mean accuracy of the least accurate tenth", "mean of the worst tenth")
+    return words.replace("accuracy:", f"{measure.name}{better}:")
 
 
 def _optional(value: Interval | None) -> str:

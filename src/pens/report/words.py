@@ -9,6 +9,7 @@ import numpy as np
 
 from pens.measuring.metrics import Interval
 from pens.measuring.results import RunResult
+from pens.tasks.metric import ACCURACY, Measure
 
 
 def points(value: Interval) -> str:
@@ -47,9 +48,9 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def low_to_high(values: Sequence[float]) -> str:
-    """The range of fractions in per cent: 67.2 to 81.8"""
-    return f"{100 * min(values):.1f} to {100 * max(values):.1f}"
+def low_to_high(values: Sequence[float], measure: Measure = ACCURACY) -> str:
+    """The range of values, of fractions in per cent: 67.2 to 81.8"""
+    return f"{measure.number(min(values))} to {measure.number(max(values))}"
 
 
 def server_words(runs: Sequence[RunResult]) -> str | None:

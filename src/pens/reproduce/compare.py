@@ -212,7 +212,7 @@ def _finding(cell: PlannedValue, runs: Sequence[RunResult], settings: Settings) 
 
 def _measured(run: RunResult, quantity: Quantity) -> float | None:
     if quantity == "accuracy":
-        return run.mean_accuracy
+        return run.mean_score
     if quantity == "own cluster":
         return merged_within(run)
     return getattr(run.agreement, quantity) if run.agreement else None

@@ -16,6 +16,7 @@ PARTS: Mapping[str, parts.Registry[Any]] = {
     "scenario.partition": parts.PARTITIONS,
     "gossip.topology": parts.TOPOLOGIES,
     "gossip.merge": parts.MERGE_RULES,
+    "model.task": parts.TASKS,
 }
 """The settings that name a part. A part given by reference must be found before its section can be read."""
 
@@ -25,11 +26,14 @@ PLACES = ("data.source", "model.net")
 
 def with_parts(values: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
     """Flat keys with absolute references to parts, which mean the same in every working directory. All named parts are
-    found."""
+    found. A part that is given as an object or a class is named by its place, or, where it has none, by its name."""
     flat = dict(values)
     for name, registry in PARTS.items():
         for key in (name, name.rpartition(".")[2]):
-            if isinstance(flat.get(key), str) and parts.is_reference(flat[key]):
+            if registry.fits(flat.get(key)):
+                part = registry.add(flat[key])
+                flat[key] = registry.reference(part.name) or part.name
+            elif isinstance(flat.get(key), str) and parts.is_reference(flat[key]):
                 flat[key] = parts.absolute(flat[key], folder)
                 _found(registry, flat[key])
     for name in PLACES:
@@ -107,7 +111,15 @@ def titles_out_of_use(settings: SettingsTree) -> set[str]:
 
 
 def sections_in_use(tree: Mapping[str, Any]) -> dict[str, Section]:
-    """The sections of the named parts, with their defaults."""
-    named = ((registry, tree[name.partition(".")[0]][name.partition(".")[2]]) for name, registry in PARTS.items())
-    sections = (_section_of(_found(registry, part)) for registry, part in named if isinstance(part, str))
+    """The sections of the parts that are named, with their defaults; not of those that are named by default."""
+    sections = []
+    for name, registry in PARTS.items():
+        section, _, key = name.partition(".")
+        part = tree[section][key]
+        if isinstance(part, str) and part != _default(section, key):
+            sections.append(_section_of(_found(registry, part)))
     return {section.title: section() for section in sections if section is not None}
+
+
+def _default(section: str, key: str) -> object:
+    return getattr(SettingsTree.model_fields[section].default, key)

@@ -10,7 +10,7 @@ choices.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
@@ -97,6 +97,14 @@ class ModelSettings(Section):
     batch_norm: Literal["local", "merged"] = "local"
     """local: each peer keeps its own scales, shifts and running statistics of batch normalisation when it merges models
     (FedBN, Li et al. 2021); merged: they are merged like all else."""
+    task: str = "classification"
+    """What the network learns: its loss, its metrics, and what targets look like (docs/decisions/0033); or your own, as
+    file.py:name or module:name."""
+
+    @field_validator("task")
+    @classmethod
+    def _from_anywhere(cls, part: str) -> str:
+        return parts.absolute(part) if parts.is_reference(part) else part
 
 
 class TrainingSettings(Section):
@@ -172,7 +180,8 @@ class PensSettings(Section):
     """On which of the receiver's samples models are compared: its training data (paper), or its validation data, to
     which its own model was not fitted."""
     score_by: Literal["loss", "accuracy"] = "loss"
-    """How models are compared: by the lowest loss (paper), or by the highest accuracy (the authors' code)."""
+    """How models are compared: by the lowest loss (paper), or by the highest accuracy (the authors' code). accuracy, or
+    metric: the main metric of the task, by its direction."""
     step1_epochs: Count | Literal["auto", "authors"] = "auto"
     """authors: 1250 // n + 1 epochs, where n is a peer's number of training samples, as in the authors' code. auto: our
     choice, which adds its validation samples to n (docs/decisions/0024). Peers with unequal numbers of samples train
@@ -197,12 +206,18 @@ class PensSettings(Section):
     admission_trials: Annotated[int, Field(ge=1, le=32)] = 6
     """With admit: how many models of a late joiner are compared before it can become a neighbour."""
 
+    @field_validator("score_by", mode="before")
+    @classmethod
+    def _main_metric(cls, value: Any) -> Any:
+        return "accuracy" if value == "metric" else value
+
 
 class StoppingSettings(Section):
     """Early stopping on local validation data (paper, section 5.4), and which model is tested."""
 
     stop_on: Literal["accuracy", "loss"] = "accuracy"
-    """The metric on validation data that must improve for a peer to go on."""
+    """What must improve on validation data for a peer to go on. accuracy, or metric: the main metric of the task, by
+    its direction."""
     window: Count = 5
     """The number of updates whose mean is compared to judge improvement."""
     patience: Count = 50
@@ -212,6 +227,11 @@ class StoppingSettings(Section):
     the merged model before fine-tuning. A peer sends its fine-tuned model in both cases."""
     tested: Literal["best", "last"] = "best"
     """Which of its models a peer tests at the end: the best on its validation data, or the last."""
+
+    @field_validator("stop_on", mode="before")
+    @classmethod
+    def _main_metric(cls, value: Any) -> Any:
+        return "accuracy" if value == "metric" else value
 
 
 class TimingSettings(Section):

@@ -4,7 +4,7 @@
     DIR/experiment.json             settings, methods, seeds: all that decides the results
     DIR/pens-seed0/                 one run
         checkpoint.safetensors      while it runs: the whole state, replaced at once
-        history.parquet             every update: time, peer, losses, validation accuracy
+        history.parquet             every update: time, peer, losses, the main metric on validation data
         pairs.parquet               who merged, selected and compared whose models, and how often
         comparisons.parquet         step 1 of PENS round by round; only where peers compare
         models.safetensors          every peer's tested model, {name: [peer, ...]}
@@ -43,6 +43,7 @@ from pens.parts import is_name
 from pens.settings.reading import stored_settings
 from pens.settings.tree import MethodName, Settings
 from pens.storage.files import read_json, replace_file, write_json
+from pens.tasks.metric import ACCURACY, Measure
 from pens.version import VERSION
 
 FORMAT = 1
@@ -285,7 +286,9 @@ class RunDir:
             return RunResult(
                 method=_method_name(data["method"]),
                 seed=data["seed"],
-                accuracy=np.array(data["accuracy"]),
+                score=np.array(data["score"] if "score" in data else data["accuracy"]),
+                metric=_measure(data.get("metric")),
+                further={_measure(one): np.array(one["values"]) for one in data.get("further", ())},
                 clusters=_clusters(_either(data, "clusters", "kinds")),
                 cluster_names=tuple(_either(data, "cluster_names", "kind_names")),
                 agreement=Agreement(**data["agreement"]) if data["agreement"] else None,
@@ -354,14 +357,17 @@ class StoredTensors(Mapping[str, Tensor]):
 
 
 def _result_json(result: RunResult) -> dict[str, Any]:
+    name = "accuracy" if result.metric == ACCURACY else "score"
     return {
         "format": FORMAT,
         "method": result.method,
         "seed": result.seed,
-        "mean_accuracy": result.mean_accuracy,
+        "metric": vars(result.metric),
+        f"mean_{name}": result.mean_score,
         "worst_tenth": result.worst_tenth,
         "agreement": asdict(result.agreement) if result.agreement else None,
-        "accuracy": result.accuracy.tolist(),
+        name: result.score.tolist(),
+        "further": [{**vars(measure), "values": values.tolist()} for measure, values in result.further.items()],
         "clusters": None if result.clusters is None else list(result.clusters),
         "cluster_names": list(result.cluster_names),
         "peer_names": list(result.peer_names),
@@ -387,6 +393,13 @@ def _result_json(result: RunResult) -> dict[str, Any]:
             "numpy": np.__version__,
         },
     }
+
+
+def _measure(stored: Mapping[str, Any] | None) -> Measure:
+    """What a run measured; where an older version does not say, accuracy."""
+    if stored is None:
+        return ACCURACY
+    return Measure(str(stored["name"]), str(stored["unit"]), bool(stored["higher_is_better"]))
 
 
 def _anew(path: Path) -> str:

@@ -91,6 +91,7 @@ def test_health(monitor: Monitor) -> None:
         "members": {"alive": 5, "suspect": 1},
         "neighbours": ["b", "c", "d"],
         "done": False,
+        "metric": {"name": "accuracy", "unit": "%", "higher_is_better": True},
         "val_accuracy": 0.75,
         "kept_val_accuracy": 0.8,
         "first_val_accuracy": 0.5,

@@ -47,6 +47,8 @@ from pens.protocol.messages import PeerId
 from pens.settings.reading import stored_settings
 from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import ExperimentDir, ExperimentRecord
+from pens.tasks.metric import Measure
+from pens.tasks.task import task_of
 
 T = TypeVar("T")
 
@@ -105,6 +107,7 @@ class PeerRecord:
 
     name: str
     settings: Settings
+    metric: Measure
     method: MethodName
     seed: int
     cluster: str | None
@@ -121,6 +124,7 @@ class PeerRecord:
     comparisons: Mapping[str, Array] | None
     model: Mapping[str, Tensor]
     accuracy: float
+    """What the main metric of the task says; accuracy in classification."""
     tested: bool
     """Whether `accuracy` is that on test data; otherwise it is the last one on validation data."""
     neighbours: tuple[str, ...] | None
@@ -166,10 +170,9 @@ class _Reader:
     def _note_what_is_missing(self, record: PeerRecord, result: Mapping[str, Any]) -> None:
         if not result.get("final", False):
             self.notes.append(f"{record.name}: exited uncleanly; shown as it was after {record.num_updates} updates")
-        if result.get("accuracy") is None:
-            self.notes.append(
-                f"{record.name}: has no test accuracy; its last accuracy on validation data takes its place"
-            )
+        name = record.metric.name
+        if not record.tested:
+            self.notes.append(f"{record.name}: has no test {name}; its last {name} on validation data takes its place")
         self.notes += [f"{record.name}: {text}" for text in result.get("warnings", ())]
 
     def _try(self, name: str, read: Callable[[Path], T]) -> T | None:
@@ -190,12 +193,15 @@ def _record(
     comparisons: Mapping[str, Array] | None,
     model: Mapping[str, Tensor],
 ) -> PeerRecord:
-    accuracy, neighbours = result.get("accuracy"), result.get("neighbours")
-    sizes = card.get("data_sizes") or {"train": 0, "val": 0}
     recall(references := card.get("references", {}))  # before the settings, which may have sections of theirs
+    settings = stored_settings(card["settings"])
+    metric, neighbours = task_of(settings).measure, result.get("neighbours")
+    accuracy = result.get(metric.key("accuracy"))
+    sizes = card.get("data_sizes") or {"train": 0, "val": 0}
     return PeerRecord(
         name=str(card["name"]),
-        settings=stored_settings(card["settings"]),
+        settings=settings,
+        metric=metric,
         method=_method_name(card),
         references=references,
         seed=int(card["seed"]),
@@ -280,7 +286,8 @@ def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
     return RunResult(
         method=peers[0].method,
         seed=peers[0].seed,
-        accuracy=np.array([peer.accuracy for peer in peers]),
+        score=np.array([peer.accuracy for peer in peers]),
+        metric=peers[0].metric,
         clusters=clusters,
         cluster_names=cluster_names,
         agreement=neighbour_agreement(neighbours, clusters),

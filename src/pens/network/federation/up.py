@@ -32,6 +32,7 @@ from pens.network.federation.loopback import LocalFederation, num_cores, usual_w
 from pens.network.federation.peer_processes import PeerProcesses, Presence, Sighting
 from pens.report.tables import narrow_table
 from pens.report.words import duration
+from pens.tasks.task import task_of
 
 _COLUMNS = ("peer", "state", "step", "neighbours", "valid.\n%", "last\nupdate", "models\nin / out", "MB\nin / out")
 _STYLES: dict[Presence, str] = {"dead": "red", "ended": "dim"}
@@ -91,13 +92,14 @@ class Watch:
     def _line(self, sightings: Sequence[Sighting]) -> str:
         states = Counter(_state(seen) for seen in sightings)
         steps = [int(seen.health["step"]) for seen in sightings if seen.health]
-        accuracies = [seen.health["val_accuracy"] for seen in sightings if seen.health]
-        known = [accuracy for accuracy in accuracies if accuracy is not None]
+        measure = task_of(self._federation.settings).measure
+        scores = [seen.health[measure.key("val_accuracy")] for seen in sightings if seen.health]
+        known = [score for score in scores if score is not None]
         words = [", ".join(f"{count} {state}" for state, count in states.items())]
         if steps:
             words.append(f"step {min(steps)} to {max(steps)} of {num_steps(self._federation)}")
         if known:
-            words.append(f"validation accuracy {100 * statistics.mean(known):.1f} %")
+            words.append(f"validation {measure.name} {measure.words(statistics.mean(known))}")
         return f"{duration(self.elapsed_s)}: {'; '.join(words)}"
 
     def _table(self, sightings: Sequence[Sighting]) -> RenderableType:
@@ -105,11 +107,13 @@ class Watch:
         title = f"{f.settings.data.source}: {len(f.members)} real peers, {f.method}, seed {f.seed}; "
         title += f"{duration(self.elapsed_s)}, of about {duration(self.estimate_s)}"
         rows = [_cells(seen, f) for seen in sightings]
+        measure = task_of(f.settings).measure
+        columns = [f"valid.\n{measure.unit or measure.name}" if name == "valid.\n%" else name for name in _COLUMNS]
         table = narrow_table(
-            dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True)),
+            dict(zip(columns, zip(*rows, strict=True), strict=True)),
             escape(title),
             self._console.width,
-            first_to_go=_COLUMNS[:4:-1],
+            first_to_go=columns[:4:-1],
             words=("peer", "state", "neighbours"),
             styles=[_STYLES.get(seen.presence, "") for seen in sightings],
         )
@@ -135,7 +139,8 @@ def _cells(seen: Sighting, federation: LocalFederation) -> list[str]:
     health = seen.health
     if not health:
         return [seen.name, _state(seen), *[""] * (len(_COLUMNS) - 2)]
-    accuracy, age = health["val_accuracy"], health["seconds_since_update"]
+    measure = task_of(federation.settings).measure
+    score, age = health[measure.key("val_accuracy")], health["seconds_since_update"]
     step = str(health["step"]) if health["done"] else f"{health['step']}/{num_steps(federation)}"
     models, sizes = health["models"], health["bytes"]
     return [
@@ -143,7 +148,7 @@ def _cells(seen: Sighting, federation: LocalFederation) -> list[str]:
         _state(seen),
         step,
         _neighbours(health["neighbours"], len(federation.members) - 1),
-        "" if accuracy is None else f"{100 * accuracy:.1f}",
+        "" if score is None else measure.number(score),
         "" if age is None or seen.presence != "there" else duration(age),
         f"{models['in']:,} / {models['out']:,}",
         f"{sizes['in'] / 1e6:.1f} / {sizes['out'] / 1e6:.1f}",

@@ -44,7 +44,7 @@ class Account:
         parts = self._parts
         assert parts.alone
         tested = {"accuracy": parts.learning.accuracy, "alone_accuracy": parts.alone.accuracy}
-        known = {name: round(value, 4) for name, value in tested.items() if value is not None}
+        known = {self._key(name): round(value, 4) for name, value in tested.items() if value is not None}
         _log.info("compared with training alone", extra={**self._accuracies(), **known})
 
     def log_neighbours(self, neighbours: tuple[PeerId, ...], by: str) -> None:
@@ -75,18 +75,21 @@ class Account:
         _log.info("progress", extra={**extra, **self._accuracies()})
 
     def _accuracies(self) -> dict[str, float]:
-        """Accuracies on validation data, as far as they are known: of the kept model, and of those trained alone."""
+        """The main metric on validation data, as far as it is known: of the kept model, and of those trained alone."""
         alone = self._parts.alone
         known = {
             "kept_val_accuracy": self._parts.learning.val_accuracy,
             "first_val_accuracy": self.first_val_accuracy,
             "alone_val_accuracy": alone.val_accuracy if alone else None,
         }
-        return {name: round(accuracy, 4) for name, accuracy in known.items() if accuracy is not None}
+        return {self._key(name): round(value, 4) for name, value in known.items() if value is not None}
+
+    def _key(self, name: str) -> str:
+        return self._parts.learning.measure.key(name)
 
     @property
     def first_val_accuracy(self) -> float | None:
-        """Accuracy after the first training, before any merge; None where there is no first training."""
+        """The main metric after the first training, before any merge; None where there is no first training."""
         if not self._parts.peer.plan.train_first:
             return None
         curves = self._parts.learners.history.table()
@@ -122,6 +125,7 @@ class Account:
             misfits=parts.misfits.among(r.name for r in parts.alive()),
             refusals=dict(parts.transport.traffic.refusals),
             due=parts.now + parts.rules.gossip_s,
+            metric=parts.learning.measure,
         )
 
     def result(self, final: bool) -> dict[str, Any]:
@@ -136,10 +140,11 @@ class Account:
             "updates": parts.learning.current.version,
             "done": parts.membership.me.finished,
             "stopped_early": learners.by_peer[me].has_stopped,
-            "accuracy": parts.learning.accuracy,
-            "val_accuracy": parts.learning.val_accuracy,
-            "first_val_accuracy": self.first_val_accuracy,
-            "alone": asdict(parts.alone) if parts.alone else None,
+            "metric": asdict(parts.learning.measure),
+            self._key("accuracy"): parts.learning.accuracy,
+            self._key("val_accuracy"): parts.learning.val_accuracy,
+            self._key("first_val_accuracy"): self.first_val_accuracy,
+            "alone": {self._key(name): of for name, of in asdict(parts.alone).items()} if parts.alone else None,
             "neighbours": sorted(parts.named(parts.peer.neighbours)) if selected else None,
             "merged": learners.by_peer[me].merges.total(),
             "scored": self._num_scored(),

@@ -29,9 +29,9 @@ class AloneControl:
     """How good the control is."""
 
     val_accuracy: float
-    """Accuracy of its best model, on the same validation samples."""
+    """Accuracy, or what else the task measures, of its best model on the same validation samples."""
     accuracy: float | None
-    """Accuracy on the test samples, where there are any."""
+    """The same on the test samples, where there are any."""
     updates: int
 
 

@@ -28,6 +28,7 @@ from pens.learning.learners import Learners
 from pens.network.transport.codec import decode, encode, largest_payload, model_shape
 from pens.protocol.messages import Ask, Compare, Counts, ModelRef, PeerId, Update
 from pens.settings.schema import WireForm
+from pens.tasks.metric import ACCURACY, Measure
 
 
 class Bench(Protocol):
@@ -56,9 +57,17 @@ class Learning:
     """The models of one peer, and what it computes with them."""
 
     def __init__(
-        self, me: PeerId, learners: Learners, bench: Bench, form: WireForm, test: SampleStack | None = None
+        self,
+        me: PeerId,
+        learners: Learners,
+        bench: Bench,
+        form: WireForm,
+        test: SampleStack | None = None,
+        measure: Measure = ACCURACY,
     ) -> None:
-        """`test`: samples on which the kept model's accuracy is measured; no decision depends on it."""
+        """`test`: samples on which the kept model is measured; no decision depends on it. `measure`: the main metric of
+        the task."""
+        self.measure = measure
         self.me, self.learners = me, learners
         self.bench, self._form, self._test = bench, form, test
         self._engine = learners.executor.engine
@@ -71,9 +80,9 @@ class Learning:
         self.payload: bytes | None = None
         """The current model as bytes; None before the first training, and where its numbers cannot be sent."""
         self.accuracy: float | None = None
-        """Accuracy of the model that the peer keeps, on the test samples."""
+        """The main metric (accuracy in classification) of the model that the peer keeps, on the test samples."""
         self.val_accuracy: float | None = None
-        """Accuracy of the model that the peer keeps, on its validation samples."""
+        """The main metric of the model that the peer keeps, on its validation samples."""
         self._tested_row: int | None = None
 
     # --- received models ----------------------------------------------------------------------------------------------
@@ -160,18 +169,18 @@ class Learning:
             self.val_accuracy, self.accuracy = self.measured(self.learners)
 
     def measured(self, learners: Learners) -> tuple[float, float | None]:
-        """Accuracy of the kept model on validation samples, and on test samples where there are any."""
+        """The main metric of the kept model on validation samples, and on test samples where there are any."""
         (row,) = learners.tested_rows()
         found: list[float] = []
 
         def work() -> Work:
             validation = yield from evaluate(Evaluate("val", [row], [0]))
-            found.append(float(validation.accuracy[0]))
+            found.append(float(validation.score[0]))
 
         self.compute(work())
         if not self._test:
             return found[0], None
-        return found[0], float(self._engine.evaluate(learners.models, [row], self._test, [0]).accuracy[0])
+        return found[0], float(self._engine.evaluate(learners.models, [row], self._test, [0]).score[0])
 
     # --- what is told -------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pens.tasks.metric import ACCURACY, Measure
+
 
 @dataclass
 class PeerCounts:
@@ -76,3 +78,5 @@ class Status:
     """Accuracy of a model trained on its own data alone; None until that is known."""
     misfits: Mapping[str, str] = field(default_factory=dict)
     """Members that are there and have another network, and how each was recognised."""
+    metric: Measure = ACCURACY
+    """What is measured: wherever accuracy is said, the main metric of the task."""

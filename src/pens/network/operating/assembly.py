@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pens.data.own_sources import load_data, load_one, rules_of
-from pens.data.samples import Dataset, Samples, check_finite
+from pens.data.samples import Dataset, Samples, check_alike, check_finite
 from pens.data.scenarios import UNKNOWN, Federation, PeerData, own_parts
 from pens.engine.batches import SampleStack
 from pens.engine.devices import device_name, resolve_device
@@ -35,11 +35,12 @@ from pens.network.node.parts import NodeRules
 from pens.network.node.state import PeerFolder
 from pens.network.operating.peer_config import PeerConfig, parse_address
 from pens.network.transport.interface import MemberRecord, Transport
-from pens.partitions.partition import build_federation, partition_of
+from pens.partitions.partition import build_federation, check_repeats, partition_of
 from pens.parts import is_place, is_reference, load_function
 from pens.protocol.messages import PeerId
 from pens.protocol.peer import Peer
 from pens.protocol.plan import Plan
+from pens.tasks.task import check_data, check_targets, num_outputs, parts_of, task_of
 from pens.version import VERSION
 
 _log = logging.getLogger("pens.network.assembly")
@@ -52,6 +53,7 @@ class Holding:
     data: PeerData
     test: Samples | None
     num_classes: int
+    """Classes of the whole federation; in tasks without classes, how many numbers the network gives."""
     cluster: str | None = None
     """The peer's cluster, where the scenario tells it; no decision depends on it."""
 
@@ -65,24 +67,28 @@ def load_holding(config: PeerConfig) -> Holding:
     folder = config.path(config.data.data_dir) if config.data.data_dir else None
     if not is_place(settings.data.source):
         partition_of(settings).check(settings)
-    found = load_data(settings, folder)
+    found, task = load_data(settings, folder), task_of(settings)
     if isinstance(found, Dataset):
-        federation, num_classes = build_federation(found, settings, config.peer.seed), found.num_classes
+        check_data(task, found)
+        federation = build_federation(found, settings, config.peer.seed)
+        check_repeats(found, settings, config.peer.seed, federation)
     else:
         federation = found.federation(config.peer.seed)
-        num_classes = federation.num_classes
+        check_data(task, federation)
+    outputs = num_outputs(task, found if isinstance(found, Dataset) else federation)
     if share >= len(federation.peers):
         raise SettingsError(
             f"data.share = {share}, but {settings.data.source} has {len(federation.peers)} peers, numbered from 0"
         )
-    if config.data.num_classes not in (None, num_classes):
+    _check_has_classes(config)
+    if config.data.num_classes not in (None, outputs):
         raise SettingsError(
-            f"data.num_classes = {config.data.num_classes}, but {settings.data.source} has {num_classes} classes: "
+            f"data.num_classes = {config.data.num_classes}, but {settings.data.source} has {outputs} classes: "
             "leave it out where data.share is set"
         )
     cluster = UNKNOWN if federation.clusters is None else federation.clusters[share]
     name = None if cluster == UNKNOWN else federation.cluster_names[cluster]
-    return Holding(federation.peers[share], federation.tests[federation.tested_on[share]], num_classes, name)
+    return Holding(federation.peers[share], federation.tests[federation.tested_on[share]], outputs, name)
 
 
 def _own_holding(config: PeerConfig, source: str) -> Holding:
@@ -105,7 +111,22 @@ def _own_holding(config: PeerConfig, source: str) -> Holding:
             return Holding(data, test, len(federation.class_names))
     check_finite(own_parts(f"peer {config.peer.name}", data, test))
     parts = {"training": data.train, "validation": data.val, **({"test": test} if test else {})}
-    return Holding(data, test, _num_classes(config, {name: int(part.y.max()) for name, part in parts.items()}))
+    check_targets(task := task_of(config.settings), parts_of(f"peer {config.peer.name}'s", data, test))
+    check_alike(list(parts.values()))
+    _check_has_classes(config)
+    if not task.has_classes:
+        return Holding(data, test, task.num_outputs([part.y for part in parts.values()]))
+    highest = {name: int(part.y.max(initial=0)) for name, part in parts.items() if len(part)}
+    return Holding(data, test, _num_classes(config, highest))
+
+
+def _check_has_classes(config: PeerConfig) -> None:
+    """Refuse a number of classes for a task that has none."""
+    task = task_of(config.settings)
+    if config.data.num_classes is not None and not task.has_classes:
+        raise SettingsError(
+            f"data.num_classes = {config.data.num_classes}, but the task {task.name} has no classes: leave it out"
+        )
 
 
 def _is_usual(returned: Any) -> bool:
@@ -189,7 +210,7 @@ def build_node(
     return Node(
         Peer(me, about.seed, plan, reachable, tries_state=True),
         reachable,
-        Learning(me, learners, bench, settings.gossip.wire, test),
+        Learning(me, learners, bench, settings.gossip.wire, test, task_of(settings).measure),
         _membership(config),
         transport,
         number,
@@ -220,7 +241,8 @@ def _learners(
     engine: Engine, spec: RunSpec, first: Tensor, holding: Holding, device: torch.device, me: PeerId
 ) -> Learners:
     rules = replace(spec.learning(), wire="fp32")  # others' models come rounded
-    return Learners(new_executor(engine, [holding.data], device), 0, first[None], rules, [me])
+    executor = new_executor(engine, [holding.data], device, task=task_of(spec.settings))
+    return Learners(executor, 0, first[None], rules, [me])
 
 
 def _engine(config: PeerConfig, spec: RunSpec, holding: Holding, device: torch.device) -> Engine:

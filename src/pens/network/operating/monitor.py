@@ -17,7 +17,7 @@ import logging
 import socketserver
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -27,6 +27,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from pens.errors import SettingsError
+from pens.tasks.metric import ACCURACY, Measure
 
 log = logging.getLogger("pens.network.monitor")
 
@@ -75,6 +76,8 @@ class Vitals:
     """Why the node cannot work with all members; None: it can."""
     misfits: int = 0
     """The number of members whose models the node cannot use, because they have another network."""
+    metric: Measure = ACCURACY
+    """What is measured: wherever accuracy is said, the main metric of the task."""
 
 
 class Monitor:
@@ -179,10 +182,11 @@ def _health(vitals: Vitals) -> dict[str, object]:
         "members": dict(vitals.members),
         "neighbours": list(vitals.neighbours),
         "done": vitals.done,
-        "val_accuracy": vitals.val_accuracy,
-        "kept_val_accuracy": vitals.kept_val_accuracy,
-        "first_val_accuracy": vitals.first_val_accuracy,
-        "alone_val_accuracy": vitals.alone_val_accuracy,
+        "metric": asdict(vitals.metric),
+        vitals.metric.key("val_accuracy"): vitals.val_accuracy,
+        vitals.metric.key("kept_val_accuracy"): vitals.kept_val_accuracy,
+        vitals.metric.key("first_val_accuracy"): vitals.first_val_accuracy,
+        vitals.metric.key("alone_val_accuracy"): vitals.alone_val_accuracy,
         "models": {"in": vitals.models_in, "out": vitals.models_out},
         "bytes": {"in": vitals.bytes_in, "out": vitals.bytes_out},
     }
@@ -221,14 +225,22 @@ class _Metrics(Collector):
         yield CounterMetricFamily("pens_training_seconds", "Seconds spent in jobs.", v.training_s)
         if v.seconds_since_update is not None:
             yield GaugeMetricFamily("pens_update_age_seconds", "Seconds since the last update.", v.seconds_since_update)
+        what, how = v.metric.title, "0 to 1" if v.metric.unit == "%" else f"in {v.metric.unit or 'its own unit'}"
+        how += "" if v.metric.higher_is_better else ", lower is better"
         if v.val_accuracy is not None:
             yield GaugeMetricFamily(
-                "pens_validation_accuracy", "Accuracy after the last update, 0 to 1.", v.val_accuracy
+                v.metric.key("pens_validation_accuracy"), f"{what} after the last update, {how}.", v.val_accuracy
             )
         kept = {"kept": v.kept_val_accuracy, "first training": v.first_val_accuracy, "alone": v.alone_val_accuracy}
         known = {model: accuracy for model, accuracy in kept.items() if accuracy is not None}
-        about = "Accuracy of the kept model, after the first training, and of a model trained alone; 0 to 1."
-        yield _by("model", GaugeMetricFamily, "pens_compared_validation_accuracy", about, known)
+        about = f"{what} of the kept model, after the first training, and of a model trained alone; {how}."
+        yield _by("model", GaugeMetricFamily, v.metric.key("pens_compared_validation_accuracy"), about, known)
+        if v.metric != ACCURACY:
+            better = "higher" if v.metric.higher_is_better else "lower"
+            named = {"metric": v.metric.name, "unit": v.metric.unit, "better": better}
+            metric = GaugeMetricFamily("pens_metric", "What scores are, and which are better.", labels=tuple(named))
+            metric.add_metric(tuple(named.values()), 1)
+            yield metric
         if v.val_loss is not None:
             yield GaugeMetricFamily("pens_validation_loss", "Loss after the last update.", v.val_loss)
 

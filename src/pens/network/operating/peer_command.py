@@ -140,6 +140,7 @@ def vitals(node: Node, credentials: Credentials) -> Vitals:
         trouble=trouble,
         degraded=degraded,
         misfits=len(status.misfits),
+        metric=status.metric,
     )
 
 

@@ -9,6 +9,7 @@ from pens.report.learning_curves import Axis, Curve
 from pens.report.panel import Chart, Row, draw_axes, points_at
 from pens.report.svg import Canvas, Scale, scale_over, spread
 from pens.settings.tree import MethodName
+from pens.tasks.metric import ACCURACY, Measure
 
 AXIS_TITLES: dict[Axis, str] = {
     "rounds": "rounds (updates of a peer after its first training)",
@@ -27,24 +28,27 @@ AXIS_COLUMNS: dict[Axis, str] = {
 AXIS_UNITS: dict[Axis, float] = {"rounds": 1, "time": 1, "seconds": 1, "bytes": 1e6, "forwards": 1e3}
 
 
-def curves_chart(curves: Sequence[Curve], still: dict[MethodName, float], axis: Axis) -> Chart:
-    """Validation accuracy along an axis. `still`: the final value of each method that does not move along the axis."""
+def curves_chart(
+    curves: Sequence[Curve], still: dict[MethodName, float], axis: Axis, measure: Measure = ACCURACY
+) -> Chart:
+    """The main metric on validation data along an axis. `still`: the last value of methods that do not move on it."""
     height, bottom, right = 256.0, 212.0, 280.0
     unit = AXIS_UNITS[axis]
-    canvas = Canvas(f"Validation accuracy over {AXIS_COLUMNS[axis].replace('_', ' ')}", height)
-    lows = [100 * float(c.low.min()) for c in curves] + [100 * v for v in still.values()]
-    highs = [100 * float(c.high.max()) for c in curves] + [100 * v for v in still.values()]
-    y = scale_over(max(0.0, min(lows)), max(highs), bottom, 30)
+    scale = measure.scale
+    canvas = Canvas(f"Validation {measure.name} over {AXIS_COLUMNS[axis].replace('_', ' ')}", height)
+    lows = [scale * float(c.low.min()) for c in curves] + [scale * v for v in still.values()]
+    highs = [scale * float(c.high.max()) for c in curves] + [scale * v for v in still.values()]
+    y = scale_over(max(0.0, min(lows)) if measure.unit == "%" else min(lows), max(highs), bottom, 30)
     x = Scale(0, max(float(c.at[-1]) for c in curves) / unit, 34, right)
-    draw_axes(canvas, x, y, AXIS_TITLES[axis], "validation accuracy, %")
+    draw_axes(canvas, x, y, AXIS_TITLES[axis], measure.label("validation", comma=True))
     for curve in curves:
         at = curve.at / unit
-        canvas.area(points_at(x, y, at, curve.high) + points_at(x, y, at, curve.low)[::-1], curve.method)
+        canvas.area(points_at(x, y, at, curve.high, scale) + points_at(x, y, at, curve.low, scale)[::-1], curve.method)
     for curve in curves:
-        canvas.path(points_at(x, y, curve.at / unit, curve.mean), curve.method)
+        canvas.path(points_at(x, y, curve.at / unit, curve.mean, scale), curve.method)
     for method, value in still.items():
-        canvas.path([(x(0), y(100 * value)), (right, y(100 * value))], method, 1.5, "4 4")
-    ends = {c.method: y(100 * float(c.mean[-1])) for c in curves} | {m: y(100 * v) for m, v in still.items()}
+        canvas.path([(x(0), y(scale * value)), (right, y(scale * value))], method, 1.5, "4 4")
+    ends = {c.method: y(scale * float(c.mean[-1])) for c in curves} | {m: y(scale * v) for m, v in still.items()}
     for (method, _), place in zip(ends.items(), spread(list(ends.values()), 14), strict=True):
         canvas.text(right + 6, place + 4, method, method, bold=True)
     rows: list[Row] = [

@@ -16,22 +16,24 @@ from pens.report.section import ReportSection, Table
 from pens.report.study import Study
 from pens.report.words import count, listed, thousands
 from pens.settings.tree import MethodName
+from pens.tasks.metric import ACCURACY, Measure
 
 
 def accuracy_section(study: Study) -> ReportSection:
     """The accuracy of each method, its cost, and the paper's accuracy."""
     table = [summary_of(study, method) for method in study.methods]
-    cells = paper_cells(study)
+    cells, measure = paper_cells(study), study.metric
     named = ", ".join(
-        f"{row.method} {row.accuracy.percent()} %" for row in sorted(table, key=lambda r: -r.accuracy.mean)
+        f"{row.method} {row.score.words()}" for row in sorted(table, key=lambda r: -measure.goodness(r.score.mean))
     )
     seeds = max(row.seeds for row in table)
     how = f"95 % interval over {seeds} seeds" if seeds >= FEWEST_SEEDS else f"{count(seeds, 'seed')}, so no interval"
     untested = study.num_untested
     columns: tuple[str, ...] = (
         "method",
-        "accuracy %" if untested else "test accuracy %",
-        "worst tenth of peers %",
+        measure.label("" if untested else "test"),
+        Measure("worst tenth of peers", measure.unit).label(),
+        *(of.measure.label() for of in table[0].further),
         "models received by a peer",
         "work of a peer, thousand forward passes",
     )
@@ -40,17 +42,18 @@ def accuracy_section(study: Study) -> ReportSection:
         columns += ("paper %", "ours − paper", "verdict")
         rows = tuple((*row, *_paper_row(ours, cells.get(ours.method))) for row, ours in zip(rows, table, strict=True))
     notes = [
-        "Accuracy is each peer's on its own distribution; the worst tenth is the mean of the least accurate tenth. "
+        f"{measure.title} is each peer's on its own distribution{_direction(measure)}; the worst tenth is the mean "
+        f"of the {'least accurate' if measure == ACCURACY else 'worst'} peers. "
         "A forward pass looks at one sample; training on a sample counts as three."
     ]
     if untested:
         notes.append(
-            f"{untested} of {study.num_peers} peers had no test data. Their accuracy is the last one on their "
+            f"{untested} of {study.num_peers} peers had no test data. Their {measure.name} is the last one on their "
             "validation data, on which their model was chosen, so it is an overestimate."
         )
     return ReportSection(
         "accuracy",
-        "How accurate is each method?",
+        "How accurate is each method?" if measure == ACCURACY else "How good is each method?",
         f"Mean over peers, {how}: {named}.{_paper_answer(table, cells)}",
         (accuracy_chart(table, cells, tested=not untested),),
         Table(columns, rows, wordy=("verdict",)),
@@ -60,7 +63,11 @@ def accuracy_section(study: Study) -> ReportSection:
 
 def _accuracy_row(row: Summary) -> tuple[str, ...]:
     cost = f"{row.models_received:,.0f}", thousands(row.work)
-    return (row.method, row.accuracy.percent(), row.worst_tenth.percent(), *cost)
+    return (row.method, row.score.text(), row.worst_tenth.text(), *(of.text() for of in row.further), *cost)
+
+
+def _direction(measure: Measure) -> str:
+    return "" if measure.higher_is_better else ", and lower is better"
 
 
 def _paper_row(row: Summary, cell: PaperValue | None) -> tuple[str, ...]:
@@ -72,7 +79,7 @@ def _paper_row(row: Summary, cell: PaperValue | None) -> tuple[str, ...]:
 
 
 def _verdict(row: Summary, cell: PaperValue) -> PaperVerdict:
-    return compare_with_paper(row.accuracy, row.seeds, cell.value)
+    return compare_with_paper(row.score, row.seeds, cell.value)
 
 
 def _paper_answer(table: Sequence[Summary], cells: dict[MethodName, PaperValue]) -> str:
@@ -95,7 +102,7 @@ def _order_words(judged: Sequence[tuple[Summary, PaperValue, PaperVerdict]]) -> 
         f"{a.method} is above {b.method}"
         for a, paper, _ in judged
         for b, papers, _ in judged
-        if a.accuracy.mean > b.accuracy.mean and paper.value.mean < papers.value.mean
+        if a.score.mean > b.score.mean and paper.value.mean < papers.value.mean
     ]
     return f" Unlike in the paper, {listed(turned)}." if turned else " The methods rank as in the paper."
 
@@ -105,7 +112,9 @@ def _paper_notes(study: Study, cells: dict[MethodName, PaperValue]) -> list[str]
         why = (
             "your own data or network" if study.record.own_parts else "different data, peers, samples or initialisation"
         )
-        if not study.record.own_parts and study.settings.scenario.partition != PAPER_PARTITION:
+        is_paper_task = study.metric == ACCURACY
+        why = why if is_paper_task else "another task"
+        if is_paper_task and not study.record.own_parts and study.settings.scenario.partition != PAPER_PARTITION:
             why = departures(study.settings)[0]
         return [f"The paper has no number for these settings ({why}), so there is nothing to compare with."]
     changed = departures(study.settings, study.methods)

@@ -14,11 +14,12 @@ from pens.report.section import OLDER, ReportSection, Table
 from pens.report.study import Study
 from pens.report.words import listed, server_words, size
 from pens.settings.tree import MethodName
+from pens.tasks.metric import Measure
 
 
 def costs_section(study: Study) -> ReportSection:
-    """Models, bytes, work and seconds of each method, and its accuracy at equal bytes or work."""
-    all_costs = costs(study)
+    """Models, bytes, work and seconds of each method, and its main metric at equal bytes or work."""
+    all_costs, measure = costs(study), study.metric
     notes = [
         f"Per peer: means over peers and seeds. One model has {size(study.runs[0].communication.model_bytes)}. "
         "A forward pass looks at one sample; training on a sample counts as three, scoring a received model as one for "
@@ -33,13 +34,13 @@ def costs_section(study: Study) -> ReportSection:
         notes.append(f"The work of {method} is divided among the peers; it collects data instead of models.")
     equal = {_budget(axis, amount): _values_at(study, all_costs, axis, amount) for axis, amount in budgets.items()}
     rows = [
-        *_cost_rows(all_costs, study.alone or alone().name),
-        *((f"validation accuracy % after {at}", *map(_percent, values)) for at, values in equal.items()),
+        *_cost_rows(all_costs, study.alone or alone().name, measure),
+        *((f"{measure.label('validation')} after {at}", *(_shown(v, measure) for v in of)) for at, of in equal.items()),
     ]
     shown = [bytes_chart(all_costs)] if any(c.received for c in all_costs) else []
     shown += [work_chart(all_costs)] if any(c.forwards is not None for c in all_costs) else []
     over_work = [curve for curve in curves(study, "forwards") if curve.method not in study.pooled]
-    shown += [curves_chart(over_work, {}, "forwards")] if over_work else []
+    shown += [curves_chart(over_work, {}, "forwards", measure)] if over_work else []
     drawn = {*study.pooled, *(curve.method for curve in over_work)}
     if unknown := [c.method for c in all_costs if c.method not in drawn]:
         asking = [method for method in unknown if asks_for_losses(study, method)]
@@ -56,7 +57,7 @@ def costs_section(study: Study) -> ReportSection:
         notes.append(f"There is no picture of the work, which depends on how many samples each peer holds: {OLDER}.")
     answer = (
         f"Per peer, MB received and thousand forward passes computed: {'; '.join(_cost_words(c) for c in all_costs)}."
-        f"{_equal_words(all_costs, equal)}"
+        f"{_equal_words(all_costs, equal, measure)}"
     )
     table = Table(("per peer", *study.methods), tuple(rows), narrow=True)
     return ReportSection("costs", "What does it cost?", answer, tuple(shown), table, tuple(notes))
@@ -76,36 +77,45 @@ def _equal_terms(study: Study, all_costs: Sequence[Cost]) -> tuple[dict[Axis, fl
         budgets["forwards"] = min(c.forwards or 0.0 for c in working)
     if not budgets:
         return {}, [
-            "Accuracy at equal bytes or work is not shown, because it needs the records of two methods that spend them."
+            f"{study.metric.title} at equal bytes or work is not shown, because it needs the records of two methods "
+            "that spend them."
         ]
     return budgets, [
-        "Validation accuracy at equal bytes or work: the mean over peers once each peer has spent as much as the "
-        "cheapest method spends in total, on bytes received or on work, scoring included."
+        f"Validation {study.metric.name} at equal bytes or work: the mean over peers once each peer has spent as much "
+        "as the cheapest method spends in total, on bytes received or on work, scoring included."
     ]
 
 
 def _values_at(study: Study, all_costs: Sequence[Cost], axis: Axis, budget: float) -> list[float | None]:
-    """Validation accuracy of each method; None for methods that spend nothing on the axis, or whose work is not that of
-    a peer."""
+    """The main metric of each method on validation data; None for methods that spend nothing on the axis, or whose work
+    is not that of a peer."""
     spend = [c.method not in study.pooled and (axis != "bytes" or c.received > 0) for c in all_costs]
     return [value_at(study, c.method, axis, budget) if does else None for c, does in zip(all_costs, spend, strict=True)]
 
 
-def _equal_words(all_costs: Sequence[Cost], equal: Mapping[str, Sequence[float | None]]) -> str:
+def _equal_words(all_costs: Sequence[Cost], equal: Mapping[str, Sequence[float | None]], measure: Measure) -> str:
     words = []
     for at, values in equal.items():
-        ordered = sorted(((v, c.method) for c, v in zip(all_costs, values, strict=True) if v is not None), reverse=True)
-        words.append(f"after {at}, " + ", ".join(f"{m} {100 * v:.1f} %" for v, m in ordered))
-    return f" Validation accuracy at equal cost: {'; '.join(words)}." if words else ""
+        known = [(v, c.method) for c, v in zip(all_costs, values, strict=True) if v is not None]
+        ordered = sorted(known, reverse=measure.higher_is_better)
+        words.append(f"after {at}, " + ", ".join(f"{m} {measure.words(v)}" for v, m in ordered))
+    return f" Validation {measure.name} at equal cost: {'; '.join(words)}." if words else ""
 
 
 def _budget(axis: Axis, amount: float) -> str:
     return f"{size(amount)} received" if axis == "bytes" else f"{amount / 1e3:,.1f} thousand passes"
 
 
-def _cost_rows(all_costs: Sequence[Cost], reference: MethodName) -> list[tuple[str, ...]]:
+def _shown(value: float | None, measure: Measure) -> str:
+    return "–" if value is None else _percent(value) if measure.unit == "%" else measure.number(value)
+
+
+def _cost_rows(all_costs: Sequence[Cost], reference: MethodName, measure: Measure) -> list[tuple[str, ...]]:
     """The rows of the table, with a column for each method. `reference`: the method with which peers train alone."""
     scoring = [c.scoring / c.forwards if c.forwards and c.scoring is not None else None for c in all_costs]
+    score = f"{measure.name}, points per GB"
+    per_gb = [(score, *(_percent(c.per_gb(c.score), digits=0) for c in all_costs))] if measure.unit == "%" else []
+    gained = f"… gained over {reference}" if per_gb else f"{measure.gap_unit} per GB, gained over {reference}"
     return [
         ("models sent", *(f"{c.sent:,.0f}" for c in all_costs)),
         ("models received", *(f"{c.received:,.0f}" for c in all_costs)),
@@ -116,9 +126,13 @@ def _cost_rows(all_costs: Sequence[Cost], reference: MethodName) -> list[tuple[s
         ("thousand forward passes", *("–" if c.forwards is None else f"{c.forwards / 1e3:,.1f}" for c in all_costs)),
         ("… % for scoring", *(_percent(share, digits=0) for share in scoring)),
         ("seconds for one seed", *(f"{c.seconds:,.1f}" for c in all_costs)),
-        ("accuracy, points per GB", *(_percent(c.per_gb(c.accuracy), digits=0) for c in all_costs)),
-        (f"… gained over {reference}", *(_percent(c.per_gb(c.gain), digits=0) for c in all_costs)),
+        *per_gb,
+        (gained, *(_gained(c.per_gb(c.gain), measure) for c in all_costs)),
     ]
+
+
+def _gained(per_gb: float | None, measure: Measure) -> str:
+    return _percent(per_gb, digits=0) if per_gb is None or measure.unit == "%" else f"{per_gb:.3g}".replace("-", "−")
 
 
 def _percent(fraction: float | None, digits: int = 1) -> str:

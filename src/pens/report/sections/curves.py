@@ -17,13 +17,13 @@ _EXACT = 100_000
 
 
 def curves_section(study: Study) -> ReportSection:
-    """Validation accuracy over rounds, virtual time and bytes."""
+    """The main metric on validation data over rounds, virtual time and bytes."""
     in_rounds = study.settings.gossip.schedule == "rounds"
     over_rounds = curves(study, "rounds")
-    shown = [curves_chart(over_rounds, {}, "rounds")] if over_rounds else []
+    shown = [curves_chart(over_rounds, {}, "rounds", study.metric)] if over_rounds else []
     notes = [
-        "Accuracy is that of each peer's current model on its own validation data; each peer's best model is tested. "
-        f"{_stopping_words(study)}"
+        f"{study.metric.title} is that of each peer's current model on its own validation data; each peer's best model "
+        f"is tested. {_stopping_words(study)}"
     ]
     if in_rounds:
         notes.append("Rounds are synchronous: virtual time counts the rounds, so it has no picture of its own.")
@@ -35,7 +35,7 @@ def curves_section(study: Study) -> ReportSection:
         )
     clock: Axis = "seconds" if study.record.real_peers else "time"
     if not in_rounds and (over_time := curves(study, clock)):
-        shown.append(curves_chart(over_time, {}, clock))
+        shown.append(curves_chart(over_time, {}, clock, study.metric))
     for method in study.pooled:
         notes.append(
             f"A round of {method} is {count(study.spec_of(method).settings.training.epochs, 'epoch')} over all peers' "
@@ -45,7 +45,7 @@ def curves_section(study: Study) -> ReportSection:
     talking = [runs[0].method for runs in study.by_method() if any(r.communication.received.any() for r in runs)]
     if moving:
         still = {c.method: float(c.mean[-1]) for c in over_rounds if c.method not in talking}
-        shown.append(curves_chart(moving, still, "bytes"))
+        shown.append(curves_chart(moving, still, "bytes", study.metric))
         notes.append(
             "Bytes are the models received, refused ones included, times the size of a model, counted when the update "
             "began."
@@ -60,22 +60,25 @@ def curves_section(study: Study) -> ReportSection:
 
 
 def _curves_answer(study: Study) -> str:
-    """Which methods reach the accuracy at which the baseline ends, and in which round. Without a baseline, the least
-    accurate method takes its place."""
+    """Which methods reach the value at which the baseline ends, and in which round. Without a baseline, the worst
+    method takes its place."""
     curve_of = {c.method: c for c in curves(study, "rounds", points=_EXACT) if c.method not in study.pooled}
+    measure = study.metric
     if not curve_of:
         return "There are no rounds to show, because no peer trained more than once."
     baseline = next((method for method in in_order(curve_of) if method_of(method).is_baseline), None)
-    mark = curve_of[baseline] if baseline else min(curve_of.values(), key=lambda c: float(c.mean[-1]))
+    worst = min(curve_of.values(), key=lambda c: measure.goodness(float(c.mean[-1])))
+    mark = curve_of[baseline] if baseline else worst
     target = float(mark.mean[-1])
+    ends = f"{mark.method} ends at {measure.words(target)} validation {measure.name}"
     if len(curve_of) == 1:
-        return f"{mark.method} ends at {100 * target:.1f} % validation accuracy after {mark.at[-1]:.0f} rounds."
-    reached = {method: curve.first_reach(target) for method, curve in curve_of.items()}
+        return f"{ends} after {mark.at[-1]:.0f} rounds."
+    reached = {method: curve.first_reach(target, measure.higher_is_better) for method, curve in curve_of.items()}
     known = sorted((at, method) for method, at in reached.items() if at is not None)
     never = [method for method, at in reached.items() if at is None]
     return (
-        f"{mark.method} ends at {100 * target:.1f} % validation accuracy. The mean over peers first reaches this "
-        f"accuracy with {listed([f'{method} in round {at:.0f}' for at, method in known])}"
+        f"{ends}. The mean over peers first reaches this "
+        f"{measure.name} with {listed([f'{method} in round {at:.0f}' for at, method in known])}"
         f"{f'; never with {listed(never)}' if never else ''}."
     )
 

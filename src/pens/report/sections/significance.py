@@ -33,7 +33,7 @@ def significance_section(study: Study) -> ReportSection:
         )
     columns = (
         "pair",
-        "points",
+        study.metric.gap_unit,
         "paired t: p",
         "after Holm",
         *(("Wilcoxon: p",) if most >= FEWEST_FOR_WILCOXON else ()),
@@ -45,7 +45,8 @@ def significance_section(study: Study) -> ReportSection:
     corrected = f" and corrected for {len(pairs)} comparisons" if len(pairs) > 1 else ""
     answer = f"Over {most} seeds, paired by seed{corrected}: {_significance_words(pairs)}"
     notes = [
-        "Differences of the mean accuracy over peers with the same seed, which means the same data and first models. "
+        f"Differences of the mean {study.metric.name} over peers with the same seed, which means the same data and "
+        "first models. "
         "The t test assumes a normal distribution, which so few seeds cannot confirm."
     ]
     if min(len(d.seeds) for d in pairs) < most:
@@ -67,7 +68,10 @@ def _significance_words(pairs: Sequence[Difference]) -> str:
         least, _ = min(clear, key=lambda each: each[0].mean.mean)
         many = "the only difference" if len(pairs) == 1 else f"{'all' if not unclear else len(clear)} differences"
         small = f", the smallest {least.better} over {least.other} by" if len(clear) > 1 else ","
-        words.append(f"{many} {'is' if len(clear) == 1 else 'are'} significant{small} {points(least.mean)} points")
+        words.append(
+            f"{many} {'is' if len(clear) == 1 else 'are'} significant{small} {points(least.mean)} "
+            f"{least.mean.measure.gap_unit}"
+        )
         highest = p_value(max(p for _, p in clear))
         words[-1] += f" (p {highest if highest.startswith('<') else f'at most {highest}'})"
     if unclear:
