@@ -193,7 +193,7 @@ def up_command(
     chosen = networked_method(PAPERS_METHOD if method is None else method).name
     changes = {} if data is None else {"data.source": located(data)}
     changes |= parse_assignments(assignments or [])
-    source = settings or (DEFAULT_PRESET if data is None else OWN)
+    source = (DEFAULT_PRESET if data is None else OWN) if settings is None else settings
     resolve_settings(source).replace(changes)
     with needs_network_extra():
         from pens.network.federation.loopback import FederationRequest, make_federation, read_federation
