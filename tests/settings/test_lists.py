@@ -40,6 +40,7 @@ class Split(pens.Method):
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(METHODS, "_found", dict(METHODS._found))
     monkeypatch.setattr(METHODS, "_given", {})
+    monkeypatch.setattr(METHODS, "_references", dict(METHODS._references))
     METHODS.add(Split)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -48,6 +48,17 @@ class Hotter(Hot):
 class Cold:
     name = "cold"
     section = ColdSettings
+
+
+class BareSettings(Section):
+    title: ClassVar[str] = "bare"
+    form: Any = 1
+    table: dict[str, int] = {}  # noqa: RUF012
+
+
+class Bare:
+    name = "bare"
+    section = BareSettings
 
 
 class Odd:
@@ -121,6 +132,14 @@ def test_a_section_is_explained() -> None:
     assert "[heat]" in text
     assert "tau = 2.0" in text
     assert "[cold]" in as_toml(Settings())
+
+
+def test_settings_without_explanations_are_listed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, "Hot", "Bare")
+    form, table = find("bare")
+    assert (form.key, form.about, form.allowed) == ("form", "", "any value")
+    assert (table.key, table.about, table.allowed) == ("table", "", "a table")
+    assert "[bare]" in as_toml(Settings())
 
 
 def test_a_section_that_says_its_defaults_is_as_if_it_were_not_there() -> None:

@@ -42,7 +42,7 @@ def entries() -> list[Entry]:
 
 
 def _entry(section: str, key: str, form: Mapping[str, Any]) -> Entry:
-    allowed, choices, about = _allowed(form), tuple(_choices(form)), _one_line(form["description"])
+    allowed, choices, about = _allowed(form), tuple(_choices(form)), _one_line(form.get("description", ""))
     if registry := PARTS.get(f"{section}.{key}"):
         choices = registry.names()
         allowed = _alternatives([*choices, "your own as file.py:name or module:name"])
@@ -85,7 +85,7 @@ def _reads(part: Any, entry: Entry) -> bool:
 
 def section_about(section: str) -> str:
     """The purpose of a section of the settings."""
-    return _one_line(section_types()[section].model_json_schema()["description"])
+    return _one_line(section_types()[section].model_json_schema().get("description", ""))
 
 
 def as_toml(settings: Settings) -> str:
@@ -117,12 +117,13 @@ def _allowed(form: Mapping[str, Any]) -> str:
         return _alternatives([_allowed(part) for part in form["anyOf"]])
     if choices := list(_choices(form)):
         return _alternatives(choices)
-    if form["type"] == "array":
-        return f"a list of {_NOUNS.get(form['items']['type'], 'word')}s"
-    if form["type"] == "null":
-        return "none"
+    of = form.get("type")
+    if of == "array":
+        return f"a list of {_NOUNS.get(form['items'].get('type'), 'word')}s"
+    if of in _OTHERS:
+        return _OTHERS[of]
     bounds = [words.format(form[name]) for name, words in _BOUNDS.items() if name in form]
-    noun = f"a {_NOUNS[form['type']]}" if form["type"] in _NOUNS else "text"
+    noun = f"a {_NOUNS[of]}" if of in _NOUNS else "text"
     return f"{noun} {' and '.join(bounds)}".rstrip()
 
 
@@ -140,6 +141,7 @@ def _choices(form: Mapping[str, Any]) -> Iterator[str]:
 
 
 _NOUNS = {"integer": "whole number", "number": "number"}
+_OTHERS = {"null": "none", "object": "a table", None: "any value"}
 _BOUNDS = {
     "minimum": "of at least {:g}",
     "exclusiveMinimum": "above {:g}",
