@@ -40,6 +40,8 @@ SETTINGS: dict[str, object] = {
     "step1_epochs": 4, "patience": 4, "window": 2,
 }  # fmt: skip
 ASYNC: dict[str, object] = {**SETTINGS, "schedule": "async", "latency": 0.3, "training_time": 1.7}
+GROUPS: dict[str, object] = {"neighbours_by": "groups", "validated": "merged"}
+"""`pens+` as it was first: other neighbours, and merged models."""
 RUNS: dict[str, tuple[str, dict[str, object]]] = {
     **{f"{method}-rounds": (method, SETTINGS) for method in METHODS},
     **{f"{method}-async": (method, ASYNC) for method in METHODS if method not in IN_STEP},
@@ -50,6 +52,14 @@ RUNS: dict[str, tuple[str, dict[str, object]]] = {
     ),
     "pens-admit": ("pens", {**ASYNC, "admit": True, "step1_rounds": 1, "rounds": 20, "admission_trials": 2}),
     "pens-in-vain": ("pens", {**ASYNC, "give_up": 0.4, "latency": 2.0}),
+    "pens-groups-rounds": ("pens", {**SETTINGS, **GROUPS, "step2_model": "best"}),
+    "pens-groups-async": ("pens", {**ASYNC, **GROUPS, "step2_model": "best"}),
+    "pens-groups-common": (
+        "pens",
+        {**SETTINGS, **GROUPS, "step2_model": "first", "init": "common", "score_samples": 1, "wire": "fp16"},
+    ),
+    **{f"{method}-merged-rounds": (method, {**SETTINGS, "validated": "merged"}) for method in ("random", "oracle")},
+    **{f"{method}-merged-async": (method, {**ASYNC, "validated": "merged"}) for method in ("random", "oracle")},
     "pens+-common": ("pens+", {**SETTINGS, "init": "common", "score_samples": 1, "wire": "fp16"}),
     "random-anyone": ("random", {**ASYNC, "accept": "anyone", "own_in_merge": False}),
     "oracle-last": ("oracle", {**SETTINGS, "tested": "last", "stop_on": "loss"}),

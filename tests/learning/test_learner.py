@@ -10,7 +10,7 @@ import torch
 
 from pens.engine.stack import ModelStack
 from pens.learning.executor import MomentRows
-from pens.learning.learner import Answer, Kept, Learner
+from pens.learning.learner import Answer, Form, Kept, Learner
 from pens.protocol.messages import ModelRef, PeerId
 from pens.protocol.policies import EarlyStopping
 
@@ -20,9 +20,10 @@ ME = PeerId(7)
 def learner_with_everything(stack: ModelStack) -> Learner:
     """It holds its best model, one that is kept aside, and two rows of its optimizer, one of them the best model."""
     best, kept, moment = stack.add(torch.arange(3.0)[:, None])
-    one = Learner(3, ModelRef(ME, 4), EarlyStopping("accuracy", 2, 5, [0.5, 0.25], 0.5, 1), recorded=6, scorings=9)
+    form = Form(EarlyStopping("accuracy", 2, 5, [0.5, 0.25], 0.5, 1), best, 0.25, 3)
+    one = Learner(3, ModelRef(ME, 4), {"trained": form}, recorded=6, scorings=9)
     one.may_stop, one.stop_time, one.scored = True, 2.5, 8
-    one.best, one.kept, one.moments = best, Kept(kept, 1.5), MomentRows([moment, stack.retain(best)], 12)
+    one.kept, one.moments = Kept(kept, 1.5), MomentRows([moment, stack.retain(best)], 12)
     one.tally.add([PeerId(1), PeerId(2)], [PeerId(2)])
     one.merges = Counter({PeerId(2): 3})
     one.answers = [Answer("who", 9, (0.5, 1.5)), Answer("counts", 0)]
@@ -37,7 +38,7 @@ def test_a_learner_on_disk_and_what_it_is_again() -> None:
     rows = list(dict.fromkeys(one.held_rows()))
     state = json.loads(json.dumps(one.state({row: place for place, row in enumerate(rows)})))
     later = ModelStack(1, torch.device("cpu"))
-    again = Learner(3, ModelRef(ME, 0), EarlyStopping("loss", 1, 1), best=later.add(torch.zeros(2, 1))[0])
+    again = Learner(3, ModelRef(ME, 0), {"trained": Form(EarlyStopping("loss", 1, 1), later.add(torch.zeros(2, 1))[0])})
     new = later.add(stack.read(rows))
     again.restore(state, new, later)
     for row in new:
@@ -55,7 +56,7 @@ def test_a_learner_on_disk_and_what_it_is_again() -> None:
 
 def test_a_learner_that_holds_nothing_on_disk_and_what_it_is_again() -> None:
     stack = ModelStack(1, torch.device("cpu"))
-    state = Learner(0, ModelRef(ME, 0), EarlyStopping("loss", 1, 1)).state({})
+    state = Learner(0, ModelRef(ME, 0), {"trained": Form(EarlyStopping("loss", 1, 1))}).state({})
     again = learner_with_everything(stack)
     again.restore(state, [], stack)
     assert again.state({}) == state
@@ -69,12 +70,12 @@ def test_what_was_asked_for_until_a_time() -> None:
 
 def test_early_stopping_applies_from_a_moment_on() -> None:
     """A peer whose validation got no better before that has not stopped, and the past does not count."""
-    one = Learner(0, ModelRef(ME, 0), EarlyStopping("loss", 1, 1))
+    one = Learner(0, ModelRef(ME, 0), {"trained": Form(EarlyStopping("loss", 1, 1))})
     for loss in (1.0, 2.0):
-        one.stopping.observe(loss, 0.0)
+        one.forms["trained"].observe(loss, 0.0)
     assert not one.has_stopped
-    one.begin_stopping(EarlyStopping("loss", 1, 1))
+    one.begin_stopping(lambda: EarlyStopping("loss", 1, 1))
     assert not one.has_stopped
     for loss in (3.0, 4.0):
-        one.stopping.observe(loss, 0.0)
+        one.forms["trained"].observe(loss, 0.0)
     assert one.has_stopped

@@ -8,7 +8,9 @@ import math
 import pytest
 
 from pens.engine.optimizers import Recipe
+from pens.learning.learner import Form
 from pens.protocol.messages import PeerId
+from pens.protocol.policies import EarlyStopping
 from pens.settings.schema import Keep, StoppingSettings
 from tests.learning.three import compute, engine_of, executor_for, first_trainings, learners, update, values
 
@@ -78,6 +80,60 @@ def test_what_is_validated_may_be_the_merged_model() -> None:
     assert values(them, second) == [1.5, 0.5, 0]
     assert them.models.read(them.tested_rows()).tolist()[0] == [0.5, 0.5, 0]
     assert [r.val_accuracy for r in them.history if r.peer == 0] == [1.0, 0.5]
+
+
+def test_the_form_that_did_better_lately_is_tested() -> None:
+    """Not in the paper. Peer 0's average with e1 is [0.5, 0.5, 0], of which 50 % are its own; trained, it is
+    [1.5, 0.5, 0], with 75 %: the fine-tuned form is ahead. Of its first training both forms have 100 %."""
+    them = learners(stopping=StoppingSettings(window=1, patience=9, validated="either"))
+    e0, e1, _ = first_trainings(them)
+    update(them, 0, e0, e1, may_stop=True)
+    compute(them)
+    me = them.by_peer[PeerId(0)]
+    assert {name: form.level for name, form in me.forms.items()} == {"trained": 0.75, "merged": 0.5}
+    assert them.tested_forms() == ("trained", "trained", "trained")
+    assert them.models.read([me.forms[name].best or 0 for name in me.forms]).tolist() == [[1.5, 0.5, 0], [0.5, 0.5, 0]]
+    assert them.models.read(them.tested_rows()).tolist()[0] == [1.5, 0.5, 0]
+    assert [r.val_accuracy for r in them.history if r.peer == 0] == [1.0, 0.75]
+    me.forms["merged"].level = 0.8  # as if earlier averages had done better
+    assert them.models.read(them.tested_rows()).tolist()[0] == [0.5, 0.5, 0]
+    assert them.tested_forms()[0] == "merged"
+
+
+def test_a_form_is_judged_by_its_latest_results() -> None:
+    """The mean of its first twenty results, then each new one counts a twentieth. Without a number it is the worst."""
+    form = Form(EarlyStopping("accuracy", 1, 9))
+    for accuracy in (0.5, 0.7, 0.9):
+        form.observe(0.0, accuracy)
+    assert form.level == pytest.approx(0.7)
+    for _ in range(17):
+        form.observe(0.0, 0.7)
+    form.observe(0.0, 0.9)
+    assert form.level == pytest.approx(0.7 + 0.2 / 20)
+    form.observe(0.0, math.nan)
+    assert form.level == -math.inf
+    form.observe(0.0, 0.6)
+    assert form.level == 0.6
+
+
+def test_what_a_peer_reaches_alone_is_kept_beside_gossip() -> None:
+    """Not in the paper. Trained apart, [2, 0, 0] has 100 % of its own; gossip brings [2, 0.5, 0] with 80 %. The past
+    ends where gossip begins, but not for what the peer reached alone, and that never stops gossip."""
+    them = learners(stopping=StoppingSettings(window=1, patience=1))
+    e0, e1, _ = first_trainings(them)
+    apart = update(them, 0, e0, apart=True)
+    out = update(them, 0, apart, e1, may_stop=True)
+    compute(them)
+    compute(them)
+    me = them.by_peer[PeerId(0)]
+    assert (me.forms["alone"].level, me.forms["trained"].level) == (1.0, 2 / 2.5)
+    assert values(them, out) == [2, 0.5, 0]
+    assert me.preferred() == "alone"
+    assert me.preferred(of_gossip=True) == "trained"
+    assert not me.has_stopped
+    assert them.tested_forms() == ("alone", "trained", "trained")
+    assert them.models.read(them.tested_rows()).tolist()[0] == [2, 0, 0]
+    assert [r.val_accuracy for r in them.history if r.peer == 0] == [1.0, 1.0, 0.8]
 
 
 def test_an_update_with_a_bad_loss_is_undone() -> None:

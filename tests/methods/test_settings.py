@@ -108,12 +108,12 @@ def test_methods_need_only_what_they_use() -> None:
 
 def test_pens_plus_changes_settings_and_the_papers_methods_do_not() -> None:
     settings = Settings().replace({"m": 3})
-    groups = {"neighbours_by": "groups", "validated": "merged"}
+    levels = {"neighbours_by": "levels", "validated": "either", "alone_rounds": 20}
     for init, step2_model in (("common", "first"), ("independent", "best")):
         changed = settings.replace({"init": init})
-        assert same(made_of(changed, "pens+"), changed.replace({**groups, "step2_model": step2_model}))
+        assert same(made_of(changed, "pens+"), changed.replace({**levels, "step2_model": step2_model}))
     for method in ("random+", "oracle+"):
-        assert same(made_of(settings, method), settings.replace({"validated": "merged"}))
+        assert same(made_of(settings, method), settings.replace({"validated": "either"}))
     for method in ("pens", "random", "local", "oracle"):
         assert same(made_of(settings, method), settings)
 

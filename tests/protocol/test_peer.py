@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -41,6 +42,7 @@ from pens.protocol.messages import (
 from pens.protocol.peer import Peer
 from pens.protocol.plan import Plan, Search
 from pens.protocol.policies import SelectionRule, Tally
+from pens.settings.schema import Keep
 from pens.topologies.views import Others
 
 
@@ -727,6 +729,46 @@ def test_step_two_may_begin_with_another_model() -> None:
     assert it.handle(received(2)) == []
     assert it.handle(received(6)) == []
     assert it.handle(Updated()) == [Update((model(2), model(6)), None, 3, may_stop=True)]
+
+
+@pytest.mark.parametrize("pace", ["push", "pull"])
+@pytest.mark.parametrize("keep", ["last", "best"])
+def test_between_the_steps_a_peer_may_try_what_it_reaches_alone(pace: str, keep: Keep) -> None:
+    """Not in the paper. Two updates apart, which do not count for step 2: the first begins with the model that was kept
+    for step 2, which is kept on. Then step 2 begins as ever, with its own T = 2."""
+    step1 = replace(search(2, 1, rounds=1, samplings_per_round=1, epochs=5), alone_rounds=2)
+    it = peer(plan(pace, search=step1, rounds=2, keep=keep))
+    it.handle(Start())
+    it.handle(Updated())
+    if pace == "push":
+        it.handle(received(1))
+        it.handle(received(2))
+    else:
+        (request,) = it.handle(Wake())
+        assert isinstance(request, Request)
+        it.handle(pulled(request))
+    it.handle(Updated())
+    back = keep != "last"
+    tries = [
+        Update((), None, 3, may_stop=False, keep="first" if back else "last", from_kept=back and i == 0, apart=True)
+        for i in range(2)
+    ]
+
+    def began(actions: list[Action]) -> list[Action]:
+        """In rounds the next update waits until it is woken."""
+        return actions if pace == "push" else [*actions, *it.handle(Wake())]
+
+    first = began(it.handle(found(3, 4)))
+    assert first == [chose(3, 4), tries[0]]
+    assert (it.phase, it.progress) == ("trying", (0, 2))
+    if pace == "push":
+        assert it.handle(received(3)) == []  # saved until the trial is over
+    assert began(it.handle(Updated())) == [tries[1]]
+    goes_back = [Update((), None, 3, may_stop=True, from_kept=True)] if back else []
+    leftover = [Drop(model(3), "unused")] if pace == "push" else []
+    assert it.handle(Updated()) == [*leftover, *goes_back]
+    assert (it.phase, it.progress) == ("gossiping", (0, 2))
+    assert set(it.neighbours) == {3, 4}
 
 
 def test_a_restored_peer_goes_on_with_the_model_that_its_plan_says() -> None:

@@ -28,7 +28,7 @@ from pens.learning.executor import Answer, Call, MomentRows, NewModels, Train, t
 from pens.learning.jobs import Updating
 from pens.learning.learner import Learner
 from pens.learning.learners import Learners
-from pens.learning.updating import Updater
+from pens.learning.updating import Updater, Validated
 from pens.partitions.rotation import rotated_federation
 from pens.protocol.behaviour import waits_for
 from pens.protocol.gossiping import Gossiping
@@ -88,7 +88,9 @@ scenarios = st.fixed_dictionaries(
         "init": st.sampled_from(["independent", "common"]),
         "own_in_merge": st.booleans(),
         "accept": st.sampled_from(["neighbours", "anyone"]),
-        "validated": st.sampled_from(["trained", "merged"]),
+        "validated": st.sampled_from(["trained", "merged", "either"]),
+        "neighbours_by": st.sampled_from(["expected", "groups", "levels"]),
+        "alone_rounds": st.integers(0, 2),
         "tested": st.sampled_from(["best", "last"]),
         "admit": st.booleans(),
         "pull_from": st.sampled_from(["snapshot", "latest"]),
@@ -401,6 +403,10 @@ ROUGH: dict[str, tuple[MethodName, dict[str, object]]] = {
     "find nobody": (
         "pens",
         {"schedule": "async", "step2_model": "first", "validated": "merged", "expected_offset": 9.0},
+    ),
+    "try alone, and test either form": (
+        "pens",
+        {"neighbours_by": "levels", "validated": "either", "alone_rounds": 2, "step2_model": "best"},
     ),
     "take turns": ("random", {"pull_from": "latest", "tested": "last"}),
     "optimizers remember": ("local", {"schedule": "async", "momentum": 0.9, "optimizer": "sgd"}),
@@ -899,10 +905,11 @@ def test_step_two_begins_with_the_untrained_model_or_with_step_ones_best(
     found: dict[int, list[tuple[float, torch.Tensor]]] = {}
     observe = Updater._observe
 
-    def note(self: Updater, learner: Learner, job: Updating, row: int, val_loss: float, val_accuracy: float) -> None:
+    def note(self: Updater, learner: Learner, job: Updating, validated: Sequence[Validated]) -> Validated:
         if not job.action.may_stop:
-            found.setdefault(job.peer, []).append((val_loss, self._stack.read([row])[0].clone()))
-        observe(self, learner, job, row, val_loss, val_accuracy)
+            (model,) = validated
+            found.setdefault(job.peer, []).append((model.loss, self._stack.read([model.row])[0].clone()))
+        return observe(self, learner, job, validated)
 
     monkeypatch.setattr(Updater, "_observe", note)
     settings_ = tiny(patience=50, step2_model=step2_model, validated=validated, rounds=1, step1_rounds=4, lr=0.02)

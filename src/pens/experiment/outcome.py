@@ -70,6 +70,7 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
         comparisons=comparisons_of(learners.comparisons),
         data_sizes=_data_sizes(spec, federation),
         step1_epochs=_step1_epochs(simulator),
+        tested_forms=learners.tested_forms()[:count],
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,6 +17,13 @@ from pens.engine.stack import ModelStack
 from pens.learning.executor import MomentRows
 from pens.protocol.messages import ModelRef, PeerId
 from pens.protocol.policies import EarlyStopping, Tally
+
+_LATELY = 20
+"""Validation results over which forms are compared: more than early stopping looks at, since forms differ by little."""
+
+APART = "alone"
+FORMS = {"trained": "fine-tuned", "merged": "merged", APART: "trained without others"}
+"""The forms of a model that a peer may validate, and what they are called."""
 
 NO_SAMPLES = -1
 """The slot of a server, which holds no samples."""
@@ -41,6 +48,39 @@ class Kept(NamedTuple):
 
 
 @dataclass(slots=True)
+class Form:
+    """A form of a peer's model that is validated: as it was fine-tuned, or as it was merged."""
+
+    stopping: EarlyStopping
+    best: int | None = None
+    """The row of the best model of this form."""
+    level: float = -math.inf
+    """How good models of this form were lately: the mean of the first results, and later a running mean."""
+    rounds: int = 0
+
+    def observe(self, loss: float, goodness: float) -> bool:
+        """Take in one validation result; whether its model is the best of this form so far."""
+        value = self.stopping.value(loss, goodness)
+        self.rounds += 1
+        if math.isinf(self.level) or math.isinf(value):
+            self.level = value
+        else:
+            self.level += (value - self.level) / min(self.rounds, _LATELY)
+        return self.stopping.observe(loss, goodness)
+
+    def state(self, place: Mapping[int, int]) -> list[Any]:
+        """As plain data. `place`: of each row among those that are written."""
+        best = None if self.best is None else place[self.best]
+        return [asdict(self.stopping), best, self.level, self.rounds]
+
+    @staticmethod
+    def restored(state: Sequence[Any], rows: Sequence[int], stack: ModelStack) -> Form:
+        """What `state` described. `rows`: where the models are now that were written."""
+        stopping, best, level, rounds = state
+        return Form(EarlyStopping(**stopping), None if best is None else stack.retain(rows[best]), level, rounds)
+
+
+@dataclass(slots=True)
 class Learner:
     """What is known of one peer."""
 
@@ -48,7 +88,8 @@ class Learner:
     """The slot of its samples in the stacks of samples; `NO_SAMPLES` where it holds none."""
     latest: ModelRef
     """Its newest model that is computed."""
-    stopping: EarlyStopping
+    forms: dict[str, Form]
+    """The forms of its model that it validates, by their names in `FORMS`."""
     recorded: int = 0
     """Updates that are recorded, whether computed or not."""
     scorings: int = 0
@@ -57,8 +98,6 @@ class Learner:
     """Whether early stopping applies already."""
     stop_time: float = math.inf
     """When it stopped early, in virtual time."""
-    best: int | None = None
-    """The row of its best model on its validation data."""
     kept: Kept | None = None
     """The model that it keeps aside, where its newest update says so."""
     moments: MomentRows | None = None
@@ -87,11 +126,23 @@ class Learner:
     @property
     def has_stopped(self) -> bool:
         """Whether it stopped early: its later updates are no work."""
-        return self.may_stop and self.stopping.stopped
+        return self.may_stop and self.forms[self.preferred(of_gossip=True)].stopping.stopped
 
-    def begin_stopping(self, stopping: EarlyStopping) -> None:
+    def preferred(self, of_gossip: bool = False) -> str:
+        """The form that does best on its validation data. `of_gossip`: of those that its updates end with."""
+        return max((name for name in self.forms if name != APART or not of_gossip), key=lambda of: self.forms[of].level)
+
+    @property
+    def best(self) -> int | None:
+        """The row of its best model on its validation data."""
+        return self.forms[self.preferred()].best
+
+    def begin_stopping(self, new: Callable[[], EarlyStopping]) -> None:
         """From here on early stopping applies, and the past does not count."""
-        self.may_stop, self.stopping = True, stopping
+        self.may_stop = True
+        for name, form in self.forms.items():
+            if name != APART:
+                form.stopping, form.level, form.rounds = new(), -math.inf, 0
 
     def num_asked(self, until: float) -> int:
         """Models whose losses it had asked for by this time."""
@@ -112,8 +163,7 @@ class Learner:
 
     def held_rows(self) -> Iterator[int]:
         """Rows that it holds beside those of named models."""
-        if self.best is not None:
-            yield self.best
+        yield from (form.best for form in self.forms.values() if form.best is not None)
         if self.kept:
             yield self.kept.row
         if self.moments:
@@ -123,7 +173,9 @@ class Learner:
         """Release all these rows."""
         for row in self.held_rows():
             stack.release(row)
-        self.best = self.kept = self.moments = None
+        for form in self.forms.values():
+            form.best = None
+        self.kept = self.moments = None
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 
@@ -132,10 +184,9 @@ class Learner:
         kept, moments = self.kept, self.moments
         return {
             "counts": [self.recorded, self.num_computed, self.scorings, self.scored],
-            "stopping": asdict(self.stopping),
+            "forms": {name: form.state(place) for name, form in self.forms.items()},
             "may_stop": self.may_stop,
             "stop_time": self.stop_time,
-            "best": None if self.best is None else place[self.best],
             "kept": [place[kept.row], kept.val_loss] if kept else None,
             "moments": [[place[row] for row in moments.rows], moments.steps] if moments else None,
             "tally": self.tally.state(),
@@ -149,14 +200,12 @@ class Learner:
         self.let_go(stack)
         self.recorded, computed, self.scorings, self.scored = state["counts"]
         self.latest = ModelRef(self.latest.owner, computed)
-        self.stopping = EarlyStopping(**state["stopping"])
+        self.forms = {name: Form.restored(form, rows, stack) for name, form in state["forms"].items()}
         self.may_stop, self.stop_time = state["may_stop"], state["stop_time"]
         self.tally = Tally.restored(state["tally"])
         self.merges = Counter({PeerId(peer): count for peer, count in state["merges"]})
         self.answers = [Answer(name, number, tuple(losses)) for name, number, losses in state["answers"]]
         self.asked = [(time, count) for time, count in state["asked"]]
-        if state["best"] is not None:
-            self.best = stack.retain(rows[state["best"]])
         if state["kept"]:
             place, val_loss = state["kept"]
             self.kept = Kept(stack.retain(rows[place]), val_loss)

@@ -34,7 +34,7 @@ from pens.learning.context import Context
 from pens.learning.curves import Curves
 from pens.learning.executor import Executor, MomentRows, Work
 from pens.learning.jobs import JobGraph, Question, Scoring, Updating
-from pens.learning.learner import NO_SAMPLES, Answer, Learner
+from pens.learning.learner import NO_SAMPLES, Answer, Form, Learner
 from pens.learning.ledger import Ledger
 from pens.learning.named_models import NamedModels
 from pens.learning.rules import LearningRules
@@ -67,7 +67,7 @@ class Learners:
         numbers = [PeerId(p) for p in range(len(first_models))] if peers is None else peers
         slots = range(first_slot, first_slot + len(numbers) - num_servers)
         self.by_peer = {
-            peer: Learner(slot, ModelRef(peer, 0), rules.new_stopping())
+            peer: Learner(slot, ModelRef(peer, 0), {form: Form(rules.new_stopping()) for form in rules.forms})
             for peer, slot in zip(numbers, (*slots, *[NO_SAMPLES] * num_servers), strict=True)
         }
         self.jobs = JobGraph()
@@ -227,6 +227,13 @@ class Learners:
         """The row of each peer's model that is to be tested: the best on validation data, or the last."""
         rows, last = self.names.rows, self.rules.stopping.tested == "last"
         return [rows[one.latest] if last or one.best is None else one.best for one in self.by_peer.values()]
+
+    def tested_forms(self) -> tuple[str, ...]:
+        """The form of that model, by its name in `FORMS`; empty where peers do not choose between forms."""
+        learners = self.by_peer.values()
+        if self.rules.stopping.tested == "last" or all(len(learner.forms) == 1 for learner in learners):
+            return ()
+        return tuple(learner.preferred() for learner in learners)
 
     def let_go(self) -> None:
         """Release all models of this run; the stack serves the other runs."""

@@ -49,3 +49,8 @@ class LearningRules:
     def new_stopping(self) -> EarlyStopping:
         """Early stopping of one peer that has not been validated yet."""
         return EarlyStopping(self.stopping.stop_on, self.stopping.window, self.stopping.patience)
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The forms of its model that a peer validates at each update."""
+        return ("trained", "merged") if self.stopping.validated == "either" else (self.stopping.validated,)

@@ -11,6 +11,7 @@ from pens.learning.context import Context
 from pens.learning.executor import Evaluate, Work, evaluate
 from pens.learning.jobs import Question, Scoring
 from pens.learning.ledger import Ledger
+from pens.protocol.lowest_group import heights_of
 from pens.protocol.messages import ModelRef
 from pens.protocol.policies import select_top_m
 
@@ -72,7 +73,8 @@ class Scorer:
         senders = [ref.owner for ref in job.models]
         best = select_top_m(senders, losses, job.top_m)
         learner = self._context.by_peer[job.peer]
-        learner.tally.add(senders, [senders[i] for i in best])
+        heights = heights_of(losses, by_loss=self._rules.score_by == "loss")
+        learner.tally.add(senders, [senders[i] for i in best], heights)
         learner.scored += len(senders)
         for i, sender in enumerate(senders):
             self.comparisons.add(job.peer, job.round, sender, i in best)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from pens.learning.curves import Curves, UpdateRecord
 from pens.learning.executor import Answer, Call, Evaluate, MomentRows, NewModels, Train, Work, evaluate, train
 from pens.learning.inputs import Inputs
 from pens.learning.jobs import Updating
-from pens.learning.learner import NO_SAMPLES, Kept, Learner
+from pens.learning.learner import APART, NO_SAMPLES, Form, Kept, Learner
 from pens.protocol.messages import PeerId
 
 
@@ -42,7 +42,7 @@ class Updater:
         for job in jobs:
             learner = self._by_peer[job.peer]
             if job.action.may_stop and not learner.may_stop:
-                learner.begin_stopping(self._rules.new_stopping())
+                learner.begin_stopping(self._rules.new_stopping)
         for epochs in sorted({job.action.epochs for job in jobs}):
             yield from self._update([job for job in jobs if job.action.epochs == epochs], epochs)
 
@@ -53,19 +53,21 @@ class Updater:
         self.num_updates += len(jobs)
         self.num_batches += 1
         rows = zip(jobs, trained.rows, trained.merged or trained.rows, strict=True)
-        validated = [merged if job.models else new for job, new, merged in rows]
-        validation = yield from self._validate(jobs, validated)
+        merged = [merged if job.models else new for job, new, merged in rows]
+        of_form = {"trained": trained.rows, "merged": merged}
+        candidates = [list(of_form[form]) for form in self._rules.forms]
+        validations = yield from self._validate_all(jobs, candidates)
         finite = np.isfinite(trained.loss).tolist()
         if not all(finite):
             bad = [i for i, is_finite in enumerate(finite) if not is_finite]
-            yield from self._undo(jobs, bad, trained.rows, validated, validation)
-        self._take_over(jobs, trained, finite, validated, validation)
+            yield from self._undo(jobs, bad, trained.rows, candidates, validations)
+        self._take_over(jobs, trained, finite, candidates, validations)
 
     def _training(self, jobs: list[Updating], slots: list[int], epochs: int) -> Train:
         rules = self._rules
         groups, merging = self.inputs.merges(jobs)
         keys = [rng.key(rules.seed, "update", job.peer, job.out.version) for job in jobs]
-        keep_merged = rules.stopping.validated == "merged"
+        keep_merged = rules.stopping.validated != "trained"
         moments = [self._moments(job.peer) for job in jobs] if rules.optimizer_remembers else None
         return Train(groups, slots, keys, epochs, rules.recipe, keep_merged, moments, merging)
 
@@ -73,6 +75,14 @@ class Updater:
         moments = self._by_peer[peer].moments
         assert moments
         return moments
+
+    def _validate_all(
+        self, jobs: Sequence[Updating], candidates: Sequence[Sequence[int]]
+    ) -> Generator[Call, Answer, list[Evaluation]]:
+        """The same for each list of models, as one call."""
+        together = yield from self._validate([*jobs] * len(candidates), [row for rows in candidates for row in rows])
+        parts = zip(*(np.split(values, len(candidates)) for values in (together.loss, together.score)), strict=True)
+        return [Evaluation(loss, score) for loss, score in parts]
 
     def _validate(self, jobs: Sequence[Updating], rows: Sequence[int]) -> Generator[Call, Answer, Evaluation]:
         """Losses and scores of these models on their peers' validation samples; no numbers where there are none."""
@@ -87,38 +97,54 @@ class Updater:
         return Evaluation(loss, score)
 
     def _undo(
-        self, jobs: list[Updating], bad: list[int], rows: list[int], validated: list[int], validation: Evaluation
+        self,
+        jobs: list[Updating],
+        bad: list[int],
+        rows: list[int],
+        candidates: Sequence[list[int]],
+        validations: Sequence[Evaluation],
     ) -> Work:
         """Where the training loss is not finite, the model from before stays, and is validated once more."""
         for i in bad:
             self._stack.release(rows[i])
-            rows[i] = validated[i] = self._stack.retain(self.inputs.own_row(jobs[i]))
+            rows[i] = self._stack.retain(self.inputs.own_row(jobs[i]))
+            for validated in candidates:
+                validated[i] = rows[i]
             self.setbacks[jobs[i].peer] += 1
         again = yield from self._validate([jobs[i] for i in bad], [rows[i] for i in bad])
-        validation.loss[bad], validation.score[bad] = again.loss, again.score
+        for validation in validations:
+            validation.loss[bad], validation.score[bad] = again.loss, again.score
 
     def _take_over(
-        self, jobs: list[Updating], trained: NewModels, finite: list[bool], validated: list[int], validation: Evaluation
+        self,
+        jobs: list[Updating],
+        trained: NewModels,
+        finite: list[bool],
+        candidates: Sequence[Sequence[int]],
+        validations: Sequence[Evaluation],
     ) -> None:
         """Record the results of a batch, and give each peer its new model."""
-        losses, val_losses = trained.loss.tolist(), validation.loss.tolist()
-        scores = validation.score.tolist()
-        goodness = self._rules.goodness(validation.score).tolist()
-        records = zip(jobs, losses, val_losses, scores, strict=True)
-        if measured := [_record(*of) for of in records if self._by_peer[of[0].peer].has_samples]:
-            self.history.add(measured)
+        losses, records = trained.loss.tolist(), []
+        forms = [self._validated(*of) for of in zip(candidates, validations, strict=True)]
         for i, job in enumerate(jobs):
-            learner = self._by_peer[job.peer]
+            learner, validated = self._by_peer[job.peer], [form[i] for form in forms]
             if finite[i]:
                 learner.merges.update(ref.owner for ref in job.models)
             if trained.moments:
                 self._remember(learner, trained.moments[i], finite[i])
-            self._keep_aside(learner, job, validated[i], val_losses[i])
+            self._keep_aside(learner, job, min(validated, key=lambda model: model.loss))
             self._finish(learner, job, trained.rows[i])
             if learner.has_samples:
-                self._observe(learner, job, validated[i], val_losses[i], goodness[i])
+                shown = self._observe(learner, job, validated)
+                records.append(_record(job, losses[i], shown.loss, shown.score))
+        if records:
+            self.history.add(records)
         for row in (*trained.rows, *trained.merged):
             self._stack.release(row)
+
+    def _validated(self, rows: Sequence[int], found: Evaluation) -> list[Validated]:
+        goodness = self._rules.goodness(found.score)
+        return list(map(Validated, rows, *(numbers.tolist() for numbers in (found.loss, found.score, goodness))))
 
     def _remember(self, learner: Learner, moments: MomentRows, is_finite: bool) -> None:
         """What a peer's optimizer remembers after an update, unless that was undone."""
@@ -127,13 +153,13 @@ class Updater:
         for row in gone.rows:
             self._stack.release(row)
 
-    def _keep_aside(self, learner: Learner, job: Updating, row: int, val_loss: float) -> None:
-        """What the update says is kept: nothing, the model before it, or the best since. `row`: what was validated."""
+    def _keep_aside(self, learner: Learner, job: Updating, validated: Validated) -> None:
+        """What the update says is kept: nothing, the model before it, or the best since."""
         before, keep = learner.kept, job.action.keep
         if not before and keep == "last":
             return
         first = before or Kept(self._names.rows[job.own])
-        kept = Kept(row, val_loss) if keep == "best" and val_loss < first.val_loss else first
+        kept = Kept(validated.row, validated.loss) if keep == "best" and validated.loss < first.val_loss else first
         learner.kept = None if keep == "last" else kept._replace(row=self._stack.retain(kept.row))
         if before:
             self._stack.release(before.row)
@@ -148,15 +174,22 @@ class Updater:
 
     # --- what a validation changes ------------------------------------------------------------------------------------
 
-    def _observe(self, learner: Learner, job: Updating, row: int, val_loss: float, goodness: float) -> None:
-        """Early stopping, and the best model. `row`: what was validated. `goodness`: higher is better."""
-        if learner.stopping.observe(val_loss, goodness):
-            self._keep_as_best(learner, row)
+    def _observe(self, learner: Learner, job: Updating, validated: Sequence[Validated]) -> Validated:
+        """Early stopping, and the best model. Returns the model of the form that the peer prefers so far."""
+        models = dict(zip(self._rules.forms, validated, strict=True))
+        if job.action.apart:
+            models = {APART: validated[0]}
+            learner.forms.setdefault(APART, Form(self._rules.new_stopping()))
+        for name, model in models.items():
+            form = learner.forms[name]
+            if form.observe(model.loss, model.goodness):
+                self._keep_as_best(form, model.row)
         if learner.has_stopped:
             self._stop(learner, job)
+        return models[APART] if job.action.apart else models[learner.preferred(of_gossip=True)]
 
-    def _keep_as_best(self, learner: Learner, row: int) -> None:
-        older, learner.best = learner.best, self._stack.retain(row)
+    def _keep_as_best(self, form: Form, row: int) -> None:
+        older, form.best = form.best, self._stack.retain(row)
         if older is not None:
             self._stack.release(older)
 
@@ -194,6 +227,16 @@ class Updater:
         self.setbacks = Counter({PeerId(peer): count for peer, count in state["setbacks"]})
         self.num_updates, self.num_batches = state["num_updates"], state["num_batches"]
         self.history = history
+
+
+class Validated(NamedTuple):
+    """A model that a peer validated."""
+
+    row: int
+    loss: float
+    score: float
+    goodness: float
+    """The score such that higher is better."""
 
 
 def _best(learner: Learner) -> int:

@@ -183,6 +183,9 @@ class RunResult(Tabular, HasTestedModels):
     """What scores, and validation over time, are measured in: the main metric of the task."""
     further: Mapping[Measure, Array] = field(default_factory=dict)
     """The task's other metrics on test data.  [peer] each"""
+    tested_forms: tuple[str, ...] = ()
+    """Which form of its model each peer tested: merged, trained (fine-tuned) or alone (trained without others). Empty
+    where peers do not choose between forms."""
 
     def __post_init__(self) -> None:
         clusters = self.clusters or ()
@@ -270,6 +273,7 @@ class RunResult(Tabular, HasTestedModels):
             "train_samples": self._of_peers(sizes.train if sizes else None),
             "val_samples": self._of_peers(sizes.val if sizes else None),
             **{name: self._of_peers(getattr(traffic, name)) for name in _COUNTS},
+            **({"tested_form": list(self.tested_forms)} if self.tested_forms else {}),
             **({"tested": [peer not in self.untested for peer in peers]} if self.untested else {}),
         }
 

@@ -202,9 +202,10 @@ def _check_order(settings: RunSettings) -> None:
 
 def _check_tested(spec: RunSpec) -> None:
     stopping = spec.settings.stopping
-    if stopping.validated == "merged" and stopping.tested == "last":
-        who = spec.method.name if spec.method.plus_of else "validated = merged"
-        raise SettingsError(f"tested = last, but {who} tests the best merged model: set tested = best")
+    if stopping.validated != "trained" and stopping.tested == "last":
+        who = spec.method.name if spec.method.plus_of else f"validated = {stopping.validated}"
+        what = "merged model" if stopping.validated == "merged" else "model, merged or fine-tuned"
+        raise SettingsError(f"tested = last, but {who} tests the best {what}: set tested = best")
 
 
 def _check_in_step(spec: RunSpec) -> None:

@@ -39,12 +39,12 @@ class Oracle(Method):
 
 
 class OraclePlus(Oracle):
-    """The same with merged models (docs/decisions/0019)."""
+    """The same with merged or fine-tuned models (docs/decisions/0040)."""
 
     name = "oracle+"
-    about = "oracle that validates and tests merged models"
+    about = "oracle that tests merged or fine-tuned models, whichever its validation data prefer"
     colours = ("#3d7a1f", "#9ccc5f")
     plus_of = "oracle"
 
     def resolve(self, settings: Settings) -> Settings:
-        return settings.replace({"validated": "merged"})
+        return settings.replace({"validated": "either"})

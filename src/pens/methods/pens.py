@@ -51,7 +51,9 @@ class Pens(Method):
         epochs = epochs_of_step1(settings, train, val)
         return replace(
             super().plan(settings, train, val, num_peers),
-            search=Search(pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, rule),
+            search=Search(
+                pens.n_sampled, pens.m, pens.step1_rounds, pens.step1_samplings, epochs, rule, pens.alone_rounds
+            ),
             keep=pens.step2_model,
             admit=pens.admit and settings.gossip.schedule == "async",
             admission_trials=pens.admission_trials,

@@ -21,13 +21,13 @@ class Random(Method):
 
 
 class RandomPlus(Random):
-    """The same with merged models (docs/decisions/0019)."""
+    """The same with merged or fine-tuned models (docs/decisions/0040)."""
 
     name = "random+"
-    about = "random that validates and tests merged models"
+    about = "random that tests merged or fine-tuned models, whichever its validation data prefer"
     colours = ("#8f6a00", "#e0c341")
     plus_of = "random"
     is_baseline = False
 
     def resolve(self, settings: Settings) -> Settings:
-        return settings.replace({"validated": "merged"})
+        return settings.replace({"validated": "either"})

@@ -136,6 +136,9 @@ class Update:
     from_kept: bool = False
     weights: tuple[float, ...] | None = None
     segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    apart: bool = False
+    """Whether this is a trial of what the peer reaches without others. Its best model is kept beside that of all other
+    updates, and is tested if the peer's validation data prefer it."""
 
 
 @dataclass(frozen=True, slots=True)

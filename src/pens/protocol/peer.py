@@ -49,12 +49,12 @@ from pens.protocol.messages import (
     Wake,
 )
 from pens.protocol.plan import Plan
-from pens.protocol.searching import Searching, Selecting
+from pens.protocol.searching import Searching, Selecting, Trying
 from pens.protocol.situation import Situation
 from pens.protocol.starting import Starting
 
 BEHAVIOURS: Mapping[str, Callable[[Situation], Behaviour]] = {
-    behaviour.phase: behaviour for behaviour in (Starting, Searching, Selecting, Gossiping, Alone, Finished)
+    behaviour.phase: behaviour for behaviour in (Starting, Searching, Selecting, Trying, Gossiping, Alone, Finished)
 }
 """The behaviour in each phase, unless the plan has another."""
 

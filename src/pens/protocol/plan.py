@@ -23,6 +23,8 @@ class Search:
     """May differ between peers, with the number of samples that each holds."""
     rule: SelectionRule
     """Who becomes a neighbour in the end."""
+    alone_rounds: int = 0
+    """So many updates without others follow, to be compared with what gossip brings."""
 
 
 @dataclass(frozen=True)

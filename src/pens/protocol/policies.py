@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, Literal
 
+from pens.protocol.lowest_group import lowest_group
 from pens.protocol.messages import PeerId
 
 _EM_STEPS = 200
@@ -54,14 +55,35 @@ class Tally:
     """Models in a sampling: in the first one, and in all that are not set apart."""
     apart: dict[int, Counter[PeerId]] = field(default_factory=dict)
     """How often each peer was compared in samplings of another size, by that size; counted in `sampled`, too."""
+    above: dict[PeerId, float] = field(default_factory=dict)
+    """How far the heights of each peer's models lay above the levels of their samplings, summed up."""
 
-    def add(self, senders: Sequence[PeerId], chosen: Sequence[PeerId]) -> None:
-        """Count one sampling: who was compared, who was among the top m."""
+    def add(self, senders: Sequence[PeerId], chosen: Sequence[PeerId], heights: Sequence[float] = ()) -> None:
+        """Count one sampling: who was compared, who was among the top m, and how high each loss was (`heights_of`)."""
+        if heights:
+            self._add_heights(senders, heights)
         self.sampled.update(senders)
         self.selected.update(chosen)
         self.samplings += 1
         if len(senders) != self.size:
             self._set_apart(senders)
+
+    def _add_heights(self, senders: Sequence[PeerId], heights: Sequence[float]) -> None:
+        """Count how far each model's height lies above the level of this sampling: the level is such that those of its
+        senders that are known keep their mean. A height that is no number counts as the highest of the sampling."""
+        finite = [height for height in heights if math.isfinite(height)]
+        if not finite:
+            return
+        values = [height if math.isfinite(height) else max(finite) for height in heights]
+        known = [i for i, sender in enumerate(senders) if self.sampled[sender]] or range(len(senders))
+        level = math.fsum(values[i] - self.height(senders[i]) for i in known) / len(known)
+        for sender, value in zip(senders, values, strict=True):
+            self.above[sender] = self.above.get(sender, 0.0) + value - level
+
+    def height(self, peer: PeerId) -> float:
+        """How far the heights of a peer's models lay above those beside which they were compared, on average; 0 for
+        whoever was never compared."""
+        return self.above.get(peer, 0.0) / max(1, self.sampled[peer])
 
     def _set_apart(self, senders: Sequence[PeerId]) -> None:
         if not self.size:
@@ -78,13 +100,16 @@ class Tally:
     def state(self) -> list[Any]:
         """As plain data."""
         apart = [[size, _pairs(compared)] for size, compared in self.apart.items()]
-        return [_pairs(self.selected), _pairs(self.sampled), self.samplings, self.size, apart]
+        above = [[peer, total] for peer, total in self.above.items()]
+        return [_pairs(self.selected), _pairs(self.sampled), self.samplings, self.size, apart, above]
 
     @staticmethod
     def restored(state: Sequence[Any]) -> Tally:
         """What `state` described."""
-        selected, sampled, samplings, size, apart = state
-        return Tally(_counter(selected), _counter(sampled), samplings, size, {n: _counter(c) for n, c in apart})
+        selected, sampled, samplings, size, apart, above = state
+        counters = {n: _counter(c) for n, c in apart}
+        totals = {PeerId(peer): total for peer, total in above}
+        return Tally(_counter(selected), _counter(sampled), samplings, size, counters, totals)
 
 
 @dataclass(frozen=True)
@@ -96,8 +121,8 @@ class SelectionRule:
     num_others: int
     """Peers that could have been sampled: those that the peer can reach."""
     expected: Literal["uniform", "received"]
-    by: Literal["expected", "groups"] = "expected"
-    """Whether "more than expected" decides, or the upper of two groups."""
+    by: Literal["expected", "groups", "levels"] = "expected"
+    """Whether "more than expected" decides, or the upper of two groups of counts, or the lowest group of losses."""
     offset: float = 0.0
     """Added to the expected count."""
     nobody_found: Literal["most-selected", "alone"] = "most-selected"
@@ -133,6 +158,9 @@ def choose_neighbours(tally: Tally, rule: SelectionRule) -> Selection:
     """Algorithm 2, SELECTNEIGHBORS: those selected more often than expected; or by another rule, where there is one."""
     heard = sorted({*tally.sampled, *tally.selected})
     selected, compared = ([counts[peer] for peer in heard] for counts in (tally.selected, tally.sampled))
+    if rule.by == "levels":
+        is_lowest = lowest_group([tally.height(peer) for peer in heard])
+        return Selection(tuple(compress(heard, is_lowest)), fallback=False)
     received = (tally.expected(peer, rule) for peer in heard)
     by_chance = rule.by_chance(tally.samplings, received, len(heard))
     return select_neighbours(heard, selected, compared, by_chance, rule)
@@ -308,10 +336,14 @@ class EarlyStopping:
     rounds_since_best: int = 0
     stopped: bool = False
 
+    def value(self, loss: float, accuracy: float) -> float:
+        """What counts of a validation result: more is better."""
+        value = accuracy if self.stop_on == "accuracy" else -loss
+        return -math.inf if math.isnan(value) else value
+
     def observe(self, loss: float, accuracy: float) -> bool:
         """Take in one round's validation result; whether its model is the best so far."""
-        value = accuracy if self.stop_on == "accuracy" else -loss
-        value = -math.inf if math.isnan(value) else value
+        value = self.value(loss, accuracy)
         self.recent = [*self.recent, value][-self.window :]
         mean = -math.inf if -math.inf in self.recent else math.fsum(self.recent) / len(self.recent)
         is_best = self.best == -math.inf or mean > self.best + 1e-9

@@ -6,9 +6,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from pens.protocol.behaviour import Gathering, Talking
+from pens.protocol.gossiping import Gossiping
 from pens.protocol.messages import Action, Ask, Chose, Compare, Counts, ModelRef, PeerId, Update
 from pens.protocol.plan import Search
 from pens.protocol.policies import choose_neighbours
+from pens.protocol.situation import Situation
 
 
 class Searching(Gathering):
@@ -85,6 +87,13 @@ class Searching(Gathering):
         self.samplings = state["samplings"]
 
 
+def begin_step2(peer: Situation) -> list[Action]:
+    """Gossip with the neighbours. Where step 2 does not begin with what step 1 ended with, the first update trains the
+    model that was kept aside."""
+    goes_back = peer.plan.keep != "last"
+    return [*peer.enter("gossiping"), *([peer.update((), may_stop=True, from_kept=True)] if goes_back else [])]
+
+
 class Selecting(Talking):
     """The end of step 1: wait for the counts, and choose the neighbours by them (SELECTNEIGHBORS)."""
 
@@ -99,10 +108,46 @@ class Selecting(Talking):
         selection = choose_neighbours(answer, search.rule)
         peer.neighbours = selection.neighbours
         chose = Chose(selection.neighbours, "fallback" if selection.fallback else "selection")
-        entering = peer.enter("gossiping" if selection.neighbours or peer.plan.admit else "alone")
-        goes_back = peer.plan.keep != "last" and selection.neighbours
-        return [chose, *entering, *([self._go_back()] if goes_back else [])]
+        if not selection.neighbours:
+            return [chose, *peer.enter("gossiping" if peer.plan.admit else "alone")]
+        return [chose, *(peer.enter("trying") if search.alone_rounds else begin_step2(peer))]
 
-    def _go_back(self) -> Update:
-        """Train the model that was kept aside, where step 2 does not begin with what step 1 ended with."""
-        return self.peer.update((), may_stop=True, from_kept=True)
+
+class Trying(Gossiping):
+    """Not in the paper: between the two steps a peer trains without others for some updates. The best model of these is
+    what it can reach alone; gossip has to bring more (docs/decisions/0040). Meanwhile it serves its model as usual.
+    """
+
+    phase: ClassVar[str] = "trying"
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        return self.peer.updates, self._rounds
+
+    @property
+    def _rounds(self) -> int:
+        assert self.peer.plan.search, "a peer that tries what it can do alone has searched"
+        return self.peer.plan.search.alone_rounds
+
+    def begin(self) -> list[Action]:
+        return [] if self.peer.plan.pace == "pull" else [self._train()]
+
+    def begin_round(self) -> list[Action]:
+        return [self._train()]
+
+    def _train(self) -> Update:
+        """The first update trains the model that was kept aside for step 2, which stays there."""
+        goes_back = self.peer.plan.keep != "last"
+        return self.peer.update(
+            (),
+            may_stop=False,
+            keep="first" if goes_back else "last",
+            from_kept=goes_back and not self.peer.updates,
+            apart=True,
+        )
+
+    def on_updated(self) -> list[Action]:
+        self.peer.updates += 1
+        if self.peer.updates >= self._rounds:
+            return begin_step2(self.peer)
+        return self.begin()

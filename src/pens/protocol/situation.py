@@ -50,11 +50,12 @@ class Situation:
         from_kept: bool = False,
         weights: tuple[float, ...] | None = None,
         segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = (),
+        apart: bool = False,
     ) -> Update:
         """Merge and train: the peer is busy until that is done. `Update` explains the arguments."""
         self.busy = True
         epochs = self.plan.epochs if epochs is None else epochs
-        return Update(models, top_m, epochs, may_stop, keep, from_kept, weights, segment_weights)
+        return Update(models, top_m, epochs, may_stop, keep, from_kept, weights, segment_weights, apart)
 
     @property
     def num_saved(self) -> int:

@@ -140,21 +140,23 @@ def _beside(study: Study, best: MethodName, reference: MethodName, what: str) ->
 
 def _tested_otherwise(study: Study, best: MethodName) -> str:
     """A caution where the best method tests merged models and other methods, which would gain from that, do not."""
-    if _tests(study, best) != "merged":
+    if _tests(study, best) == "trained":
         return ""
-    others = [name for name in study.methods if method_of(name).merges and _tests(study, name) != "merged"]
+    others = [name for name in study.methods if method_of(name).merges and _tests(study, name) == "trained"]
     if not others:
         return ""
     plus = [method.name for method in all_methods() if method.plus_of and not method.selects]
+    either = "the merged or the fine-tuned model, whichever a peer's validation data prefer"
+    tests = "the merged model" if _tests(study, best) == "merged" else either
     return (
-        f"The choice of neighbours is not the only difference: {best} tests the merged model, while {listed(others)} "
-        f"{'tests' if len(others) == 1 else 'test'} the model that a peer fine-tuned from it. Testing the merged model "
-        f"would improve {'this method' if len(others) == 1 else 'these methods'}, too: compare with {listed(plus)}."
+        f"The choice of neighbours is not the only difference: {best} tests {tests}, while {listed(others)} "
+        f"{'tests' if len(others) == 1 else 'test'} the model that a peer fine-tuned from it. That may improve "
+        f"{'this method' if len(others) == 1 else 'these methods'}, too: compare with {listed(plus)}."
     )
 
 
 def _tests(study: Study, method: MethodName) -> str:
-    """Whether a method tests merged or fine-tuned models."""
+    """Which models a method tests: merged, fine-tuned (trained), or either."""
     return study.spec_of(method).settings.stopping.validated
 
 

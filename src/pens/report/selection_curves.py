@@ -36,12 +36,12 @@ class SelectionCurve:
 
 
 def selection_curve(study: Study, run: RunResult) -> SelectionCurve | None:
-    """The selection curve of one run; None where comparisons or clusters are not on record."""
+    """The selection curve of one run; None where comparisons or clusters, or what its rule needs, are not on record."""
     if run.comparisons is None or run.clusters is None:
         return None
     spec = study.spec(run)
     rule = spec.selection(run.num_peers)
-    if rule is None:
+    if rule is None or not is_by_counts(rule):
         return None
     try:
         graph = build_graph(spec.settings, run.num_peers, run.seed)
@@ -52,6 +52,11 @@ def selection_curve(study: Study, run: RunResult) -> SelectionCurve | None:
     agreements = agreement_by_round(run.comparisons, rule, run.clusters, sparse, samplings, _last_ended(run))
     rounds = np.arange(1, len(agreements) + 1)
     return SelectionCurve(rounds, np.array([a.precision for a in agreements]), np.array([a.recall for a in agreements]))
+
+
+def is_by_counts(rule: SelectionRule) -> bool:
+    """Whether a rule needs no more than the counts of comparisons, which are on record."""
+    return rule.by != "levels"
 
 
 def _last_ended(run: RunResult) -> Array:

@@ -194,12 +194,17 @@ class PensSettings(Section):
     nobody_found: Literal["most-selected", "alone"] = "most-selected"
     """What a peer does if it finds no neighbour. most-selected: it takes the m selected most often; alone: it trains
     without others, as in the authors' code."""
-    neighbours_by: Literal["expected", "groups"] = "expected"
+    neighbours_by: Literal["expected", "groups", "levels"] = "expected"
     """expected: the peers that were selected more often than expected are the neighbours (paper). groups: the counts
-    of selections are split into two groups, and the peers of the group with the higher counts are the neighbours."""
+    of selections are split into two groups, and the peers of the group with the higher counts are the neighbours.
+    levels: peers are split into groups by how low the losses of their models were beside those they were compared
+    with, and the peers of the lowest group are the neighbours (docs/decisions/0040)."""
     step2_model: Keep = "last"
     """What a peer begins step 2 with. last: what step 1 made of its model (paper); first: its untrained model; best:
     that of step 1's models with the lowest validation loss. `pens+`: first where init = common, else best."""
+    alone_rounds: Annotated[int, Field(ge=0)] = 0
+    """How many updates a peer trains without others between step 1 and step 2. The best model of these is tested where
+    the peer's validation data prefer it to all that gossip brings, so that no peer is worse off than alone."""
     admit: bool = False
     """async only, refused in rounds: whether peers that join late can become neighbours in step 2, if their models do
     well."""
@@ -222,9 +227,10 @@ class StoppingSettings(Section):
     """The number of updates whose mean is compared to judge improvement."""
     patience: Count = 50
     """The number of updates without improvement after which a peer stops."""
-    validated: Literal["trained", "merged"] = "trained"
-    """Which model a peer validates, and so tests at the end: trained, the locally fine-tuned model (paper), or merged,
-    the merged model before fine-tuning. A peer sends its fine-tuned model in both cases."""
+    validated: Literal["trained", "merged", "either"] = "trained"
+    """Which model a peer validates, and so tests at the end: trained, the locally fine-tuned model (paper); merged, the
+    merged model before fine-tuning; either: both, and the one that its own validation data prefer is tested. A peer
+    sends its fine-tuned model in all cases."""
     tested: Literal["best", "last"] = "best"
     """Which of its models a peer tests at the end: the best on its validation data, or the last."""
 

@@ -47,8 +47,8 @@ from pens.tasks.metric import ACCURACY, Measure
 from pens.version import VERSION
 
 FORMAT = 1
-CHECKPOINT_FORMAT = 5
-RULES = 4
+CHECKPOINT_FORMAT = 6
+RULES = 5
 """The version of what settings mean. It rises when equal settings come to give other results; runs with different rules
 are not mixed."""
 _STATE = "state as JSON"
@@ -309,6 +309,7 @@ class RunDir:
                 versions=data.get("versions", {}),
                 peer_names=tuple(data.get("peer_names", ())),
                 untested=tuple(data.get("untested", ())),
+                tested_forms=tuple(data.get("tested_forms", ())),
                 servers=_communication(data["servers"]) if data.get("servers") else None,
                 network=NetworkForm.from_json(data["network"]) if data.get("network") else None,
             )
@@ -372,6 +373,7 @@ def _result_json(result: RunResult) -> dict[str, Any]:
         "cluster_names": list(result.cluster_names),
         "peer_names": list(result.peer_names),
         "untested": list(result.untested),
+        "tested_forms": list(result.tested_forms),
         "neighbours": {str(peer): list(n) for peer, n in result.neighbours.items()},
         "communication": _communication_json(result.communication),
         "servers": _communication_json(result.servers) if result.servers else None,

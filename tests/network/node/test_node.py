@@ -54,7 +54,9 @@ scenarios = st.fixed_dictionaries(
         "accept": st.sampled_from(["neighbours", "anyone"]),
         "admit": st.booleans(),
         "admission_trials": st.integers(1, 2),
-        "validated": st.sampled_from(["trained", "merged"]),
+        "validated": st.sampled_from(["trained", "merged", "either"]),
+        "neighbours_by": st.sampled_from(["expected", "groups", "levels"]),
+        "alone_rounds": st.integers(0, 2),
     }
 )
 

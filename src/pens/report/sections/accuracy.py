@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+from pens.learning.learner import FORMS
 from pens.measuring.metrics import FEWEST_SEEDS
 from pens.measuring.results import Summary
 from pens.paper.cells import PAPER_PARTITION, PaperValue
@@ -51,6 +53,7 @@ def accuracy_section(study: Study) -> ReportSection:
             f"{untested} of {study.num_peers} peers had no test data. Their {measure.name} is the last one on their "
             "validation data, on which their model was chosen, so it is an overestimate."
         )
+    notes += [words for method in study.methods if (words := _forms_words(study, method))]
     return ReportSection(
         "accuracy",
         "How accurate is each method?" if measure == ACCURACY else "How good is each method?",
@@ -59,6 +62,16 @@ def accuracy_section(study: Study) -> ReportSection:
         Table(columns, rows, wordy=("verdict",)),
         (*notes, *_paper_notes(study, cells)),
     )
+
+
+def _forms_words(study: Study, method: MethodName) -> str:
+    """Which forms of their models the peers of a method tested; empty where they do not choose."""
+    forms = Counter(form for run in study.of(method) for form in run.tested_forms)
+    if not forms:
+        return ""
+    total = forms.total()
+    shares = listed([f"{FORMS[form]} for {100 * number / total:.0f} %" for form, number in forms.most_common()])
+    return f"Which model {method} tests is each peer's choice, by its own validation data: {shares} of the peers."
 
 
 def _accuracy_row(row: Summary) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from pens.paper.cells import PaperValue, paper_agreement
 from pens.paper.verdicts import compare_with_paper
 from pens.report.charts.neighbours import neighbours_chart
 from pens.report.section import OLDER, ReportSection
-from pens.report.selection_curves import SelectionCurve, selection_curve
+from pens.report.selection_curves import SelectionCurve, is_by_counts, selection_curve
 from pens.report.study import Study
 from pens.report.words import count, listed
 from pens.settings.tree import MethodName
@@ -117,8 +117,13 @@ def _notes(study: Study, selections: Sequence[_Selection]) -> list[str]:
                 f"{recall.value.percent()} % (ours {compare_with_paper(each.recall, each.seeds, recall.value)})."
             )
         if not each.curves:
-            notes.append(f"There is no picture of {each.method} over the rounds: {OLDER}.")
+            notes.append(f"There is no picture of {each.method} over the rounds: {_why_none(study, each.method)}.")
     return notes
+
+
+def _why_none(study: Study, method: MethodName) -> str:
+    rule = study.spec_of(method).selection(study.num_peers)
+    return OLDER if rule is None or is_by_counts(rule) else "its rule needs losses, and the record has counts alone"
 
 
 def _steps(study: Study) -> tuple[MethodName, list[int]] | None:
