@@ -11,8 +11,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import TensorDataset
 
 import pens
 from pens.data.samples import Samples
@@ -50,6 +50,46 @@ def test_a_peers_data_may_be_given_in_many_forms(data: Any) -> None:
     assert [len(made.peers[0].train), len(made.peers[0].val), len(made.tests[0])] == [6, 2, 2]
     assert sorted(made.peers[0].val.y.tolist()) == sorted(made.tests[0].y.tolist()) == [0, 1]
     assert (made.peer_names, made.clusters, made.num_classes) == (("a", "b"), None, 2)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.from_numpy(X).to(torch.bfloat16), torch.from_numpy(X).requires_grad_(), X.astype(object),
+        np.asfortranarray(X.astype(">f8")), X.astype(np.float16),
+    ],
+)  # fmt: skip
+def test_inputs_may_be_of_any_type_of_numbers(x: Any) -> None:
+    assert Federation.of({"a": (x, Y)}).peers[0].train.x.dtype == np.float32
+    assert Federation.of({"a": (x, Y)}).fingerprint == Federation.of({"a": (X, Y)}).fingerprint
+
+
+def test_a_single_number_per_sample_is_one_feature() -> None:
+    assert Federation.of({"a": (X[:, 0], Y)}).sample_shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ([5_000_000, 12, 12] * 3, ("12", "5000000")),
+        ([b"no", b"yes", b"no"] * 3, ("no", "yes")),
+        (np.array(["2020-01-02", "2020-01-01", "2020-01-01"] * 3, "M8[D]"), ("2020-01-01", "2020-01-02")),
+        (np.array([1, "b", "b"] * 3, object), ("1", "b")),
+    ],
+)
+def test_labels_may_be_codes_texts_and_dates(labels: Any, names: tuple[str, ...]) -> None:
+    """A postcode is no number of a class: five million classes would not fit any memory."""
+    made = Federation.of({"a": (X[:9], labels)})
+    assert (made.class_names, made.num_classes) == (names, 2)
+
+
+def test_a_table_says_clusters_in_python_too() -> None:
+    table = TABLE.append_column("peer", pa.array(["a", "b"] * 5))
+    known = table.append_column("cluster", pa.array(["x", "y"] * 5))
+    assert Federation.of(known).clusters == (0, 1)
+    assert Federation.of(known, clusters=["u", "u"]).cluster_names == ("u",)
+    with pytest.raises(DataError, match="peer a is in the clusters 0 and 1"):
+        Federation.of(table.append_column("cluster", pa.array([0, 0, 1, 0, 0, 0, 0, 0, 0, 0])))
 
 
 def test_given_parts_stay_as_they_are() -> None:
@@ -165,6 +205,17 @@ def test_other_names_and_seeds_split_otherwise() -> None:
         ({"a": (X, Y / 4)}, {}, "peer a: target 0.25 of sample 1 .* set task = 'regression'"),
         ({"a": (X, np.where(Y, np.nan, 1.0))}, {}, "peer a: sample 1 of its train data has no target"),
         ({"a": (X, [None, *Y[1:]])}, {}, "peer a: sample 0 of its train data has no target"),
+        ({"a": (X, np.array(1))}, {}, "peer a: its targets are 1, a single value"),
+        ({"a": (X, [np.inf, *Y[1:]])}, {}, "peer a: target inf of sample 0"),
+        ({"a": (np.where(X == 5, np.inf, X), Y)}, {}, "the inputs of peer a: 1 of 10 samples .* is sample 2, .* inf"),
+        ({"a": (np.where(X == 5, "?", X.astype(object)), Y)}, {}, "peer a: sample 2 of its inputs holds '\\?'"),
+        ({1: (X, Y), "1": (X, Y)}, {}, "two peers are called '1'"),
+        ({" ": (X, Y)}, {}, "peer 0 .* has the name ' ': give"),
+        ({"a": {"train": None, "test": (X, Y)}}, {}, "peer a has no training data, only test"),
+        ({"a": (X, Y)}, {"classes": [0, 1, 1]}, "classes lists '1' twice"),
+        ({"a": DataLoader(Items())}, {}, "peer a: its data are a DataLoader: pass its data set"),
+        (pa.table([[1.0], [2.0]], ["x", "x"]), {}, "has 2 columns 'x'"),
+        (pa.table({"peer": ["a", "b"], "x": [1.0, np.inf], "label": [0, 1]}), {}, r"holds inf in row 2 \(peer b\)"),
         ({"a": (np.full((3, 1), "x"), [0, 1, 0])}, {}, "peer a: its inputs have shape .* the first is 'x'"),
         ({"a": (X, Y)}, {"num_classes": 1}, "num_classes = 1, but the data have the label 1"),
         ({"a": (X, Y)}, {"classes": [0, 2]}, "peer a: target 1 of its sample 1 is none of the classes 0, 2"),

@@ -7,6 +7,7 @@ cluster. Features are numbers or truth values.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pens.errors import DataCorrupt, DataError, DataNotFound, suggest
 
 SPLIT_COLUMN, CLUSTER_COLUMN = "split", "cluster"
 SUFFIXES = (".csv", ".tsv", ".parquet")
+_NUMBERS = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
 _PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
@@ -37,7 +39,7 @@ def read_table(path: Path) -> pa.Table:
         table = pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataCorrupt(f"{path}: cannot be read as a table: {str(error).splitlines()[0]}") from None
-    return table.rename_columns([name.strip().removeprefix("\ufeff") for name in table.column_names])
+    return as_arrow(table.rename_columns([name.strip().removeprefix("\ufeff") for name in table.column_names]))
 
 
 def _delimiter(path: Path) -> str:
@@ -48,12 +50,27 @@ def _delimiter(path: Path) -> str:
 
 
 def as_arrow(table: Any) -> pa.Table:
-    """A pyarrow Table of any table of columns."""
-    if isinstance(table, pa.Table):
-        return table
-    if hasattr(table, "to_arrow"):  # polars
-        return table.to_arrow()
-    return pa.Table.from_pandas(table, preserve_index=False)
+    """A pyarrow Table of any table of columns, each with a name of its own."""
+    if type(table).__name__ == "LazyFrame":  # of polars
+        table = table.collect()
+    found = table if isinstance(table, pa.Table) else table.to_arrow() if hasattr(table, "to_arrow") else None
+    names = list(map(str, table.columns)) if found is None else found.column_names
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"the table has {names.count(twice[0])} columns {twice[0]!r}: give each a name of its own")
+    return _of_pandas(table) if found is None else found
+
+
+def _of_pandas(frame: Any) -> pa.Table:
+    """A DataFrame, whose columns of values of several types become columns of texts."""
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except pa.ArrowException:
+        objects = [name for name in frame.columns if frame[name].dtype == object]
+        texts = {
+            name: frame[name].map(lambda value: value if value is None else str(value), na_action="ignore")
+            for name in objects
+        }
+        return pa.Table.from_pandas(frame.assign(**texts), preserve_index=False)
 
 
 def peers_of_table(table: Any, reading: Reading, whose: str | None = None) -> Iterator[tuple[str, Parts]]:
@@ -109,7 +126,7 @@ def _codes(table: pa.Table, column: str) -> tuple[Array, list[str]]:
     encoded = table[column].combine_chunks().dictionary_encode()
     if encoded.null_count:
         row = pc.index(pc.is_null(table[column]), True).as_py()
-        raise DataError(f"row {row + 1} has no {column}: fill in which peer it belongs to, or leave the row out")
+        raise DataError(f"row {row + 1} has no {column}: fill it in, or leave the row out")
     return encoded.indices.to_numpy(), [str(one) for one in encoded.dictionary.to_pylist()]
 
 
@@ -130,7 +147,7 @@ def _columns(table: pa.Table, reading: Reading, whose: str = "") -> Raw:
 
 def _feature(table: pa.Table, name: str, reading: Reading, whose: str) -> Array:
     column = table[name]
-    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
+    if not any(of(column.type) for of in _NUMBERS):
         row, value = _first_odd(column)
         raise DataError(
             f"column {name!r} is a feature, but holds {_shown(value)} in {_where(table, row, reading, whose)}: "
@@ -145,6 +162,13 @@ def _feature(table: pa.Table, name: str, reading: Reading, whose: str) -> Array:
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     values: Array = column.to_numpy()
+    wrong = ~(np.abs(values) <= np.finfo(np.float32).max) if values.dtype.kind == "f" else np.zeros(0, bool)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"column {name!r} holds {values[row]} in {_where(table, row, reading, whose)} ({_rows(int(wrong.sum()))} "
+            "in all): replace it by a finite number, for instance the column's mean, or leave the rows out"
+        )
     return values
 
 
