@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pens
 from pens.data.own_sources import OwnPeers, load_data
 from pens.data.samples import Dataset
 from pens.errors import DataCorrupt, DataError, DataNotFound, SettingsError
+from pens.experiment.holdings import Holdings
 from pens.settings.reading import flat_keys
 from pens.settings.tree import Settings
 
@@ -53,6 +55,39 @@ def test_a_table_is_read_as_csv_tsv_and_parquet(table: Path, tmp_path: Path) -> 
         assert peers_of(tmp_path / name).federation(0).fingerprint == usual.fingerprint
     assert peers_of(table, standardise="no").federation(0).peers[0].train.x.mean() != pytest.approx(0, abs=1e-3)
     assert peers_of(table).federation(1).fingerprint != usual.fingerprint
+
+
+def test_files_of_other_programs_are_read(table: Path, tmp_path: Path) -> None:
+    """Compressed, with capitals, spaces, the marks and decimal commas of spreadsheets, in UTF-16: all the same."""
+    lines, usual = table.read_text(), peers_of(table).federation(0).fingerprint
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(lines.encode()))
+    (tmp_path / "T.CSV").write_text(lines.replace(",", " , "))
+    (tmp_path / "commas.csv").write_text(lines.replace(",", ";").replace(".", ","))
+    (tmp_path / "sixteen.csv").write_text(lines, encoding="utf-16")
+    (tmp_path / "bars.csv").write_text(lines.replace(",", "|").replace("\n", "\r\n"))
+    for name in ("t.csv.gz", "T.CSV", "commas.csv", "sixteen.csv", "bars.csv"):
+        assert peers_of(tmp_path / name).federation(0).fingerprint == usual, name
+    (tmp_path / "quoted.csv").write_text(lines.replace("yes", '"very\nill"'))
+    assert peers_of(tmp_path / "quoted.csv").federation(0).class_names == ("no", "very\nill")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"peer,a,label\n", "has the columns peer, a, label, but no rows"),
+        (b",peer,a,label\n0,p,1,x\n", r"column 1 has no name .* index=False"),
+        (b"peer,a,label\np,1,x\nq,2,\n", r"row 2 \(peer q\) has no label"),
+        (b"peer,a,label\np,1,x\n ,2,y\n", "row 2 has no peer"),
+        ("peer,a,label\np,1,gr\xfcn\n".encode("latin-1"), "column 'label' is no text in UTF-8"),
+        (b"peer,a,label\np,2020-01-31,x\n", r"holds '2020-01-31' in row 1 \(peer p\)"),
+        (b"a,label\n1,x\n2,y\n3,x\n", "samples of shape .* name the column or array of the peers by peer_column"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(content: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_bytes(content)
+    settings = Settings().replace({"source": str(tmp_path / "bad.csv")})
+    with pytest.raises((DataError, DataCorrupt), match=reason):
+        Holdings(settings).federation(settings, 0)
 
 
 def test_a_column_of_clusters_is_believed(table: Path, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def load_own(source: str, rules: SourceRules) -> Dataset | OwnPeers:
         return OwnPeers(dict(folders.peers_of_folder(path, rules.image_size)), rules.reading, None, rules.num_classes)
     if path.suffix == ".npz":
         return _of_archive(path, rules)
-    if path.suffix in tables.SUFFIXES:
+    if tables.is_table_file(path):
         return _own(tables.read_table(path), source, rules)
     if not path.exists():
         raise DataNotFound(f"source = {source!r}: there is no such file or folder")
