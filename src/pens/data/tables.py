@@ -57,8 +57,8 @@ def _named_columns(path: Path, table: pa.Table) -> pa.Table:
     names = [name.strip().removeprefix("\ufeff") for name in table.column_names]
     if "" in names:
         raise DataError(
-            f"{path}: column {1 + names.index('')} has no name (pandas writes its index so, unless index=False): name it, "
-            "or leave it out"
+            f"{path}: column {1 + names.index('')} has no name (pandas writes its index so, unless index=False): name "
+            "it, or leave it out"
         )
     if not table.num_rows:
         raise DataError(f"{path}: has the columns {', '.join(names[:8])}, but no rows")

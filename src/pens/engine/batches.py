@@ -126,13 +126,21 @@ class Batch:
     """From `weight` on: the row of `Visits` that belongs to this step."""
 
 
-def plan_visits(data: SampleStack, slots: Sequence[int], keys: Tensor, epochs: int, batch_size: int) -> Visits:
-    """All steps of an update: `epochs` passes over each peer's samples, reshuffled each time.  keys [peer]"""
+def plan_visits(
+    data: SampleStack, slots: Sequence[int], keys: Tensor, epochs: int, batch_size: int, rounds_up: bool = False
+) -> Visits:
+    """All steps of an update: `epochs` passes over each peer's samples, reshuffled each time.  keys [peer]
+
+    An epoch has the steps that the peer with the most samples needs; `rounds_up`: or some more, so that few numbers of
+    steps occur."""
     counts = data.counts_of(slots)
-    per_epoch = data.steps_per_epoch(batch_size)
+    longest = max(data.counts[slot] for slot in slots)
+    per_epoch = -(-longest // batch_size)
+    if rounds_up:
+        per_epoch = min(1 << (per_epoch - 1).bit_length(), data.steps_per_epoch(batch_size))
     epoch_keys = keys[:, None] ^ random_bits(keys, epochs)  # [peer, epoch]
     step_keys = epoch_keys[..., None] ^ random_bits(epoch_keys ^ _DROPOUT, per_epoch)  # [peer, epoch, step]
-    order = _order(epoch_keys, counts, data.longest, per_epoch * batch_size)  # [peer, epoch, step × batch]
+    order = _order(epoch_keys, counts, longest, per_epoch * batch_size)  # [peer, epoch, step × batch]
     real = torch.arange(per_epoch * batch_size, device=keys.device) < counts[:, None]
     real = real.view(len(slots), per_epoch, batch_size).expand(epochs, -1, -1, -1).transpose(1, 2).flatten(0, 1)
     size = real.sum(2)  # [step, peer]
