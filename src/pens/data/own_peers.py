@@ -41,7 +41,7 @@ def gather(
     reading: Reading,
 ) -> Gathered:
     """The data of these peers, in the order in which they are given."""
-    given = _named(_by_peer(peers, reading))
+    given = _named(by_peer(peers, reading))
     if clusters is None and is_table(peers):
         clusters = tables.clusters_of_table(tables.as_arrow(peers), reading)
     numbering = Numbering.of(given, reading)
@@ -115,7 +115,8 @@ def _clusters_of(names: Sequence[str], clusters: Mapping[str, Any] | Sequence[An
 # --- what is given ----------------------------------------------------------------------------------------------------
 
 
-def _by_peer(peers: Any, reading: Reading) -> Iterator[tuple[str, Parts]]:
+def by_peer(peers: Any, reading: Reading) -> Iterator[tuple[str, Parts]]:
+    """The peers that are given, in their order, and what is given of each."""
     if isinstance(peers, Mapping):
         yield from ((str(name), parts_of(str(name), value, reading)) for name, value in peers.items())
     elif is_table(peers):
@@ -133,7 +134,7 @@ def parts_of(name: str, value: Any, reading: Reading) -> Parts:
     """What is given of one peer."""
     if isinstance(getattr(value, "train", None), Samples):  # pens.PeerData
         return {"train": _raw(value.train), "val": _raw(value.val)}
-    if isinstance(value, Mapping) and "train" in value:
+    if isinstance(value, Mapping) and ("train" in value or set(value) <= {*PART_NAMES}):
         if unknown := [part for part in value if part not in PART_NAMES]:
             raise DataError(f"peer {name} has a part {unknown[0]!r}: parts are {', '.join(PART_NAMES)}")
         return {part: one_part(name, value[part], reading) for part in PART_NAMES if value.get(part) is not None}

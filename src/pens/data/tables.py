@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from pens.data.reading import Parts, Raw, Reading
+from pens.data.reading import Parts, Raw, Reading, numbered
 from pens.data.samples import Array
 from pens.errors import DataCorrupt, DataError, DataNotFound, suggest
 
@@ -187,11 +187,12 @@ def _columns(table: pa.Table, reading: Reading, whose: str = "") -> Raw:
     features = [name for name in table.column_names if name not in apart]
     if not features:
         raise DataError(f"the table has the columns {', '.join(table.column_names)}, and none is left as a feature")
-    x = np.empty((table.num_rows, len(features)), np.float32)
-    for place, name in enumerate(features):
+    x = np.empty((table.num_rows, 0 if reading.places else len(features)), np.float32)
+    for place, name in enumerate([] if reading.places else features):
         x[:, place] = _feature(table, name, reading, whose)
     y = [_target(table, name, reading, whose) for name in targets]
-    return Raw(x, y[0] if isinstance(reading.target, str) else np.stack(y, 1))
+    raw = Raw(x, y[0] if isinstance(reading.target, str) else np.stack(y, 1))
+    return numbered(raw) if reading.places else raw
 
 
 def _feature(table: pa.Table, name: str, reading: Reading, whose: str) -> Array:

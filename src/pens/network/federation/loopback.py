@@ -42,7 +42,6 @@ from pens.network.certificates.authority import Authority
 from pens.network.certificates.names import is_allowed
 from pens.network.operating.peer_config import read_peer_config
 from pens.partitions.partition import data_words, partition_of
-from pens.parts import is_place
 from pens.processors import usable_cores
 from pens.protocol.behaviour import waits_for
 from pens.settings.toml import toml_line, toml_section
@@ -112,7 +111,7 @@ def make_federation(folder: Path, request: FederationRequest) -> tuple[LocalFede
         raise SettingsError(f"--minutes {request.minutes:g}: it must be above 0, and --interval must not be set")
     base = resolve_settings(request.settings)
     wanted = base.replace(request.changes)
-    own = Holdings(wanted).federation(wanted, request.seed) if is_place(wanted.data.source) else None
+    own = Holdings(wanted).federation(wanted, request.seed) if wanted.data.is_own else None
     if own and request.peers not in (None, len(own.peers)):
         raise SettingsError(f"--peers {request.peers}, but {data_words(wanted)} has {len(own.peers)}: leave it out")
     peers = len(own.peers) if own else request.peers or USUAL_PEERS
@@ -140,7 +139,7 @@ def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method:
         raise SettingsError(f"--set {name}: use {_GIVEN_ELSEWHERE[name]}")
     standard = {"scenario.peers": peers, "gossip.schedule": "async"}
     settings = base.replace({**standard, **({} if "admit" in given else {"pens.admit": True}), **changes})
-    is_own = is_place(settings.data.source)
+    is_own = settings.data.is_own
     if not is_own:
         partition_of(settings).check(settings)
     check_networked(settings, method)
