@@ -141,10 +141,14 @@ def test_archives_and_functions_give_peers_or_a_data_set(tmp_path: Path) -> None
     (tmp_path / "mine.py").write_text(
         "import numpy as np\nx, y = np.zeros((9, 2)), np.arange(9) % 3\n"
         "def peers():\n    return {'a': (x, y), 'b': (x, y)}\n"
+        "def parts():\n    return {'train': (x, y), 'test': (x[:3], y[:3])}\n"
         "def fails():\n    raise ValueError('no luck')\n"
         "def number():\n    return 7\n"
     )
     assert peers_of(f"{tmp_path}/mine.py:peers").federation(0).num_classes == 3
+    shared = load_data(Settings().replace({"source": f"{tmp_path}/mine.py:parts"}))
+    assert isinstance(shared, Dataset)
+    assert (len(shared.train), len(shared.test)) == (9, 3)
     with pytest.raises(SettingsError, match="it fails: ValueError: no luck"):
         peers_of(f"{tmp_path}/mine.py:fails")
     with pytest.raises(SettingsError, match="gives a int: return a pens"):
@@ -175,6 +179,20 @@ def test_a_table_runs_resumes_and_takes_own_networks(table: Path, tmp_path: Path
     assert [run.accuracy.tolist() for run in again.runs] == [run.accuracy.tolist() for run in result.runs]
     assert result.runs[0].models["0.weight"].shape == (4, 5, 2)
     assert result.runs[0].peer_names == ("p0", "p1", "p2", "p3")
+
+
+def test_images_by_class_alone_are_shared_out(tmp_path: Path) -> None:
+    """Grey and colour images together are refused, and so is a damaged one, by name."""
+    for label in ("cat", "dog"):
+        (tmp_path / "images" / label).mkdir(parents=True)
+        for i in range(10):
+            Image.fromarray(np.full((4, 4), i, np.uint8)).save(tmp_path / "images" / label / f"{i}.png")
+    shared = load_data(Settings().replace({"source": str(tmp_path / "images")}))
+    assert isinstance(shared, Dataset)
+    assert (len(shared.train), len(shared.test), shared.num_classes, shared.sample_shape) == (16, 4, 2, (1, 4, 4))
+    Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(tmp_path / "images" / "cat" / "colour.png")
+    with pytest.raises(DataError, match=r"colour\.png has .*\(3, 4, 4\)"):
+        load_data(Settings().replace({"source": str(tmp_path / "images")}))
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ import numpy as np
 
 from pens import parts
 from pens.data import folders, tables
-from pens.data.own_peers import by_peer, is_table
+from pens.data.own_peers import by_peer, is_table, parts_of
 from pens.data.partition_files import hand_out
-from pens.data.reading import Parts, Raw, Reading, SourceRules, numbered
+from pens.data.reading import PART_NAMES, Parts, Raw, Reading, SourceRules, numbered
 from pens.data.samples import Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.data.sources import DATASETS, load_dataset
@@ -133,6 +133,8 @@ def _own(made: Any, source: str, rules: SourceRules) -> Dataset | OwnPeers:
                 dict(tables.peers_of_table(table, rules.reading)), rules.reading, clusters, rules.num_classes
             )
         return _shared_out(dict(tables.peers_of_table(table, rules.reading, whose=source))[source], source, rules)
+    if isinstance(made, Mapping) and "train" in made and set(made) <= {*PART_NAMES}:
+        return _shared_out(parts_of(source, made, rules.reading), source, rules)
     if isinstance(made, Federation | Mapping | list):
         return _of_peers(made, rules)
     raise SettingsError(
