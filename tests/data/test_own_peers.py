@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
@@ -18,7 +20,7 @@ import pens
 from pens.data.samples import Samples
 from pens.data.scenarios import UNKNOWN, Federation
 from pens.data.splits import split
-from pens.errors import DataError, NotEnoughData
+from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.measuring.metrics import neighbour_agreement
 
 X, Y = np.arange(20, dtype=np.float32).reshape(10, 2), np.arange(10) % 2
@@ -253,3 +255,29 @@ def test_three_peers_of_unequal_size_simply_run() -> None:
     assert result.runs[0].peer_names == ("a", "b", "c")
     assert result.runs[0].data_sizes is not None
     assert result.runs[0].data_sizes.train.tolist() == [36, 360, 18]
+
+
+def test_a_mapping_and_a_network_with_sizes_run_in_few_lines(tmp_path: Path) -> None:
+    """`pens.run` gives a network its sizes, and models are found by the peers' names, after loading, too."""
+    data = {f"clinic {i}": (X + i, np.where(Y, "ill", "well")) for i in range(3)}
+    quick = {"rounds": 1, "step1_rounds": 1, "step1_samplings": 1, "step1_epochs": 1}
+    pens.run(data=data, model=Sized, overrides=quick, methods="local,pens", out=tmp_path / "run", device="cpu")
+    run = pens.load(tmp_path / "run").run_of("pens")
+    weights: Any = run.models["clinic 2"]
+    assert weights["out.weight"].tolist() == run.models["out.weight"][2].tolist()
+    assert run.predict("clinic 2", X, model=Sized).shape == (10,)
+    with pytest.raises(KeyError):
+        run.models["clinic 9"]
+    two = {name: data[name] for name in ("clinic 0", "clinic 1")}
+    with pytest.raises(SettingsError, match="at least 3 peers, or other methods"):
+        pens.run(data=two, overrides=quick, device="cpu")
+
+
+class Sized(nn.Module):
+    def __init__(self, shape: tuple[int, ...], num_classes: int, bias: bool = True) -> None:
+        super().__init__()
+        self.out = nn.Linear(shape[0], num_classes, bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.out(x)
+        return scores

@@ -208,3 +208,8 @@ def test_what_is_not_there_is_said(source: str, reason: str, tmp_path: Path, mon
     (tmp_path / "notes.docx").write_text("")
     with pytest.raises((DataNotFound, DataError, SettingsError), match=reason):
         load_data(Settings().replace({"source": source}))
+
+
+def test_run_takes_a_path_as_the_source(table: Path) -> None:
+    result = pens.run(data=table, overrides=QUICK, methods="local", device="cpu")
+    assert (result.settings.data.source, result.settings.scenario.peers) == (str(table), 4)

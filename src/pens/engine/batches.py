@@ -49,12 +49,14 @@ class SampleStack:
             self.weights = torch.from_numpy(np.stack(padded).astype(np.float32)).to(device)
         for start in range(0, len(holders), _SLOTS_AT_ONCE):
             some = holders[start : start + _SLOTS_AT_ONCE]
-            x = torch.zeros((len(some), *self.x.shape[1:]), dtype=first.dtype)
-            y = torch.zeros((len(some), *self.y.shape[1:]), dtype=target.dtype)
+            x, y = (table[start : start + len(some)] for table in (self.x, self.y))
+            if device.type != "cpu":  # they go to the device together
+                x, y = (torch.zeros_like(table, device="cpu") for table in (x, y))
             for slot, holder in enumerate(some):
                 x[slot, : len(holder)] = _tensor(holder.x)
                 y[slot, : len(holder)] = _tensor(holder.y)
-            self.x[start : start + len(some)], self.y[start : start + len(some)] = x, y
+            if device.type != "cpu":
+                self.x[start : start + len(some)], self.y[start : start + len(some)] = x, y
 
     def with_inputs(self, x: Tensor) -> SampleStack:
         """The same samples, with other inputs.  [slot, sample, ...]"""

@@ -285,8 +285,8 @@ def _made(factory: NetFactory, seed: int | None = None) -> nn.Module:
             module = factory()
     except Exception as error:  # the user's own code
         raise ModelError(
-            f"the network cannot be made: {type(error).__name__}: {_brief(error)}. pens calls `model` without "
-            "arguments: pass a class or function that needs none"
+            f"the network cannot be made: {type(error).__name__}: {_brief(error)}. pens gives `model` the "
+            "arguments `shape` and `num_classes` where it needs them: pass a class or function that needs no others"
         ) from error
     if not isinstance(module, nn.Module):
         raise ModelError(

@@ -6,9 +6,10 @@ Own peers are counted, and settings that count peers fit themselves to them, unl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from pens.data.own_peers import is_table
 from pens.data.own_sources import OwnPeers, load_data
 from pens.data.partition_files import Share
 from pens.data.reading import Reading
@@ -122,6 +123,8 @@ def _given(own: object) -> Dataset | OwnPeers | None:
         return own
     if isinstance(own, Federation):
         return OwnPeers(own, Reading())
+    if isinstance(own, Mapping) or is_table(own):
+        return OwnPeers(Federation.of(own), Reading())
     raise SettingsError(
         f"data is a {type(own).__name__}: pass a pens.Dataset or a pens.Federation (pens.Federation.of)"
     )
