@@ -20,7 +20,7 @@ import pens
 from pens.data.samples import Samples
 from pens.data.scenarios import UNKNOWN, Federation
 from pens.data.splits import split
-from pens.errors import DataError, NotEnoughData, SettingsError
+from pens.errors import DataError, NotEnoughData, ResultError, SettingsError
 from pens.measuring.metrics import neighbour_agreement
 
 X, Y = np.arange(20, dtype=np.float32).reshape(10, 2), np.arange(10) % 2
@@ -261,7 +261,12 @@ def test_a_mapping_and_a_network_with_sizes_run_in_few_lines(tmp_path: Path) -> 
     """`pens.run` gives a network its sizes, and models are found by the peers' names, after loading, too."""
     data = {f"clinic {i}": (X + i, np.where(Y, "ill", "well")) for i in range(3)}
     quick = {"rounds": 1, "step1_rounds": 1, "step1_samplings": 1, "step1_epochs": 1}
-    pens.run(data=data, model=Sized, overrides=quick, methods="local,pens", out=tmp_path / "run", device="cpu")
+    how: Any = {"data": data, "model": Sized, "overrides": quick, "device": "cpu"}
+    made = pens.run(**how, methods="local,pens", out=tmp_path / "run")
+    assert set(made.run_of("pens").models["clinic 2"]) == {"out.weight", "out.bias"}
+    assert pens.run(**how, methods="local").models.num_models == 3
+    with pytest.raises(ResultError, match="choose one by method="):
+        _ = made.models
     run = pens.load(tmp_path / "run").run_of("pens")
     weights: Any = run.models["clinic 2"]
     assert weights["out.weight"].tolist() == run.models["out.weight"][2].tolist()

@@ -203,7 +203,7 @@ class Experiment:
         if not run.run_dir:
             return result
         run.run_dir.save(result)
-        return replace(result, models=run.run_dir.models())
+        return replace(result, models=run.run_dir.models(result.peer_names))
 
 
 @contextmanager
