@@ -213,6 +213,8 @@ def test_other_names_and_seeds_split_otherwise() -> None:
         ({"a": (np.where(X == 5, "?", X.astype(object)), Y)}, {}, "peer a: sample 2 of its inputs holds '\\?'"),
         ({1: (X, Y), "1": (X, Y)}, {}, "two peers are called '1'"),
         ({" ": (X, Y)}, {}, "peer 0 .* has the name ' ': give"),
+        ({"\x1b[31mred": (X, Y)}, {}, r"peer '\\x1b\[31mred' has characters in its name that cannot be shown"),
+        ({"a\u202e": (X, Y)}, {}, r"peer 'a\\u202e' has characters"),
         ({"a": {"train": None, "test": (X, Y)}}, {}, "peer a has no training data, only test"),
         ({"a": (X, Y)}, {"classes": [0, 1, 1]}, "classes lists '1' twice"),
         ({"a": DataLoader(Items())}, {}, "peer a: its data are a DataLoader: pass its data set"),

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -378,9 +377,10 @@ def test_models_with_many_more_steps_are_computed_apart() -> None:
     assert _alike([1, 100, 50], overhead=0) == [[1], [2], [0]]
 
 
-def _planned(rounds_up: bool, *how: Any) -> Visits:
-    *usual, _ = how
-    return plan_visits(*usual, rounds_up)
+def _planned(
+    rounds_up: bool, data: SampleStack, slots: Sequence[int], keys: torch.Tensor, epochs: int, size: int, _: bool
+) -> Visits:
+    return plan_visits(data, slots, keys, epochs, size, rounds_up)
 
 
 @pytest.mark.parametrize("subset", [None, 4])

@@ -60,6 +60,8 @@ def _named(pairs: Iterable[tuple[str, Parts]]) -> dict[str, Parts]:
     for name, parts in pairs:
         if not name.strip():
             raise DataError(f"peer {len(given)} (counted from 0) has the name {name!r}: give each peer a name")
+        if not name.isprintable():
+            raise DataError(f"peer {name!a} has characters in its name that cannot be shown: rename it")
         if name in given:
             raise DataError(f"two peers are called {name!r}: give each peer a name of its own")
         if "train" not in parts:
