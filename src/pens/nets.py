@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import Any
 
@@ -114,12 +114,26 @@ def _fitting(shape: tuple[int, ...]) -> str:
 
 def _own_factory(place: str, shape: tuple[int, ...], num_classes: int) -> NetFactory:
     make = parts.load_function(place, "net")
+    return partial(make, **_sizes(shape, num_classes, _arguments(make)))
+
+
+def with_sizes(make: NetFactory, shape: tuple[int, ...], num_classes: int) -> NetFactory:
+    """A user's class or function, given `shape` and `num_classes` where it needs arguments of these names."""
+    needed = [name for name, of in _arguments(make).items() if of.default is inspect.Parameter.empty]
+    sizes = _sizes(shape, num_classes, needed)
+    return partial(make, **sizes) if sizes else make
+
+
+def _sizes(shape: tuple[int, ...], num_classes: int, wanted: Container[str]) -> dict[str, Any]:
     known = {"shape": shape, "num_classes": num_classes}
+    return {name: value for name, value in known.items() if name in wanted}
+
+
+def _arguments(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
-        wanted: Mapping[str, Any] = inspect.signature(make).parameters
+        return inspect.signature(make).parameters
     except (TypeError, ValueError):  # a class whose signature Python does not tell
-        wanted = {}
-    return partial(make, **{name: value for name, value in known.items() if name in wanted})
+        return {}
 
 
 def _conv_block(inputs: int, outputs: int, padding: int = 0) -> list[nn.Module]:

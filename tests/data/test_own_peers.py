@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import TensorDataset
 
 import pens
 from pens.data.samples import Samples
 from pens.data.scenarios import UNKNOWN, Federation
 from pens.data.splits import split
-from pens.errors import DataError, NotEnoughData
+from pens.errors import DataError, NotEnoughData, ResultError, SettingsError
 from pens.measuring.metrics import neighbour_agreement
 
 X, Y = np.arange(20, dtype=np.float32).reshape(10, 2), np.arange(10) % 2
@@ -50,6 +52,46 @@ def test_a_peers_data_may_be_given_in_many_forms(data: Any) -> None:
     assert [len(made.peers[0].train), len(made.peers[0].val), len(made.tests[0])] == [6, 2, 2]
     assert sorted(made.peers[0].val.y.tolist()) == sorted(made.tests[0].y.tolist()) == [0, 1]
     assert (made.peer_names, made.clusters, made.num_classes) == (("a", "b"), None, 2)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.from_numpy(X).to(torch.bfloat16), torch.from_numpy(X).requires_grad_(), X.astype(object),
+        np.asfortranarray(X.astype(">f8")), X.astype(np.float16),
+    ],
+)  # fmt: skip
+def test_inputs_may_be_of_any_type_of_numbers(x: Any) -> None:
+    assert Federation.of({"a": (x, Y)}).peers[0].train.x.dtype == np.float32
+    assert Federation.of({"a": (x, Y)}).fingerprint == Federation.of({"a": (X, Y)}).fingerprint
+
+
+def test_a_single_number_per_sample_is_one_feature() -> None:
+    assert Federation.of({"a": (X[:, 0], Y)}).sample_shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ([5_000_000, 12, 12] * 3, ("12", "5000000")),
+        ([b"no", b"yes", b"no"] * 3, ("no", "yes")),
+        (np.array(["2020-01-02", "2020-01-01", "2020-01-01"] * 3, "M8[D]"), ("2020-01-01", "2020-01-02")),
+        (np.array([1, "b", "b"] * 3, object), ("1", "b")),
+    ],
+)
+def test_labels_may_be_codes_texts_and_dates(labels: Any, names: tuple[str, ...]) -> None:
+    """A postcode is no number of a class: five million classes would not fit any memory."""
+    made = Federation.of({"a": (X[:9], labels)})
+    assert (made.class_names, made.num_classes) == (names, 2)
+
+
+def test_a_table_says_clusters_in_python_too() -> None:
+    table = TABLE.append_column("peer", pa.array(["a", "b"] * 5))
+    known = table.append_column("cluster", pa.array(["x", "y"] * 5))
+    assert Federation.of(known).clusters == (0, 1)
+    assert Federation.of(known, clusters=["u", "u"]).cluster_names == ("u",)
+    with pytest.raises(DataError, match="peer a is in the clusters 0 and 1"):
+        Federation.of(table.append_column("cluster", pa.array([0, 0, 1, 0, 0, 0, 0, 0, 0, 0])))
 
 
 def test_given_parts_stay_as_they_are() -> None:
@@ -165,6 +207,19 @@ def test_other_names_and_seeds_split_otherwise() -> None:
         ({"a": (X, Y / 4)}, {}, "peer a: target 0.25 of sample 1 .* set task = 'regression'"),
         ({"a": (X, np.where(Y, np.nan, 1.0))}, {}, "peer a: sample 1 of its train data has no target"),
         ({"a": (X, [None, *Y[1:]])}, {}, "peer a: sample 0 of its train data has no target"),
+        ({"a": (X, np.array(1))}, {}, "peer a: its targets are 1, a single value"),
+        ({"a": (X, [np.inf, *Y[1:]])}, {}, "peer a: target inf of sample 0"),
+        ({"a": (np.where(X == 5, np.inf, X), Y)}, {}, "the inputs of peer a: 1 of 10 samples .* is sample 2, .* inf"),
+        ({"a": (np.where(X == 5, "?", X.astype(object)), Y)}, {}, "peer a: sample 2 of its inputs holds '\\?'"),
+        ({1: (X, Y), "1": (X, Y)}, {}, "two peers are called '1'"),
+        ({" ": (X, Y)}, {}, "peer 0 .* has the name ' ': give"),
+        ({"\x1b[31mred": (X, Y)}, {}, r"peer '\\x1b\[31mred' has characters in its name that cannot be shown"),
+        ({"a\u202e": (X, Y)}, {}, r"peer 'a\\u202e' has characters"),
+        ({"a": {"train": None, "test": (X, Y)}}, {}, "peer a has no training data, only test"),
+        ({"a": (X, Y)}, {"classes": [0, 1, 1]}, "classes lists '1' twice"),
+        ({"a": DataLoader(Items())}, {}, "peer a: its data are a DataLoader: pass its data set"),
+        (pa.table([[1.0], [2.0]], ["x", "x"]), {}, "has 2 columns 'x'"),
+        (pa.table({"peer": ["a", "b"], "x": [1.0, np.inf], "label": [0, 1]}), {}, r"holds inf in row 2 \(peer b\)"),
         ({"a": (np.full((3, 1), "x"), [0, 1, 0])}, {}, "peer a: its inputs have shape .* the first is 'x'"),
         ({"a": (X, Y)}, {"num_classes": 1}, "num_classes = 1, but the data have the label 1"),
         ({"a": (X, Y)}, {"classes": [0, 2]}, "peer a: target 1 of its sample 1 is none of the classes 0, 2"),
@@ -202,3 +257,34 @@ def test_three_peers_of_unequal_size_simply_run() -> None:
     assert result.runs[0].peer_names == ("a", "b", "c")
     assert result.runs[0].data_sizes is not None
     assert result.runs[0].data_sizes.train.tolist() == [36, 360, 18]
+
+
+def test_a_mapping_and_a_network_with_sizes_run_in_few_lines(tmp_path: Path) -> None:
+    """`pens.run` gives a network its sizes, and models are found by the peers' names, after loading, too."""
+    data = {f"clinic {i}": (X + i, np.where(Y, "ill", "well")) for i in range(3)}
+    quick = {"rounds": 1, "step1_rounds": 1, "step1_samplings": 1, "step1_epochs": 1}
+    how: Any = {"data": data, "model": Sized, "overrides": quick, "device": "cpu"}
+    made = pens.run(**how, methods="local,pens", out=tmp_path / "run")
+    assert set(made.run_of("pens").models["clinic 2"]) == {"out.weight", "out.bias"}
+    assert pens.run(**how, methods="local").models.num_models == 3
+    with pytest.raises(ResultError, match="choose one by method="):
+        _ = made.models
+    run = pens.load(tmp_path / "run").run_of("pens")
+    weights: Any = run.models["clinic 2"]
+    assert weights["out.weight"].tolist() == run.models["out.weight"][2].tolist()
+    assert run.predict("clinic 2", X, model=Sized).shape == (10,)
+    with pytest.raises(KeyError):
+        run.models["clinic 9"]
+    two = {name: data[name] for name in ("clinic 0", "clinic 1")}
+    with pytest.raises(SettingsError, match="at least 3 peers, or other methods"):
+        pens.run(data=two, overrides=quick, device="cpu")
+
+
+class Sized(nn.Module):
+    def __init__(self, shape: tuple[int, ...], num_classes: int, bias: bool = True) -> None:
+        super().__init__()
+        self.out = nn.Linear(shape[0], num_classes, bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.out(x)
+        return scores

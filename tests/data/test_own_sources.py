@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pens
 from pens.data.own_sources import OwnPeers, load_data
 from pens.data.samples import Dataset
 from pens.errors import DataCorrupt, DataError, DataNotFound, SettingsError
+from pens.experiment.holdings import Holdings
 from pens.settings.reading import flat_keys
 from pens.settings.tree import Settings
 
@@ -53,6 +55,39 @@ def test_a_table_is_read_as_csv_tsv_and_parquet(table: Path, tmp_path: Path) -> 
         assert peers_of(tmp_path / name).federation(0).fingerprint == usual.fingerprint
     assert peers_of(table, standardise="no").federation(0).peers[0].train.x.mean() != pytest.approx(0, abs=1e-3)
     assert peers_of(table).federation(1).fingerprint != usual.fingerprint
+
+
+def test_files_of_other_programs_are_read(table: Path, tmp_path: Path) -> None:
+    """Compressed, with capitals, spaces, the marks and decimal commas of spreadsheets, in UTF-16: all the same."""
+    lines, usual = table.read_text(), peers_of(table).federation(0).fingerprint
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(lines.encode()))
+    (tmp_path / "T.CSV").write_text(lines.replace(",", " , "))
+    (tmp_path / "commas.csv").write_text(lines.replace(",", ";").replace(".", ","))
+    (tmp_path / "sixteen.csv").write_text(lines, encoding="utf-16")
+    (tmp_path / "bars.csv").write_text(lines.replace(",", "|").replace("\n", "\r\n"))
+    for name in ("t.csv.gz", "T.CSV", "commas.csv", "sixteen.csv", "bars.csv"):
+        assert peers_of(tmp_path / name).federation(0).fingerprint == usual, name
+    (tmp_path / "quoted.csv").write_text(lines.replace("yes", '"very\nill"'))
+    assert peers_of(tmp_path / "quoted.csv").federation(0).class_names == ("no", "very\nill")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"peer,a,label\n", "has the columns peer, a, label, but no rows"),
+        (b",peer,a,label\n0,p,1,x\n", r"column 1 has no name .* index=False"),
+        (b"peer,a,label\np,1,x\nq,2,\n", r"row 2 \(peer q\) has no label"),
+        (b"peer,a,label\np,1,x\n ,2,y\n", "row 2 has no peer"),
+        ("peer,a,label\np,1,gr\xfcn\n".encode("latin-1"), "column 'label' is no text in UTF-8"),
+        (b"peer,a,label\np,2020-01-31,x\n", r"holds '2020-01-31' in row 1 \(peer p\)"),
+        (b"a,label\n1,x\n2,y\n3,x\n", "samples of shape .* name the column or array of the peers by peer_column"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(content: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_bytes(content)
+    settings = Settings().replace({"source": str(tmp_path / "bad.csv")})
+    with pytest.raises((DataError, DataCorrupt), match=reason):
+        Holdings(settings).federation(settings, 0)
 
 
 def test_a_column_of_clusters_is_believed(table: Path, tmp_path: Path) -> None:
@@ -106,10 +141,14 @@ def test_archives_and_functions_give_peers_or_a_data_set(tmp_path: Path) -> None
     (tmp_path / "mine.py").write_text(
         "import numpy as np\nx, y = np.zeros((9, 2)), np.arange(9) % 3\n"
         "def peers():\n    return {'a': (x, y), 'b': (x, y)}\n"
+        "def parts():\n    return {'train': (x, y), 'test': (x[:3], y[:3])}\n"
         "def fails():\n    raise ValueError('no luck')\n"
         "def number():\n    return 7\n"
     )
     assert peers_of(f"{tmp_path}/mine.py:peers").federation(0).num_classes == 3
+    shared = load_data(Settings().replace({"source": f"{tmp_path}/mine.py:parts"}))
+    assert isinstance(shared, Dataset)
+    assert (len(shared.train), len(shared.test)) == (9, 3)
     with pytest.raises(SettingsError, match="it fails: ValueError: no luck"):
         peers_of(f"{tmp_path}/mine.py:fails")
     with pytest.raises(SettingsError, match="gives a int: return a pens"):
@@ -142,6 +181,20 @@ def test_a_table_runs_resumes_and_takes_own_networks(table: Path, tmp_path: Path
     assert result.runs[0].peer_names == ("p0", "p1", "p2", "p3")
 
 
+def test_images_by_class_alone_are_shared_out(tmp_path: Path) -> None:
+    """Grey and colour images together are refused, and so is a damaged one, by name."""
+    for label in ("cat", "dog"):
+        (tmp_path / "images" / label).mkdir(parents=True)
+        for i in range(10):
+            Image.fromarray(np.full((4, 4), i, np.uint8)).save(tmp_path / "images" / label / f"{i}.png")
+    shared = load_data(Settings().replace({"source": str(tmp_path / "images")}))
+    assert isinstance(shared, Dataset)
+    assert (len(shared.train), len(shared.test), shared.num_classes, shared.sample_shape) == (16, 4, 2, (1, 4, 4))
+    Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(tmp_path / "images" / "cat" / "colour.png")
+    with pytest.raises(DataError, match=r"colour\.png has .*\(3, 4, 4\)"):
+        load_data(Settings().replace({"source": str(tmp_path / "images")}))
+
+
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
@@ -155,3 +208,8 @@ def test_what_is_not_there_is_said(source: str, reason: str, tmp_path: Path, mon
     (tmp_path / "notes.docx").write_text("")
     with pytest.raises((DataNotFound, DataError, SettingsError), match=reason):
         load_data(Settings().replace({"source": source}))
+
+
+def test_run_takes_a_path_as_the_source(table: Path) -> None:
+    result = pens.run(data=table, overrides=QUICK, methods="local", device="cpu")
+    assert (result.settings.data.source, result.settings.scenario.peers) == (str(table), 4)

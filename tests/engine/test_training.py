@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,11 +15,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pens.data.samples import Samples
-from pens.engine.batches import SampleStack, Subset, plan_visits
+from pens.engine import training
+from pens.engine.batches import SampleStack, Subset, Visits, plan_visits
 from pens.engine.functional import StackedNetwork
 from pens.engine.optimizers import CORRECTED, Moments, Recipe, corrections
 from pens.engine.stack import ModelStack
-from pens.engine.training import LoopEngine, StackEngine, Trained, _torch_optimizer
+from pens.engine.training import LoopEngine, StackEngine, Trained, _alike, _torch_optimizer
 from pens.engine.update import rounded_up
 from pens.nets import NetFactory, PaperCNN
 from tests.engine.networks import IMAGE_NETWORKS, Words
@@ -365,3 +367,36 @@ def test_a_step_of_training_and_an_evaluation_by_hand(stacked: bool) -> None:
     by_hand = engine.train(trained.rows, data, [1], [9], 1, Recipe("sgd", 1.0, 0.0, 0.0, 2))
     torch.testing.assert_close(twice.rows, by_hand.rows)
     assert twice.loss.tolist() == pytest.approx([sum(losses) / 2])  # the mean over the last epoch
+
+
+def test_models_with_many_more_steps_are_computed_apart() -> None:
+    """Three models that take 1 step would wait for 9 more: 27 steps of a model, against what a step costs itself."""
+    assert _alike([10, 1, 10, 1, 1], overhead=26) == [[0, 2], [1, 3, 4]]
+    assert _alike([10, 1, 10, 1, 1], overhead=27) == [[0, 1, 2, 3, 4]]
+    assert _alike([7, 7, 7], overhead=0) == [[0, 1, 2]]
+    assert _alike([1, 100, 50], overhead=0) == [[1], [2], [0]]
+
+
+def _planned(
+    rounds_up: bool, data: SampleStack, slots: Sequence[int], keys: torch.Tensor, epochs: int, size: int, _: bool
+) -> Visits:
+    return plan_visits(data, slots, keys, epochs, size, rounds_up)
+
+
+@pytest.mark.parametrize("subset", [None, 4])
+def test_which_models_are_computed_together_changes_no_bit(subset: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One holder has fifty times the samples of another: with shares of a few bytes models are cut by their sizes. On a
+    GPU some steps may follow in which nobody has samples left."""
+    data = holders((3, 150, 9, 3, 20))
+    results = []
+    for share, rounds_up in ((1 << 30, False), (1, False), (1, True)):
+        monkeypatch.setattr(training, "_SHARE_BYTES", share)
+        monkeypatch.setattr(training, "plan_visits", partial(_planned, rounds_up))
+        engine, _ = engines(IMAGE_NETWORKS["digits"], data)
+        trained = train(engine, data, RECIPES[0])
+        models = ModelStack(engine.network.size, CPU)
+        rows, slots = models.add(trained.rows), [0, 1, 2, 3, 4]
+        found = engine.evaluate(models, rows, data, slots, Subset(subset, slots) if subset else None)
+        results.append((trained.rows, trained.loss, found.loss, found.accuracy))
+    for one, *others in zip(*results, strict=True):
+        assert all(np.array_equal(one, other) for other in others)

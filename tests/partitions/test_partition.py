@@ -356,8 +356,9 @@ def test_rotation_refuses_numbers_of_peers_and_data_sets_before_anything_is_buil
         with pytest.raises(SettingsError, match=f"use {near}$"):
             rotation.check(settings.replace({"peers": peers, "rotations": rotations}))
     rotation.check(settings.replace({"peers": 4}))
+    images = Samples(np.zeros((6, 2, 2)), np.zeros(6, int))
     with pytest.raises(NotEnoughData, match="= 8 samples, but few has 6"):
-        rotation.check(settings.replace({"peers": 4}), Dataset("few", samples(6), samples(4)))
+        rotation.check(settings.replace({"peers": 4}), Dataset("few", images, images))
     with pytest.raises(DataError, match="cannot be rotated"):
         rotation.check(settings.replace({"peers": 4}), Dataset("few", samples(9), samples(4)))
 

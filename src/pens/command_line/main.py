@@ -100,7 +100,7 @@ def run_command(
     from pens.experiment.presets import default_methods, resolve_settings
     from pens.methods.names import check_methods, parse_methods, participants
     from pens.partitions.partition import data_words, partition_of
-    from pens.parts import HUB, is_place, located
+    from pens.parts import HUB, located
     from pens.settings.reading import parse_assignments
     from pens.settings.seeds import read_seeds
 
@@ -119,7 +119,7 @@ def run_command(
         changes |= parse_assignments(assignments or [])
         wanted = resolve_settings(settings, changes)
         numbers = read_seeds("1" if seeds is None else seeds)
-        if not is_place(wanted.data.source):  # before anything that takes long to load
+        if not wanted.data.is_own:  # before anything that takes long to load
             partition_of(wanted).check(wanted)
             who = participants(wanted)
             check_methods(wanted, named or default_methods(who.smallest_cluster), who)
@@ -152,7 +152,7 @@ def run_command(
             raise Interrupted(f"stopped. Continue with: pens run --resume {shlex.quote(str(folder))}") from None
     print_results(console, result, data_words(result.settings), watcher.told)
     if left_out := "" if resume or named else ", ".join(m for m in DEFAULT_METHODS if m not in result.methods):
-        is_own = is_place(wanted.data.source)
+        is_own = wanted.data.is_own
         scene = "the clusters are not known" if is_own else f"partition {wanted.scenario.partition} has no clusters"
         console.print(f"without {left_out}: {scene}", style="dim", markup=False)
     if not resume and (words := fitted_words(wanted, result.settings)):
@@ -564,6 +564,13 @@ def data_command(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw samples and classes per peer into this file.")
     ] = None,
+    write_partition: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json|.parquet",
+            help="Write which samples each peer holds; the setting partition_file reads it.",
+        ),
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Show which data sets are on this machine; or, of a preset or of own data, which peer holds what."""
@@ -572,10 +579,12 @@ def data_command(
     from pens.data.sources import survey
 
     if source is not None:
-        _show_holders(source, assignments or [], seed, plot, data_dir)
+        _show_holders(source, assignments or [], seed, plot, write_partition, data_dir)
         return
-    if plot or assignments:
-        raise SettingsError("--plot and --set need a preset or own data: pens data table.csv --plot data.png")
+    if plot or assignments or write_partition:
+        raise SettingsError(
+            "--plot, --write-partition and --set need a preset or own data: pens data table.csv --plot data.png"
+        )
     table = Table("data set", "where", "what")
     for dataset in survey(data_dir):
         where = "–" if dataset.folder is None else "in the package" if dataset.name == "digits" else str(dataset.folder)
@@ -583,7 +592,9 @@ def data_command(
     new_console().print(table)
 
 
-def _show_holders(source: str, assignments: list[str], seed: int, plot: Path | None, data_dir: Path | None) -> None:
+def _show_holders(
+    source: str, assignments: list[str], seed: int, plot: Path | None, partition: Path | None, data_dir: Path | None
+) -> None:
     from pens.experiment.presets import PRESETS, resolve_settings
     from pens.parts import is_place, located
     from pens.settings.reading import parse_assignments
@@ -592,19 +603,26 @@ def _show_holders(source: str, assignments: list[str], seed: int, plot: Path | N
     changes = {**({"data.source": located(source)} if is_data else {}), **parse_assignments(assignments)}
     settings = resolve_settings(None if is_data else source, changes)
 
-    from pens.experiment.holdings import Holdings
+    from pens.data.partition_files import write_shares
+    from pens.experiment.holdings import Holdings, shares_of
     from pens.partitions.partition import data_words
     from pens.report.who_holds_what import draw_holders, holders_table, more_words
 
     if is_data and not is_place(settings.data.source) and source not in settings.data.source:
         raise SettingsError(f"{source}: no preset, and no file or folder of data")
-    federation = Holdings(settings, data_dir=data_dir).federation(settings, seed)
+    holdings = Holdings(settings, data_dir=data_dir)
+    federation = holdings.federation(settings, seed)
     console = new_console()
     console.print(holders_table(federation, f"{data_words(settings)}: {len(federation.peers):,} peers"))
     console.print(more_words(federation), style="dim")
     if plot:
         draw_holders(federation, plot)
         console.print(f"picture: {plot}", style="dim", markup=False)
+    if partition:
+        write_shares(partition, shares_of(settings, seed, data_dir))
+        turned = settings.scenario.rotations if holdings.turns(settings) else ()
+        words = f", without the rotations {', '.join(map(str, turned))}, which indices cannot say" if turned else ""
+        console.print(f"partition: {partition}{words}", style="dim", markup=False)
 
 
 app.command("up", rich_help_panel=_REAL)(up_command)

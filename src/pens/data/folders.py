@@ -31,6 +31,14 @@ def peers_of_folder(folder: Path, size: int | None) -> Iterator[tuple[str, Parts
     yield from ((path.name, parts_of_folder(path, size)) for path in peers)
 
 
+def has_no_peers(folder: Path) -> bool:
+    """Whether a folder's images are by class only, folder/CLASS/1.png, perhaps in the folders of parts."""
+    inside = _folders(folder)
+    if inside and {path.name for path in inside} <= {*_PARTS}:
+        return True
+    return any(file.suffix.lower() in IMAGES for path in inside for file in path.iterdir())
+
+
 def parts_of_folder(folder: Path, size: int | None) -> Parts:
     """One peer's images, by class, or by part and class."""
     classes = _folders(folder)

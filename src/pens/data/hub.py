@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from pens.data.reading import SourceRules
-from pens.data.samples import Dataset, Samples
 from pens.errors import DataError, DataNotFound, SettingsError
 
 _PARTS = {"train": "train", "validation": "val", "valid": "val", "val": "val", "test": "test"}
 
 
 def read_hub(name: str, rules: SourceRules) -> Any:
-    """A data set's parts as one table, or, where its inputs are arrays or images, as `Dataset` or peers."""
+    """A data set's parts as one table, or, where its inputs are arrays or images, as arrays, by peer if a column names
+    peers."""
     try:
         import datasets  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
@@ -50,15 +50,12 @@ def _is_array(parts: dict[str, Any], column: str) -> bool:
 
 
 def _of_arrays(parts: dict[str, Any], column: str, rules: SourceRules) -> Any:
-    """Peers by name, with their parts; without a column that names the peer, a mapping of one nobody."""
+    """Peers by name, with their parts; the parts alone, where no column names the peer."""
     target = rules.reading.target if isinstance(rules.reading.target, str) else rules.reading.target[0]
     read = {part: _arrays(data, column, target) for part, data in parts.items()}
     first = next(iter(parts.values()))
     if rules.reading.peer not in first.column_names:
-        if "test" not in read:
-            raise DataError("the data set has neither a test part nor a column that names the peer: set `peer_column`")
-        x, y = (np.concatenate([read[part][i] for part in ("train", "val") if part in read]) for i in (0, 1))
-        return Dataset("hub", Samples(x, y), Samples(*read["test"]))
+        return read
     peers: dict[str, dict[str, Any]] = {}
     for part, data in parts.items():
         names = np.array([str(one) for one in data[rules.reading.peer]])

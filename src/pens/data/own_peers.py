@@ -9,14 +9,15 @@ all peers together; or, for tasks that are no classification, numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pens.data import tables
+from pens.data.numbering import Numbering
 from pens.data.reading import PART_NAMES, Parts, Raw, Reading
-from pens.data.samples import Array, Samples
+from pens.data.samples import Array, Samples, check_finite
 from pens.data.splits import split
 from pens.errors import DataError, suggest
 
@@ -40,10 +41,10 @@ def gather(
     reading: Reading,
 ) -> Gathered:
     """The data of these peers, in the order in which they are given."""
-    given = dict(_by_peer(peers, reading))
-    if not given:
-        raise DataError("a federation has 0 peers: it needs at least one peer")
-    numbering = _Numbering.of(given, reading)
+    given = _named(by_peer(peers, reading))
+    if clusters is None and is_table(peers):
+        clusters = tables.clusters_of_table(tables.as_arrow(peers), reading)
+    numbering = Numbering.of(given, reading)
     held, tests = [], []
     for name, parts in given.items():
         whole = {part: numbering.samples(name, part, raw) for part, raw in parts.items()}
@@ -51,6 +52,26 @@ def gather(
         held.append((train, val))
         tests.append(test)
     return Gathered(list(given), held, tests, _clusters_of(list(given), clusters), numbering.names)
+
+
+def _named(pairs: Iterable[tuple[str, Parts]]) -> dict[str, Parts]:
+    """The data of each peer by its name; each needs a name of its own, and training data that are numbers."""
+    given: dict[str, Parts] = {}
+    for name, parts in pairs:
+        if not name.strip():
+            raise DataError(f"peer {len(given)} (counted from 0) has the name {name!r}: give each peer a name")
+        if not name.isprintable():
+            raise DataError(f"peer {name!a} has characters in its name that cannot be shown: rename it")
+        if name in given:
+            raise DataError(f"two peers are called {name!r}: give each peer a name of its own")
+        if "train" not in parts:
+            there = " and ".join(parts) or "empty parts"
+            raise DataError(f"peer {name} has no training data, only {there}: give it some, or leave it out")
+        check_finite((f"the inputs of peer {name}", Samples(raw.x, np.zeros(len(raw.x)))) for raw in parts.values())
+        given[name] = parts
+    if not given:
+        raise DataError("a federation has 0 peers: it needs at least one peer")
+    return given
 
 
 def _complete(name: str, parts: dict[str, Samples], reading: Reading, seed: int) -> list[Samples]:
@@ -96,7 +117,8 @@ def _clusters_of(names: Sequence[str], clusters: Mapping[str, Any] | Sequence[An
 # --- what is given ----------------------------------------------------------------------------------------------------
 
 
-def _by_peer(peers: Any, reading: Reading) -> Iterator[tuple[str, Parts]]:
+def by_peer(peers: Any, reading: Reading) -> Iterator[tuple[str, Parts]]:
+    """The peers that are given, in their order, and what is given of each."""
     if isinstance(peers, Mapping):
         yield from ((str(name), parts_of(str(name), value, reading)) for name, value in peers.items())
     elif is_table(peers):
@@ -114,7 +136,7 @@ def parts_of(name: str, value: Any, reading: Reading) -> Parts:
     """What is given of one peer."""
     if isinstance(getattr(value, "train", None), Samples):  # pens.PeerData
         return {"train": _raw(value.train), "val": _raw(value.val)}
-    if isinstance(value, Mapping) and "train" in value:
+    if isinstance(value, Mapping) and ("train" in value or set(value) <= {*PART_NAMES}):
         if unknown := [part for part in value if part not in PART_NAMES]:
             raise DataError(f"peer {name} has a part {unknown[0]!r}: parts are {', '.join(PART_NAMES)}")
         return {part: one_part(name, value[part], reading) for part in PART_NAMES if value.get(part) is not None}
@@ -148,6 +170,8 @@ def one_part(name: str, value: Any, reading: Reading) -> Raw:
         return _pair(name, *value)
     if _is_data_set(value):
         return _from_data_set(name, value)
+    if hasattr(value, "dataset"):
+        raise DataError(f"peer {name}: its data are a {type(value).__name__}: pass its data set, .dataset")
     raise DataError(
         f"peer {name}: its data are a {type(value).__name__}: pass (x, y), pens.Samples, a torch data set, a table, or "
         "a tuple (train, validation, test) of these"
@@ -159,7 +183,9 @@ def _raw(samples: Samples) -> Raw:
 
 
 def _pair(name: str, x: Any, y: Any) -> Raw:
-    inputs, targets = _array(name, "inputs", x), np.asarray(y)
+    inputs, targets = _inputs(name, x), _as_array(name, "targets", y)
+    if targets.ndim == 0:
+        raise DataError(f"peer {name}: its targets are {str(targets)[:40]}, a single value: give one for each sample")
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
     if len(inputs) != len(targets):
@@ -169,21 +195,54 @@ def _pair(name: str, x: Any, y: Any) -> Raw:
     return Raw(inputs, targets)
 
 
-def _array(name: str, what: str, values: Any) -> Array:
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"peer {name}: its {what} are no array: {error}") from None
+def _inputs(name: str, values: Any) -> Array:
+    """Inputs as an array of numbers; where a sample is a single real number, that is its one feature."""
+    array = _as_array(name, "inputs", values)
+    if array.dtype.kind == "O":
+        array = _of_objects(name, array)
     if array.ndim < 1 or array.dtype.kind not in "fiub":
         first = f", the first is {str(array.flat[0])[:40]!r}" if array.size else ""
         raise DataError(
-            f"peer {name}: its {what} have shape {array.shape} and type {array.dtype}{first}: give numbers, as an "
+            f"peer {name}: its inputs have shape {array.shape} and type {array.dtype}{first}: give numbers, as an "
             "array with one entry for each sample"
         )
     if array.dtype.kind != "f":
         return array
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, and are refused as such
-        return array.astype(np.float32, copy=False)
+        real = array.astype(np.float32, copy=False)
+    return real[:, None] if real.ndim == 1 else real
+
+
+def _as_array(name: str, what: str, values: Any) -> Array:
+    """An array of anything that can be one: tensors of any device and type, with or without gradients, too."""
+    if hasattr(values, "detach"):  # a tensor
+        values = values.detach().cpu()
+        values = values.float() if values.is_floating_point() else values
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise DataError(
+            f"peer {name}: its {what} are no array: {str(error).rstrip('.')}. Give all samples the same shape, for "
+            "instance by padding"
+        ) from None
+
+
+def _of_objects(name: str, array: Array) -> Array:
+    """Python's numbers in an array of objects, as real numbers."""
+    try:
+        return array.astype(np.float32)
+    except (ValueError, TypeError):
+        pass
+    for i, sample in enumerate(array):
+        for value in np.ravel(sample):
+            try:
+                float(value)
+            except (ValueError, TypeError):
+                raise DataError(
+                    f"peer {name}: sample {i} of its inputs holds {value!r:.40}, which is no number: turn it into "
+                    "numbers, or leave it out"
+                ) from None
+    raise DataError(f"peer {name}: its inputs are objects of different shapes: give all samples the same shape")
 
 
 def is_table(value: Any) -> bool:
@@ -197,14 +256,24 @@ def _is_data_set(value: Any) -> bool:
     return hasattr(value, "__getitem__") and hasattr(value, "__len__")
 
 
+def _items(name: str, data: Any) -> Iterator[Any]:
+    """What a data set of the user's own code holds, one by one."""
+    place = 0
+    try:
+        for place in range(len(data)):
+            yield data[place]
+    except Exception as error:  # the user's own code
+        raise DataError(f"peer {name}: item {place} of its data set fails: {type(error).__name__}: {error}") from error
+
+
 def _from_data_set(name: str, data: Any) -> Raw:
     """The items (input, target) of a torch data set."""
     tensors = getattr(data, "tensors", None)
     if isinstance(tensors, tuple) and len(tensors) == 2:
         return _pair(name, *tensors)
-    items = [data[i] for i in range(len(data))]
+    items = list(_items(name, data))
     if wrong := [i for i, item in enumerate(items) if not isinstance(item, tuple | list) or len(item) != 2]:
-        raise DataError(f"peer {name}: item {wrong[0]} of its data set is no pair (input, target)")
+        raise DataError(f"peer {name}: item {wrong[0]} of its data set is no pair (input, target): return both")
     shapes = {np.shape(x): i for i, (x, _) in reversed(list(enumerate(items)))}
     if len(shapes) > 1:
         (first, _), (second, at) = sorted(shapes.items(), key=lambda one: one[1])[:2]
@@ -214,89 +283,3 @@ def _from_data_set(name: str, data: Any) -> Raw:
         )
     inputs = np.stack([np.asarray(x) for x, _ in items]) if items else np.zeros((0, 1))
     return _pair(name, inputs, [np.asarray(y) for _, y in items])
-
-
-# --- targets become numbers -------------------------------------------------------------------------------------------
-
-
-class _Numbering:
-    """How targets become numbers: the classes of all peers together, or the targets themselves."""
-
-    def __init__(self, classes: Array | None, numbers: bool) -> None:
-        self._classes, self._numbers = classes, numbers
-
-    @staticmethod
-    def of(given: Mapping[str, Parts], reading: Reading) -> _Numbering:
-        if reading.numbers:
-            return _Numbering(None, True)
-        if reading.classes is not None:
-            return _Numbering(np.asarray(reading.classes), False)
-        targets = [_plain(raw.y) for parts in given.values() for raw in parts.values()]
-        if all(y.dtype.kind in "iu" and not (y < 0).any() for y in targets):
-            return _Numbering(None, False)
-        return _Numbering(np.unique(np.concatenate([y.reshape(-1) for y in _comparable(targets)])), False)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the classes, where they are not numbers from 0."""
-        return () if self._classes is None else tuple(str(one) for one in self._classes.tolist())
-
-    def samples(self, name: str, part: str, raw: Raw) -> Samples:
-        if self._numbers:
-            return Samples(raw.x, raw.y)
-        y = _plain(raw.y)
-        _check_classes(name, part, y)
-        if self._classes is None:
-            return Samples(raw.x, y)
-        order = np.argsort(self._classes, kind="stable")
-        if self._classes.dtype.kind != y.dtype.kind and "U" in (self._classes.dtype.kind, y.dtype.kind):
-            y, classes = y.astype(str), self._classes.astype(str)
-            order = np.argsort(classes, kind="stable")
-        else:
-            classes = self._classes
-        place = np.searchsorted(classes, y, sorter=order).clip(max=len(classes) - 1)
-        numbers = order[place]
-        wrong = np.flatnonzero((classes[numbers] != y).reshape(len(y), -1).any(1))
-        if len(wrong):
-            listed = ", ".join(map(str, classes.tolist()[:8])) + (" …" if len(classes) > 8 else "")
-            raise DataError(
-                f"peer {name}: target {y[wrong[0]]!s} of its sample {wrong[0]} is none of the classes {listed}: add it "
-                "to `classes`, or correct it"
-            )
-        return Samples(raw.x, numbers.astype(np.int64))
-
-
-def _plain(y: Array) -> Array:
-    """Targets as whole numbers or texts: booleans and real numbers without fractions are whole numbers."""
-    if y.dtype.kind == "b":
-        return y.astype(np.int64)
-    if y.dtype.kind == "f" and np.isfinite(y).all() and (y == np.round(y)).all():
-        return y.astype(np.int64)
-    if y.dtype.kind == "O":
-        texts = [isinstance(value, str) for value in y.reshape(-1)]
-        return y.astype(str) if all(texts) else y
-    return y
-
-
-def _check_classes(name: str, part: str, y: Array) -> None:
-    """Refuse targets that are no classes."""
-    if y.dtype.kind in "iuU":
-        return
-    values = y.reshape(-1)
-    missing = [i for i, value in enumerate(values) if value is None or value != value]
-    if missing:
-        raise DataError(
-            f"peer {name}: sample {missing[0]} of its {part} data has no target: fill it in, or leave it out"
-        )
-    odd = next((i for i, value in enumerate(values) if not isinstance(value, str) and value != round(value)), 0)
-    raise DataError(
-        f"peer {name}: target {values[odd]!s} of sample {odd} of its {part} data is no class: give whole numbers or "
-        "texts, or set task = 'regression' where targets are real numbers"
-    )
-
-
-def _comparable(targets: Sequence[Array]) -> list[Array]:
-    """Targets of one type: as texts where some are."""
-    if any(y.dtype.kind not in "iu" for y in targets):
-        return [y.astype(str) for y in targets]
-    return list(targets)

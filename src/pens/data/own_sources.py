@@ -13,7 +13,7 @@ already.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ import numpy as np
 
 from pens import parts
 from pens.data import folders, tables
-from pens.data.own_peers import is_table
-from pens.data.reading import Parts, Raw, Reading, SourceRules
+from pens.data.own_peers import by_peer, is_table, parts_of
+from pens.data.partition_files import hand_out
+from pens.data.reading import PART_NAMES, Parts, Raw, Reading, SourceRules, numbered
 from pens.data.samples import Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.data.sources import DATASETS, load_dataset
@@ -48,8 +49,8 @@ class OwnPeers:
         return Federation.gathered(self.peers, self.clusters, seed, self.reading).with_classes(self.num_classes)
 
 
-def rules_of(settings: Settings) -> SourceRules:
-    """How these settings say that a source is read."""
+def rules_of(settings: Settings, places: bool = False) -> SourceRules:
+    """How these settings say that a source is read. `places`: with samples' numbers in place of their inputs."""
     data, numbers = settings.data, getattr(settings.model, "task", "classification") != "classification"
     target = data.target_column[0] if len(data.target_column) == 1 else data.target_column
     reading = Reading(
@@ -59,20 +60,22 @@ def rules_of(settings: Settings) -> SourceRules:
         data.test_share,
         data.classes or None,
         numbers,
-        standardise=data.standardise == "yes",
+        standardise=data.standardise == "yes" and not places,
+        places=places,
     )
-    return SourceRules(reading, data.num_classes, data.image_size, data.standardise != "no")
+    file = Path(data.partition_file) if data.partition_file else None
+    return SourceRules(reading, data.num_classes, data.image_size, file, data.standardise != "no" and not places)
 
 
-def load_data(settings: Settings, data_dir: Path | None = None) -> Dataset | OwnPeers:
-    """The data that these settings name."""
-    source = settings.data.source
+def load_data(settings: Settings, data_dir: Path | None = None, places: bool = False) -> Dataset | OwnPeers:
+    """The data that these settings name. `places`: with samples' numbers in place of their inputs."""
+    source, rules = settings.data.source, rules_of(settings, places)
     if parts.is_place(source):
-        return load_own(source, rules_of(settings))
+        return load_own(source, rules)
     if source in DATASETS:
-        return load_dataset(source, data_dir)
+        return _of_dataset(load_dataset(source, data_dir), rules)
     if place := parts.offered("pens.datasets").get(source):
-        return load_own(place, rules_of(settings))
+        return load_own(place, rules)
     known = ", ".join((*DATASETS, *sorted(parts.offered("pens.datasets"))))
     raise SettingsError(
         f"unknown data set {source!r}{suggest(source, DATASETS)}: choose from {known}, or name your own data: "
@@ -91,10 +94,12 @@ def load_own(source: str, rules: SourceRules) -> Dataset | OwnPeers:
         return _own(_called(made, source), source, rules)
     path = Path(source)
     if path.is_dir():
-        return OwnPeers(dict(folders.peers_of_folder(path, rules.image_size)), rules.reading, None, rules.num_classes)
+        if folders.has_no_peers(path):
+            return _shared_out(folders.parts_of_folder(path, rules.image_size), source, rules)
+        return _of_peers(dict(folders.peers_of_folder(path, rules.image_size)), rules)
     if path.suffix == ".npz":
         return _of_archive(path, rules)
-    if path.suffix in tables.SUFFIXES:
+    if tables.is_table_file(path):
         return _own(tables.read_table(path), source, rules)
     if not path.exists():
         raise DataNotFound(f"source = {source!r}: there is no such file or folder")
@@ -116,26 +121,77 @@ def _called(made: Any, source: str) -> Any:
 def _own(made: Any, source: str, rules: SourceRules) -> Dataset | OwnPeers:
     """What a function returned, or a file holds."""
     if isinstance(made, Dataset):
-        return made
+        return _of_dataset(made, rules)
     if is_table(made):
         table = tables.as_arrow(made)
         rules = replace(rules, reading=replace(rules.reading, standardise=rules.standardises_tables))
+        if rules.partition_file:
+            return _handed_out(tables.columns_of_table(table, rules.reading, source), rules)
         if rules.reading.peer in table.column_names:
             clusters = tables.clusters_of_table(table, rules.reading)
             return OwnPeers(
                 dict(tables.peers_of_table(table, rules.reading)), rules.reading, clusters, rules.num_classes
             )
         return _shared_out(dict(tables.peers_of_table(table, rules.reading, whose=source))[source], source, rules)
+    if isinstance(made, Mapping) and "train" in made and set(made) <= {*PART_NAMES}:
+        return _shared_out(parts_of(source, made, rules.reading), source, rules)
     if isinstance(made, Federation | Mapping | list):
-        return OwnPeers(made, rules.reading, None, rules.num_classes)
+        return _of_peers(made, rules)
     raise SettingsError(
         f"source = {source!r} gives a {type(made).__name__}: return a pens.Dataset, a pens.Federation, a mapping of "
         "peers to data, or a table"
     )
 
 
-def _shared_out(found: Parts, source: str, rules: SourceRules) -> Dataset:
+def _of_peers(made: Any, rules: SourceRules) -> OwnPeers:
+    """Peers that have their data already, unless a file of indices hands them out anew."""
+    if rules.partition_file:
+        pieces = [raw for _, of in _given(made, rules.reading) for raw in of.values()]
+        return _handed_out(Raw(*(np.concatenate(of) for of in zip(*pieces, strict=True))), rules)
+    if rules.reading.places:
+        first, given = 0, dict[str, Parts]()
+        for name, of in _given(made, rules.reading):
+            given[name] = {}
+            for part, raw in of.items():
+                given[name][part] = numbered(raw, first)
+                first += len(raw.y)
+        made = given
+    return OwnPeers(made, rules.reading, None, rules.num_classes)
+
+
+def _given(made: Any, reading: Reading) -> Iterator[tuple[str, Parts]]:
+    """The peers of a mapping or of a federation, with their parts."""
+    if not isinstance(made, Federation):
+        yield from by_peer(made, reading)
+        return
+    for number, peer in enumerate(made.peers):
+        found = {"train": peer.train, "val": peer.val, "test": made.tests[made.tested_on[number]]}
+        yield made.name_of(number), {part: Raw(of.x, of.y) for part, of in found.items()}
+
+
+def _of_dataset(dataset: Dataset, rules: SourceRules) -> Dataset | OwnPeers:
+    """A data set, which a partition shares out, unless a file of indices does: these count training and test data."""
+    train, test = Raw(dataset.train.x, dataset.train.y), Raw(dataset.test.x, dataset.test.y)
+    if rules.partition_file:
+        classes = rules.num_classes or (None if rules.reading.numbers else dataset.num_classes)
+        whole = Raw(np.concatenate([train.x, test.x]), np.concatenate([train.y, test.y]))
+        return _handed_out(whole, replace(rules, num_classes=classes))
+    if not rules.reading.places:
+        return dataset
+    return Dataset(dataset.name, Samples(*numbered(train)), Samples(*numbered(test, len(train.y))))
+
+
+def _handed_out(whole: Raw, rules: SourceRules) -> OwnPeers:
+    """Samples that a file of indices hands out."""
+    assert rules.partition_file
+    given, clusters = hand_out(rules.partition_file, numbered(whole) if rules.reading.places else whole)
+    return OwnPeers(given, rules.reading, clusters, rules.num_classes)
+
+
+def _shared_out(found: Parts, source: str, rules: SourceRules) -> Dataset | OwnPeers:
     """Samples of nobody: a partition shares them out. Without a test part, a part is split off."""
+    if rules.partition_file:
+        return _of_peers({source: found}, rules)
     whole = Federation.gathered({source: dict(found)}, None, 0, rules.reading)
     held = whole.peers[0]
     train = Samples(np.concatenate([held.train.x, held.val.x]), np.concatenate([held.train.y, held.val.y]))
@@ -144,7 +200,8 @@ def _shared_out(found: Parts, source: str, rules: SourceRules) -> Dataset:
 
 def _of_archive(path: Path, rules: SourceRules) -> Dataset | OwnPeers:
     raw, peers = folders.read_archive(path, rules.reading)
-    if peers is None:
+    raw = numbered(raw) if rules.reading.places else raw
+    if peers is None or rules.partition_file:
         return _shared_out({"train": raw}, str(path), rules)
     if len(peers) != len(raw.x):
         raise DataError(f"{path}: {len(raw.x)} inputs, but {len(peers)} peers: each sample needs one")

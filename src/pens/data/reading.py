@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from pens.data.samples import Array
 
@@ -30,6 +33,8 @@ class Reading:
     """Whether targets are numbers, not classes."""
     standardise: bool = False
     """Whether each peer's inputs are shifted and scaled by the means and deviations of its own training data."""
+    places: bool = False
+    """Whether inputs are replaced by their numbers in the source, from which a file of indices is written."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class SourceRules:
     reading: Reading
     num_classes: int | None = None
     image_size: int | None = None
+    partition_file: Path | None = None
+    """The file that says which samples each peer holds; None: the source says it, or a partition."""
     standardises_tables: bool = True
 
 
@@ -47,6 +54,11 @@ class Raw(NamedTuple):
 
     x: Array
     y: Array
+
+
+def numbered(raw: Raw, first: int = 0) -> Raw:
+    """The same targets, each sample's number in place of its inputs.  [sample, 1, 1, 1]: images that can be turned"""
+    return raw._replace(x=np.arange(first, first + len(raw.y))[:, None, None, None])
 
 
 Parts = dict[str, Raw]

@@ -7,6 +7,9 @@ cluster. Features are numbers or truth values.
 
 from __future__ import annotations
 
+import codecs
+import gzip
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,13 +20,25 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from pens.data.reading import Parts, Raw, Reading
+from pens.data.reading import Parts, Raw, Reading, numbered
 from pens.data.samples import Array
 from pens.errors import DataCorrupt, DataError, DataNotFound, suggest
 
 SPLIT_COLUMN, CLUSTER_COLUMN = "split", "cluster"
 SUFFIXES = (".csv", ".tsv", ".parquet")
+_NUMBERS = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
 _PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+
+
+def is_table_file(path: Path) -> bool:
+    """Whether a file's name is that of a table, compressed or not."""
+    return _form(path) in SUFFIXES
+
+
+def _form(path: Path) -> str:
+    """.csv of TABLE.CSV and of table.csv.gz"""
+    name = path.name.lower()
+    return Path(name.removesuffix(".gz")).suffix
 
 
 def read_table(path: Path) -> pa.Table:
@@ -31,29 +46,81 @@ def read_table(path: Path) -> pa.Table:
     if not path.is_file():
         raise DataNotFound(f"{path}: there is no such file")
     try:
-        if path.suffix == ".parquet":
-            return pyarrow.parquet.read_table(path)
-        delimiter = "\t" if path.suffix == ".tsv" else _delimiter(path)
-        table = pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter))
+        table = pyarrow.parquet.read_table(path) if _form(path) == ".parquet" else _read_text(path)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataCorrupt(f"{path}: cannot be read as a table: {str(error).splitlines()[0]}") from None
-    return table.rename_columns([name.strip().removeprefix("\ufeff") for name in table.column_names])
+    return _named_columns(path, table)
 
 
-def _delimiter(path: Path) -> str:
-    """A comma, unless the first line has semicolons or tabs only."""
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        first = file.readline()
-    return next((sign for sign in (",", ";", "\t") if sign in first), ",")
+def _named_columns(path: Path, table: pa.Table) -> pa.Table:
+    """A file's columns, each with a name of its own, and some rows."""
+    names = [name.strip().removeprefix("\ufeff") for name in table.column_names]
+    if "" in names:
+        raise DataError(
+            f"{path}: column {1 + names.index('')} has no name (pandas writes its index so, unless index=False): name "
+            "it, or leave it out"
+        )
+    if not table.num_rows:
+        raise DataError(f"{path}: has the columns {', '.join(names[:8])}, but no rows")
+    return as_arrow(table.rename_columns(names))
+
+
+def _read_text(path: Path) -> pa.Table:
+    """A CSV or TSV file. Spaces around texts are no part of them; where semicolons divide the columns, numbers may have
+    a decimal comma."""
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        begin = file.read(1 << 16)
+    encoding = "utf-16" if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+    delimiter = "\t" if _form(path) == ".tsv" else _delimiter(begin.decode(encoding, "replace"))
+    tables = [_parsed(path, encoding, delimiter, point) for point in (".," if delimiter == ";" else ".")]
+    table = max(tables, key=lambda one: sum(map(pa.types.is_floating, one.schema.types)))
+    for name in (
+        name for name, of in zip(table.column_names, table.schema.types, strict=True) if pa.types.is_binary(of)
+    ):
+        raise DataCorrupt(f"{path}: column {name!r} is no text in UTF-8: save the file with the encoding UTF-8")
+    for place, of in enumerate(table.schema):
+        if pa.types.is_string(of.type):
+            table = table.set_column(place, of.name, pc.utf8_trim_whitespace(table.column(place)))
+    return table
+
+
+def _parsed(path: Path, encoding: str, delimiter: str, decimal_point: str) -> pa.Table:
+    return pyarrow.csv.read_csv(
+        path,
+        pyarrow.csv.ReadOptions(encoding=encoding),
+        pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        pyarrow.csv.ConvertOptions(decimal_point=decimal_point),
+    )
+
+
+def _delimiter(begin: str) -> str:
+    """A comma, unless the first line has none, but other signs that divide columns."""
+    first = (begin.splitlines() or [""])[0]
+    return next((sign for sign in (",", ";", "\t", "|") if sign in first), ",")
 
 
 def as_arrow(table: Any) -> pa.Table:
-    """A pyarrow Table of any table of columns."""
-    if isinstance(table, pa.Table):
-        return table
-    if hasattr(table, "to_arrow"):  # polars
-        return table.to_arrow()
-    return pa.Table.from_pandas(table, preserve_index=False)
+    """A pyarrow Table of any table of columns, each with a name of its own."""
+    if type(table).__name__ == "LazyFrame":  # of polars
+        table = table.collect()
+    found = table if isinstance(table, pa.Table) else table.to_arrow() if hasattr(table, "to_arrow") else None
+    names = list(map(str, table.columns)) if found is None else found.column_names
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"the table has {names.count(twice[0])} columns {twice[0]!r}: give each a name of its own")
+    return _of_pandas(table) if found is None else found
+
+
+def _of_pandas(frame: Any) -> pa.Table:
+    """A DataFrame, whose columns of values of several types become columns of texts."""
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except pa.ArrowException:
+        objects = [name for name in frame.columns if frame[name].dtype == object]
+        texts = {
+            name: frame[name].map(lambda value: value if value is None else str(value), na_action="ignore")
+            for name in objects
+        }
+        return pa.Table.from_pandas(frame.assign(**texts), preserve_index=False)
 
 
 def peers_of_table(table: Any, reading: Reading, whose: str | None = None) -> Iterator[tuple[str, Parts]]:
@@ -107,9 +174,8 @@ def _require(table: pa.Table, column: str, what: str) -> None:
 def _codes(table: pa.Table, column: str) -> tuple[Array, list[str]]:
     """A number for each row, and what the numbers mean, in the order of rows."""
     encoded = table[column].combine_chunks().dictionary_encode()
-    if encoded.null_count:
-        row = pc.index(pc.is_null(table[column]), True).as_py()
-        raise DataError(f"row {row + 1} has no {column}: fill in which peer it belongs to, or leave the row out")
+    if (row := _first_empty(table[column])) is not None:
+        raise DataError(f"row {row + 1} has no {column}: fill it in, or leave the row out")
     return encoded.indices.to_numpy(), [str(one) for one in encoded.dictionary.to_pylist()]
 
 
@@ -121,16 +187,17 @@ def _columns(table: pa.Table, reading: Reading, whose: str = "") -> Raw:
     features = [name for name in table.column_names if name not in apart]
     if not features:
         raise DataError(f"the table has the columns {', '.join(table.column_names)}, and none is left as a feature")
-    x = np.empty((table.num_rows, len(features)), np.float32)
-    for place, name in enumerate(features):
+    x = np.empty((table.num_rows, 0 if reading.places else len(features)), np.float32)
+    for place, name in enumerate([] if reading.places else features):
         x[:, place] = _feature(table, name, reading, whose)
     y = [_target(table, name, reading, whose) for name in targets]
-    return Raw(x, y[0] if isinstance(reading.target, str) else np.stack(y, 1))
+    raw = Raw(x, y[0] if isinstance(reading.target, str) else np.stack(y, 1))
+    return numbered(raw) if reading.places else raw
 
 
 def _feature(table: pa.Table, name: str, reading: Reading, whose: str) -> Array:
     column = table[name]
-    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
+    if not any(of(column.type) for of in _NUMBERS):
         row, value = _first_odd(column)
         raise DataError(
             f"column {name!r} is a feature, but holds {_shown(value)} in {_where(table, row, reading, whose)}: "
@@ -145,6 +212,13 @@ def _feature(table: pa.Table, name: str, reading: Reading, whose: str) -> Array:
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     values: Array = column.to_numpy()
+    wrong = ~(np.abs(values) <= np.finfo(np.float32).max) if values.dtype.kind == "f" else np.zeros(0, bool)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"column {name!r} holds {values[row]} in {_where(table, row, reading, whose)} ({_rows(int(wrong.sum()))} "
+            "in all): replace it by a finite number, for instance the column's mean, or leave the rows out"
+        )
     return values
 
 
@@ -152,8 +226,7 @@ def _target(table: pa.Table, name: str, reading: Reading, whose: str) -> Array:
     column = table[name]
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if column.null_count:
-        row = pc.index(pc.is_null(column), True).as_py()
+    if (row := _first_empty(column)) is not None:
         raise DataError(
             f"{_where(table, row, reading, whose)} has no {name}, the target: fill it in, or leave the row out"
         )
@@ -167,6 +240,15 @@ def _target(table: pa.Table, name: str, reading: Reading, whose: str) -> Array:
         return np.asarray(column.to_pylist(), str)
     values: Array = column.to_numpy()
     return values
+
+
+def _first_empty(column: pa.ChunkedArray) -> int | None:
+    """The first row in which a column holds nothing, or an empty text; None: there is none."""
+    empty = pc.is_null(column)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        empty = pc.or_(empty, pc.fill_null(pc.equal(column, ""), False))
+    row: int = pc.index(empty, True).as_py()
+    return None if row < 0 else row
 
 
 def _first_odd(column: pa.ChunkedArray) -> tuple[int, Any]:
@@ -184,7 +266,7 @@ def _rows(count: int) -> str:
 
 
 def _shown(value: Any) -> str:
-    return repr(value)[:60]
+    return repr(value if isinstance(value, str) else str(value))[:60]
 
 
 def _where(table: pa.Table, row: int, reading: Reading, whose: str) -> str:

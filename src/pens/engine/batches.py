@@ -49,12 +49,14 @@ class SampleStack:
             self.weights = torch.from_numpy(np.stack(padded).astype(np.float32)).to(device)
         for start in range(0, len(holders), _SLOTS_AT_ONCE):
             some = holders[start : start + _SLOTS_AT_ONCE]
-            x = torch.zeros((len(some), *self.x.shape[1:]), dtype=first.dtype)
-            y = torch.zeros((len(some), *self.y.shape[1:]), dtype=target.dtype)
+            x, y = (table[start : start + len(some)] for table in (self.x, self.y))
+            if device.type != "cpu":  # they go to the device together
+                x, y = (torch.zeros_like(table, device="cpu") for table in (x, y))
             for slot, holder in enumerate(some):
                 x[slot, : len(holder)] = _tensor(holder.x)
                 y[slot, : len(holder)] = _tensor(holder.y)
-            self.x[start : start + len(some)], self.y[start : start + len(some)] = x, y
+            if device.type != "cpu":
+                self.x[start : start + len(some)], self.y[start : start + len(some)] = x, y
 
     def with_inputs(self, x: Tensor) -> SampleStack:
         """The same samples, with other inputs.  [slot, sample, ...]"""
@@ -126,13 +128,21 @@ class Batch:
     """From `weight` on: the row of `Visits` that belongs to this step."""
 
 
-def plan_visits(data: SampleStack, slots: Sequence[int], keys: Tensor, epochs: int, batch_size: int) -> Visits:
-    """All steps of an update: `epochs` passes over each peer's samples, reshuffled each time.  keys [peer]"""
+def plan_visits(
+    data: SampleStack, slots: Sequence[int], keys: Tensor, epochs: int, batch_size: int, rounds_up: bool = False
+) -> Visits:
+    """All steps of an update: `epochs` passes over each peer's samples, reshuffled each time.  keys [peer]
+
+    An epoch has the steps that the peer with the most samples needs; `rounds_up`: or some more, so that few numbers of
+    steps occur."""
     counts = data.counts_of(slots)
-    per_epoch = data.steps_per_epoch(batch_size)
+    longest = max(data.counts[slot] for slot in slots)
+    per_epoch = -(-longest // batch_size)
+    if rounds_up:
+        per_epoch = min(1 << (per_epoch - 1).bit_length(), data.steps_per_epoch(batch_size))
     epoch_keys = keys[:, None] ^ random_bits(keys, epochs)  # [peer, epoch]
     step_keys = epoch_keys[..., None] ^ random_bits(epoch_keys ^ _DROPOUT, per_epoch)  # [peer, epoch, step]
-    order = _order(epoch_keys, counts, data.longest, per_epoch * batch_size)  # [peer, epoch, step × batch]
+    order = _order(epoch_keys, counts, longest, per_epoch * batch_size)  # [peer, epoch, step × batch]
     real = torch.arange(per_epoch * batch_size, device=keys.device) < counts[:, None]
     real = real.view(len(slots), per_epoch, batch_size).expand(epochs, -1, -1, -1).transpose(1, 2).flatten(0, 1)
     size = real.sum(2)  # [step, peer]

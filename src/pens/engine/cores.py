@@ -29,6 +29,7 @@ import torch
 from pens.engine.functional import StackedNetwork
 from pens.processors import cpu_quota
 
+C = TypeVar("C")
 T = TypeVar("T")
 
 
@@ -46,7 +47,7 @@ class Cores:
         self._networks = [network]
         self._threads: ThreadPoolExecutor | None = None
 
-    def map(self, work: Callable[[StackedNetwork, range], T], chunks: Sequence[range], share: bool = True) -> list[T]:
+    def map(self, work: Callable[[StackedNetwork, C], T], chunks: Sequence[C], share: bool = True) -> list[T]:
         """The results of `work` for all chunks, in their order. `share`: whether several threads may work."""
         with one_thread() if self._networks[0].device.type == "cpu" else nullcontext():
             if self.count == 1 or len(chunks) == 1 or not share:

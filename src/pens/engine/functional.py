@@ -285,8 +285,8 @@ def _made(factory: NetFactory, seed: int | None = None) -> nn.Module:
             module = factory()
     except Exception as error:  # the user's own code
         raise ModelError(
-            f"the network cannot be made: {type(error).__name__}: {_brief(error)}. pens calls `model` without "
-            "arguments: pass a class or function that needs none"
+            f"the network cannot be made: {type(error).__name__}: {_brief(error)}. pens gives `model` the "
+            "arguments `shape` and `num_classes` where it needs them: pass a class or function that needs no others"
         ) from error
     if not isinstance(module, nn.Module):
         raise ModelError(
@@ -342,7 +342,7 @@ def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, wanted: Ou
     except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError) as error:
         raise ModelError(
             f"{network.name} does not run on samples of shape {tuple(example.shape[1:])} and type "
-            f"{str(example.dtype).removeprefix('torch.')}: {_brief(error)}"
+            f"{str(example.dtype).removeprefix('torch.')}: {_brief(error)}{_whole_words(example)}"
         ) from None
     if not isinstance(together, Tensor):
         raise ModelError(
@@ -457,6 +457,16 @@ def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor, stacked:
     with plain_attention(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
         network._call(tensors, batch, key, True, stacked)
     return max(total - weights, 4 * batch[0].numel()) // len(batch) + 1
+
+
+def _whole_words(example: Tensor) -> str:
+    """What to do where whole numbers were not meant as tokens; empty for real numbers."""
+    if example.dtype.is_floating_point:
+        return ""
+    return (
+        ". Inputs that are whole numbers are taken for tokens, which a network embeds: give features as real numbers, "
+        "x.astype('float32'), pixels divided by 255; standardise = 'yes' makes real numbers of them, too"
+    )
 
 
 def _brief(error: Exception) -> str:

@@ -45,6 +45,7 @@ from pens.tasks.task import Outputs, Task
 _LARGE_SAMPLE_BYTES = 64 << 10  # activations of one sample: the digits network has 17 kB, the paper's over 300
 _RECORDED_BYTES = 1 << 30  # models, gradients and optimizer state of one recorded step; some fifty may be kept
 _SHARE_BYTES = 4 << 20  # the least share of a step for a core; with less, Python's lock costs what a second core gains
+_RECORDS_WORTH = 16  # how much more a step costs beside its models on a GPU, where each number of steps is recorded
 _SAMPLES_ALONE = 1000  # samples at once in an evaluation of one model by the loop
 _SAMPLES_AT_ONCE = {"cpu": 64, "cuda": 512}
 """Samples at once for each model in an evaluation by the stack: on a CPU as many as fit its caches, on a GPU as many as
@@ -162,20 +163,20 @@ class StackEngine:
         new_rows, loss = torch.empty_like(rows), torch.empty(len(rows), device=rows.device)
         new_moments = torch.empty_like(moments.values) if moments else None
 
-        def work(network: StackedNetwork, chunk: range) -> None:
+        def work(network: StackedNetwork, chunk: Sequence[int]) -> None:
             pick = self._filled_up(chunk, len(data.counts))
             some_slots, some_keys = [slots[i] for i in pick], [keys[i] for i in pick]
-            visits = plan_visits(
-                data, some_slots, torch.tensor(some_keys, device=rows.device), epochs, recipe.batch_size
-            )
+            keys_there = torch.tensor(some_keys, device=rows.device)
+            visits = plan_visits(data, some_slots, keys_there, epochs, recipe.batch_size, self._records)
             update = self._update(network, data, recipe, len(pick), len(visits))
-            here, past = slice(chunk.start, chunk.stop), moments.pick(pick) if moments else None
+            here, past = list(chunk), moments.pick(pick) if moments else None
             some_rows, some_loss, some_moments = update.run(rows[pick], some_slots, visits, past)
             new_rows[here], loss[here] = some_rows[: len(chunk)], some_loss[: len(chunk)]
             if new_moments is not None and some_moments is not None:
                 new_moments[here] = some_moments[: len(chunk)]
 
-        self._cores.map(work, self._cut(len(rows), per_model, at_once))
+        steps = [-(-data.counts[slot] // recipe.batch_size) for slot in slots]
+        self._cores.map(work, self._cut(steps, per_model, at_once))
         return Trained(new_rows, loss, _later(moments, new_moments, data, slots, epochs, recipe))
 
     def _prepared(self, data: SampleStack) -> SampleStack:
@@ -187,13 +188,19 @@ class StackEngine:
             self._features[data] = _featured(self.network.cut, data, self.memory_bytes)
         return self._features[data] or data
 
-    def _cut(self, total: int, bytes_each: int, most: int) -> list[range]:
-        """Chunks that fit the memory while all cores work, and that leave each core enough work to be worth using."""
+    def _cut(self, steps: Sequence[int], bytes_each: int, most: int) -> list[list[int]]:
+        """Chunks of models with about as many steps each, that fit the memory while all cores work, and that leave each
+        core enough work to be worth using.  steps: of each model → positions of models"""
         fitting = self.memory_bytes // self._cores.count // bytes_each
-        shares = min(self._cores.count, max(1, total * bytes_each // _SHARE_BYTES))
-        return list(_chunks(total, min(fitting, most, -(-total // shares))))
+        chunks = []
+        overhead = max(2, _SHARE_BYTES // bytes_each) * (_RECORDS_WORTH if self._records else 1)
+        for group in _alike(steps, overhead):
+            shares = min(self._cores.count, max(1, len(group) * bytes_each // _SHARE_BYTES))
+            pieces = _chunks(len(group), min(fitting, most, -(-len(group) // shares)))
+            chunks += [group[piece.start : piece.stop] for piece in pieces]
+        return chunks
 
-    def _filled_up(self, chunk: range, everybody: int) -> list[int]:
+    def _filled_up(self, chunk: Sequence[int], everybody: int) -> list[int]:
         """The chunk's models, and on a GPU its first model repeated up to a size for which a step can be recorded."""
         size = rounded_up(len(chunk), everybody) if self._records else len(chunk)
         size = max(size, 2)
@@ -246,7 +253,7 @@ class StackEngine:
         metrics, cuts = _asked(self._task, further), list(_chunks(longest, samples))
 
         @torch.no_grad()
-        def work(network: StackedNetwork, chunk: range) -> Evaluation:
+        def work(network: StackedNetwork, chunk: Sequence[int]) -> Evaluation:
             pick = [*chunk] if len(chunk) > 1 else [*chunk, *chunk]
             tensors = network.in_work.tensors(network.to_work(models.read([rows[i] for i in pick])))
             slot = torch.tensor([slots[i] for i in pick], device=models.device)
@@ -254,13 +261,18 @@ class StackEngine:
             count = None
             if network.evaluates_as_one_batch:
                 count = torch.tensor([counts[i] for i in pick], device=models.device)
-            runs = [_run(network, self._task, metrics, tensors, data, slot, positions, c, count) for c in cuts]
-            columns = [torch.cat(column, 1)[: len(chunk)].cpu().numpy() for column in zip(*runs, strict=True)]
+            asked = [cut for cut in cuts if cut.start < max(counts[i] for i in chunk)]
+            runs = [_run(network, self._task, metrics, tensors, data, slot, positions, c, count) for c in asked]
+            alone = (torch.cat(column, 1)[: len(chunk)].cpu().numpy() for column in zip(*runs, strict=True))
+            columns = [_padded(column, longest) for column in alone]  # sums of equal length have equal bits
             return _summed(metrics, columns, [counts[i] for i in chunk])
 
-        parts = self._cores.map(work, self._cut(len(rows), per_model, len(rows)))
-        others = {name: np.concatenate([part.further[name] for part in parts]) for name in parts[0].further}
-        return Evaluation(np.concatenate([p.loss for p in parts]), np.concatenate([p.score for p in parts]), others)
+        chunks = self._cut([-(-count // samples) for count in counts], per_model, len(rows))
+        parts = self._cores.map(work, chunks)
+        back = np.argsort(np.concatenate(chunks))
+        others = {name: np.concatenate([part.further[name] for part in parts])[back] for name in parts[0].further}
+        loss, score = (np.concatenate([getattr(part, name) for part in parts])[back] for name in ("loss", "score"))
+        return Evaluation(loss, score, others)
 
 
 class LoopEngine:
@@ -480,11 +492,31 @@ def _stacked(alone: Sequence[Array], length: int) -> Array:
     return np.stack([np.pad(of, [(0, length - len(of)), *[(0, 0)] * (of.ndim - 1)]) for of in alone])
 
 
+def _padded(column: Array, length: int) -> Array:
+    """Padded with zeros to a number of samples.  [model, sample, ...] → [model, length, ...]"""
+    missing = length - column.shape[1]
+    return np.pad(column, [(0, 0), (0, missing), *[(0, 0)] * (column.ndim - 2)]) if missing else column
+
+
 def _sums(column: Array, real: Array) -> Array:
     """The sums over real samples.  [model, sample] or [model, sample, statistic] → [model, statistic]"""
     if column.ndim == 2:
         return np.where(real, column, 0).sum(1, keepdims=True, dtype=np.float64)  # type: ignore[no-any-return]
     return np.where(real[..., None], column, 0).sum(1, dtype=np.float64)  # type: ignore[no-any-return]
+
+
+def _alike(steps: Sequence[int], overhead: int) -> list[list[int]]:
+    """Groups of models that are computed together, because a model waits until all of its group have taken their steps.
+    Models with fewer steps form a group of their own where that saves more than its steps cost. `overhead`: what a step
+    costs beside its models, counted in models.  → positions, those with the most steps first; all in order in one group
+    where none has many steps more"""
+    order = sorted(range(len(steps)), key=lambda i: -steps[i])
+    begun = [0]
+    for place in range(1, len(order)):
+        most, here = steps[order[begun[-1]]], steps[order[place]]
+        if (most - here) * (len(order) - place) > here * overhead:
+            begun.append(place)
+    return [sorted(order[a:b]) for a, b in zip(begun, [*begun[1:], len(order)], strict=True)]
 
 
 def _chunks(total: int, size: int) -> Iterator[range]:

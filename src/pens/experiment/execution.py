@@ -35,6 +35,7 @@ from pens.learning.executor import Executor
 from pens.measuring.results import ExperimentResult, RunResult
 from pens.methods.names import check_methods, find_method
 from pens.methods.spec import RunSpec
+from pens.nets import with_sizes
 from pens.processors import CpuShare
 from pens.settings.tree import MethodName
 from pens.simulation.simulator import advance_together
@@ -87,8 +88,9 @@ class Experiment:
         shown = some if len(some) > 2 else federation.tests[0]
         samples = sum(len(peer.train) for peer in federation.peers)
         outputs = num_outputs(task_of(self.record.settings), known)
-        self._network = NetworkForm.of(self.record.settings, outputs, shown, self.model)
-        return build_engine(self.record.settings, outputs, shown, samples, self._torch_device, self.model)
+        model = with_sizes(self.model, shown.x.shape[1:], outputs) if self.model else None
+        self._network = NetworkForm.of(self.record.settings, outputs, shown, model)
+        return build_engine(self.record.settings, outputs, shown, samples, self._torch_device, model)
 
     def run(self, folder: ExperimentDir | None, observer: Observer) -> ExperimentResult:
         """Run what is missing, and read what is complete."""
@@ -201,7 +203,7 @@ class Experiment:
         if not run.run_dir:
             return result
         run.run_dir.save(result)
-        return replace(result, models=run.run_dir.models())
+        return replace(result, models=run.run_dir.models(result.peer_names))
 
 
 @contextmanager

@@ -6,18 +6,19 @@ Own peers are counted, and settings that count peers fit themselves to them, unl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from pens.data.own_peers import is_table
 from pens.data.own_sources import OwnPeers, load_data
+from pens.data.partition_files import Share
 from pens.data.reading import Reading
 from pens.data.samples import Dataset
-from pens.data.scenarios import Federation, check_own_data
+from pens.data.scenarios import UNKNOWN, Federation, check_own_data
 from pens.errors import SettingsError
 from pens.methods.method import Participants
 from pens.methods.names import among, participants
 from pens.partitions.partition import build_federation, check_repeats, partition_of
-from pens.parts import is_place
 from pens.settings.tree import Settings
 from pens.tasks.task import check_data, task_of
 
@@ -28,7 +29,7 @@ class Holdings:
     def __init__(self, settings: Settings, own: object = None, data_dir: Path | None = None) -> None:
         """`own`: what a user gave from Python, in place of the setting `source`."""
         self._data_dir = data_dir
-        self._is_own = own is not None or is_place(settings.data.source)
+        self._is_own = own is not None or settings.data.is_own
         self._found: Dataset | OwnPeers | None = _given(own)
         if self._found is None and self._is_own:
             self._found = load_data(settings, data_dir)
@@ -74,6 +75,11 @@ class Holdings:
         if not self.peers:
             check_repeats(self.dataset(settings), settings, seed, self.federation(settings, seed))
 
+    def turns(self, settings: Settings) -> bool:
+        """Whether the partition turns images, so that the indices of samples do not say all of who holds what."""
+        reads = not self.peers and "rotations" in partition_of(settings).keys
+        return reads and any(angle % 360 for angle in settings.scenario.rotations)
+
     def forget_others(self, seeds: Sequence[int]) -> None:
         """Let go of the federations of other seeds."""
         self._federations = {seed: of for seed, of in self._federations.items() if seed in seeds}
@@ -99,11 +105,26 @@ class Holdings:
         return among(settings, len(federation.peers), federation.smallest_cluster, seeds)
 
 
+def shares_of(settings: Settings, seed: int, data_dir: Path | None = None) -> dict[str, Share]:
+    """Which samples of the source each peer holds and is tested on, by their numbers."""
+    found = load_data(settings, data_dir, places=True)
+    federation = found.federation(seed) if isinstance(found, OwnPeers) else build_federation(found, settings, seed)
+    shares = {}
+    for number, peer in enumerate(federation.peers):
+        held = {"train": peer.train, "val": peer.val, "test": federation.tests[federation.tested_on[number]]}
+        cluster = UNKNOWN if federation.clusters is None else federation.clusters[number]
+        name = None if cluster == UNKNOWN else federation.cluster_names[cluster]
+        shares[federation.name_of(number)] = Share({part: of.x.reshape(-1) for part, of in held.items()}, name)
+    return shares
+
+
 def _given(own: object) -> Dataset | OwnPeers | None:
     if own is None or isinstance(own, Dataset):
         return own
     if isinstance(own, Federation):
         return OwnPeers(own, Reading())
+    if isinstance(own, Mapping) or is_table(own):
+        return OwnPeers(Federation.of(own), Reading())
     raise SettingsError(
         f"data is a {type(own).__name__}: pass a pens.Dataset or a pens.Federation (pens.Federation.of)"
     )

@@ -21,6 +21,7 @@ from pens.experiment.progress import ShowProgress, showing
 from pens.measuring.results import ExperimentResult
 from pens.methods.method import Method
 from pens.methods.names import MethodLike, lost, parse_methods, prints_of, references_of, sections_without_effect
+from pens.parts import located
 from pens.settings.named_parts import lost_parts
 from pens.settings.seeds import parse_seeds
 from pens.settings.tree import Settings
@@ -33,8 +34,8 @@ def run(
     methods: str | Method | type[Method] | Iterable[MethodLike] | None = None,
     seeds: int | Sequence[int] = 1,
     overrides: Mapping[str, Any] | None = None,
-    model: Callable[[], nn.Module] | None = None,
-    data: Dataset | Federation | None = None,
+    model: Callable[..., nn.Module] | None = None,
+    data: Dataset | Federation | Mapping[str, Any] | str | Path | None = None,
     data_dir: Path | str | None = None,
     device: str = "auto",
     out: Path | str | None = None,
@@ -49,8 +50,10 @@ def run(
                 local, random, pens, and, where the data have clusters, oracle
     seeds:      how many seeds (4: those from 0 to 3), or which ones
     overrides:  settings to change, {"peers": 8, "n_sampled": 3}
-    model:      makes the network, in place of the setting `net`: an nn.Module class, or a function without arguments
-    data:       a Dataset that the partition shares out among the peers, or a whole Federation
+    model:      makes the network, in place of the setting `net`: an nn.Module class, or a function, which is given
+                `shape` and `num_classes` where it needs arguments of these names
+    data:       a Dataset that the partition shares out among the peers, a whole Federation, what Federation.of takes,
+                or the path of a table, an archive or a folder: the setting `source`
     data_dir:   a folder in which data sets are searched first
     device:     auto (a GPU if there is one), cpu, cuda or cuda:N
     out:        a new or empty folder for the run directory; None keeps results in memory
@@ -59,6 +62,8 @@ def run(
     """
     names = () if methods is None else parse_methods(methods)  # before the settings, which may have their sections
     chosen_seeds, folder = parse_seeds(seeds), Path(data_dir) if data_dir else None
+    if isinstance(data, str | Path):
+        overrides, data = {**(overrides or {}), "data.source": located(str(data))}, None
     base = starting_point(settings, overrides, has_own_data=data is not None)
     wanted = base.replace(overrides or {}) if settings is None else resolve_settings(settings, overrides)
     holdings = Holdings(wanted, data, folder)
@@ -87,7 +92,7 @@ def resume(
     folder: Path | str,
     *,
     methods: Iterable[MethodLike] = (),
-    model: Callable[[], nn.Module] | None = None,
+    model: Callable[..., nn.Module] | None = None,
     data: Dataset | Federation | None = None,
     data_dir: Path | str | None = None,
     device: str = "auto",

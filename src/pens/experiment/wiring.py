@@ -53,7 +53,7 @@ def build_engine(
     """
     shape = tuple(shown.x.shape[1:])
     factory: NetFactory = model or net_factory(settings.model.net, settings.data.source, shape, num_outputs)
-    example = SampleStack([shown], device).x[0, :3]
+    example = SampleStack([shown.take(slice(3))], device).x[0]
     num_visits = num_samples * settings.training.epochs * settings.gossip.rounds
     task = task_of(settings)
     outputs = outputs_of(task, num_outputs, shown.y.shape[1:])

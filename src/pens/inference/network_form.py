@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from pens.data.samples import Array, Samples, check_finite
 from pens.errors import DataError, ModelError
 from pens.hooks import calling
-from pens.nets import net_factory
+from pens.nets import net_factory, with_sizes
 from pens.settings.schema import SettingsTree
 
 _KNOWN = {"digits": (1, 8, 8), "fashion-mnist": (1, 28, 28), "cifar-10": (3, 32, 32)}
 
-Model = Callable[[], nn.Module]
+Model = Callable[..., nn.Module]
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,7 @@ def _built(form: NetworkForm | None, model: Model | None) -> nn.Module:
     if make is not None:
         if isinstance(make, nn.Module) or not callable(make):
             raise ModelError(f"model is a {type(make).__name__}: pass the class, or a function that makes the network")
+        make = with_sizes(make, form.sample_shape, form.num_classes) if form else make
         with calling("model", make, "call"):
             module = make()
         if not isinstance(module, nn.Module):

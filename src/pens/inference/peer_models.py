@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol, overload, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, overload, runtime_checkable
 
 from torch import Tensor
 
@@ -26,13 +26,13 @@ class ReadsRows(Protocol):
 
 class PeerModels(Mapping[str, Tensor]):
     """All tested models of a run: `models[3]` is that of peer 3, and `models["out.weight"]` a tensor of all, one row
-    for each model. As a mapping it is {name: [peer, *shape]}.
+    for each model; `models["clinic-a"]` is that of a peer with a name. As a mapping it is {name: [peer, *shape]}.
 
     Where one learner stands for all peers, its model is every peer's. Models of a run on disk are read when they are
     asked for, and of one peer only its own."""
 
-    def __init__(self, stacked: Mapping[str, Tensor]) -> None:
-        self._stacked = stacked
+    def __init__(self, stacked: Mapping[str, Tensor], peer_names: Sequence[str] = ()) -> None:
+        self._stacked, self._names = stacked, tuple(peer_names)
 
     @overload
     def __getitem__(self, key: int) -> dict[str, Tensor]: ...
@@ -40,8 +40,12 @@ class PeerModels(Mapping[str, Tensor]):
     @overload
     def __getitem__(self, key: str) -> Tensor: ...
 
-    def __getitem__(self, key: int | str) -> dict[str, Tensor] | Tensor:
-        return self._stacked[key] if isinstance(key, str) else self._of(key)
+    def __getitem__(self, key: int | str) -> Any:
+        if not isinstance(key, str):
+            return self._of(key)
+        if key in self._stacked or key not in self._names:
+            return self._stacked[key]
+        return self._of(self._names.index(key))
 
     def _of(self, peer: int) -> dict[str, Tensor]:
         stacked, count = self._stacked, self.num_models

@@ -406,6 +406,11 @@ class ExperimentResult(RunsByMethod, Tabular):
             else f"there is no run{wanted}: there are {there}"
         )
 
+    @property
+    def models(self) -> PeerModels:
+        """The tested models of the only run there is; of one run of several, `run_of(method, seed).models`."""
+        return self.run_of().models
+
     def scores(
         self,
         peer: int | str,

@@ -41,7 +41,8 @@ class Pens(Method):
             )
         if others < 2:
             raise SettingsError(
-                f"{self.name} compares models, but {who.num_peers} peers hear {others} other: use at least 3 peers"
+                f"{self.name} compares models, but {who.num_peers} peers hear {others} other: use at least 3 peers, "
+                "or other methods, such as local and random"
             )
         who.check_enough("n_sampled", pens.n_sampled)
         _check_sampling(pens)

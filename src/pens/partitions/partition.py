@@ -164,6 +164,8 @@ def data_words(settings: Settings) -> str:
     source = settings.data.source
     if is_place(source):
         return Path(source.rpartition(":")[0] or source).name if not source.startswith(HUB) else source
+    if settings.data.partition_file is not None:
+        return f"{source}, {Path(settings.data.partition_file).name}"
     try:
         partition = partition_of(settings)
     except SettingsError:  # of a record, and not installed here

@@ -38,8 +38,8 @@ class Rotation(Partition):
                 f"peers = {scenario.peers}, but {clusters} rotations need the same number of peers each: use {near}"
             )
         if dataset:
-            check_parts(dataset, scenario)
             check_square(dataset, scenario)
+            check_parts(dataset, scenario)
 
     def build(self, dataset: Dataset, settings: Settings, seed: int) -> Federation:
         return rotated_federation(dataset, settings.scenario, seed)
@@ -135,4 +135,7 @@ def check_square(dataset: Dataset, settings: ScenarioSettings) -> None:
         return
     shape = dataset.sample_shape
     if len(shape) < 2 or (shape[-1] != shape[-2] and any(angle % 180 for angle in settings.rotations)):
-        raise DataError(f"{dataset.name} has samples of shape {shape}, which cannot be rotated: use rotations = [0]")
+        raise DataError(
+            f"{dataset.name} has samples of shape {shape}, which cannot be rotated: use rotations = [0] or "
+            "another partition, or name the column or array of the peers by peer_column"
+        )

@@ -20,7 +20,7 @@ PARTS: Mapping[str, parts.Registry[Any]] = {
 }
 """The settings that name a part. A part given by reference must be found before its section can be read."""
 
-PLACES = ("data.source", "model.net")
+PLACES = ("data.source", "data.partition_file", "model.net")
 """Settings that may name a file."""
 
 

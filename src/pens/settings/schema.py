@@ -33,6 +33,9 @@ class DataSettings(Section):
     """Where data come from: digits, fashion-mnist or cifar-10 (`pens data` shows where they are), a data set of an
     installed package, or own data: table.csv, table.parquet, a folder of images by peer and class, archive.npz,
     hf:NAME, or a function as file.py:name or module:name. A file's path is relative to the settings' file."""
+    partition_file: str | None = None
+    """A file that says which samples each peer holds, in place of a partition or a column of peers: split.json,
+    {peer: [indices]}, or split.parquet, with columns peer and index (docs/own-data.md). none: there is no such file."""
     peer_column: str = "peer"
     """Own tables and archives: the column that names each sample's peer."""
     target_column: Annotated[tuple[str, ...], Field(min_length=1)] = ("label",)
@@ -50,6 +53,11 @@ class DataSettings(Section):
     standardise: Literal["auto", "yes", "no"] = "auto"
     """Own data: whether each peer's inputs are shifted and scaled by the means and deviations of its own training data.
     auto: those of tables are."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether who holds what is known only when the source was read, and is not for a partition alone to say."""
+        return parts.is_place(self.source) or self.partition_file is not None
 
 
 class ScenarioSettings(Section):

@@ -275,9 +275,9 @@ class RunDir:
             path = self.folder / "result.json"
             raise RunDirError(f"{path}: not a run of this version of pens ({error!r}){_anew(path)}") from None
 
-    def models(self) -> PeerModels:
+    def models(self, peer_names: Sequence[str] = ()) -> PeerModels:
         """The tested models of a complete run."""
-        return PeerModels(StoredTensors(self.folder / "models.safetensors"))
+        return PeerModels(StoredTensors(self.folder / "models.safetensors"), peer_names)
 
     def read(self) -> RunResult:
         """Read a complete run."""
@@ -296,7 +296,7 @@ class RunDir:
                 communication=_communication(data["communication"]),
                 pairs=Pairs(**_read_table(self.folder / "pairs.parquet")),
                 history=History(**_read_table(self.folder / "history.parquet")),
-                models=self.models(),
+                models=self.models(data.get("peer_names", ())),
                 rounds=data["rounds"],
                 mean_batch=data["mean_batch"],
                 seconds=data["seconds"],

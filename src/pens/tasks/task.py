@@ -139,7 +139,10 @@ def check_real(targets: Array, kinds: str = "fiu") -> None:
 def check_whole(targets: Array, shape: str, axes: Sequence[int], what: str) -> None:
     """Refuse targets that are not whole numbers, or of another number of axes. `shape`: the right one, in words."""
     if targets.ndim not in axes or (len(targets) and targets.dtype.kind not in "iu"):
-        raise DataError(f"labels have shape {targets.shape} and type {targets.dtype}: expected {what}, {shape}")
+        raise DataError(
+            f"labels have shape {targets.shape} and type {targets.dtype}: expected {what}, {shape}. One-hot labels "
+            "become classes by y.argmax(1)"
+        )
 
 
 def check_targets(task: Task, parts: Iterable[tuple[str, Samples]]) -> None:

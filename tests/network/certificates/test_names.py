@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pens.errors import CertificateError
-from pens.network.certificates.names import check_name, peer_id
+from pens.network.certificates.names import allowed_names, check_name, is_allowed, peer_id
 
 
 @given(st.text(max_size=70))
@@ -37,3 +37,15 @@ def test_names_that_nobody_may_have(name: str) -> None:
 def test_all_members_know_a_name_by_the_same_63_bits(one: str, other: str) -> None:
     assert 0 <= peer_id(one) < 1 << 63
     assert (peer_id(one) == peer_id(other)) == (one == other)
+
+
+@given(st.lists(st.text(max_size=80), min_size=1, max_size=6, unique=True))
+def test_every_peer_gets_a_name_of_its_own_that_is_allowed(names: list[str]) -> None:
+    made = allowed_names(names)
+    assert all(map(is_allowed, made))
+    assert len(set(made)) == len(names)
+
+
+def test_names_stay_as_much_as_they_can() -> None:
+    assert allowed_names(["clinic-a", "Clinic B", "Süd/West"]) == ["clinic-a", "clinic-b", "sud-west"]
+    assert allowed_names(["A b", "a b", "../../etc", "\x1b[31mred"]) == ["a-b-0", "a-b-1", "etc", "31mred"]

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
 
 from pens.errors import CertificateError
 from pens.protocol.messages import PeerId
@@ -16,6 +19,20 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 def is_allowed(name: str) -> bool:
     """Whether a member may have this name."""
     return _NAME.fullmatch(name) is not None and ".." not in name
+
+
+def allowed_names(names: Sequence[str]) -> list[str]:
+    """Names that members may have, most like these: "Clinic Süd" → clinic-sud. Where two would become the same, each of
+    them gets its place, counted from 0."""
+    plain = [_plain(name) for name in names]
+    counts = Counter(plain)
+    numbered = [name if counts[name] == 1 else f"{name[:50]}-{place}".lstrip("-") for place, name in enumerate(plain)]
+    return numbered if len(set(numbered)) == len(names) else [f"peer-{place}" for place in range(len(names))]
+
+
+def _plain(name: str) -> str:
+    letters = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"\.\.+", ".", re.sub(r"[^a-z0-9._-]+", "-", letters)).strip("-._")[:63].rstrip("-._") or "peer"
 
 
 def check_name(name: str) -> str:

@@ -39,10 +39,9 @@ from pens.methods.names import (
     written,
 )
 from pens.network.certificates.authority import Authority
-from pens.network.certificates.names import is_allowed
+from pens.network.certificates.names import allowed_names
 from pens.network.operating.peer_config import read_peer_config
 from pens.partitions.partition import data_words, partition_of
-from pens.parts import is_place
 from pens.processors import usable_cores
 from pens.protocol.behaviour import waits_for
 from pens.settings.toml import toml_line, toml_section
@@ -50,6 +49,7 @@ from pens.settings.tree import MethodName, Settings
 
 USUAL_MINUTES, USUAL_PEERS = 3.0, 8
 PORTS = range(20_000, 32_000)
+_SHOWN = 5  # peers with another name that are shown
 _COMPARED = 0.7  # of the other peers, at most, must send a model before a sampling is complete
 _SECONDS_PER_MODEL = 0.02  # of a core: to send, receive, check and keep one
 _GIVEN_ELSEWHERE = {"peers": "--peers", "interval": "--interval", "schedule": "nothing: real peers are asynchronous"}
@@ -106,13 +106,14 @@ class FederationRequest:
 
 
 def make_federation(folder: Path, request: FederationRequest) -> tuple[LocalFederation, str]:
-    """Write a federation's files into a new or empty folder. Returns, too, which settings were lowered, in words."""
+    """Write a federation's files into a new or empty folder. Returns, too, which settings were lowered and which peers
+    got another name, in words."""
     method = networked_method(request.method).name
     if request.minutes is not None and (request.interval is not None or not request.minutes > 0):
         raise SettingsError(f"--minutes {request.minutes:g}: it must be above 0, and --interval must not be set")
     base = resolve_settings(request.settings)
     wanted = base.replace(request.changes)
-    own = Holdings(wanted).federation(wanted, request.seed) if is_place(wanted.data.source) else None
+    own = Holdings(wanted).federation(wanted, request.seed) if wanted.data.is_own else None
     if own and request.peers not in (None, len(own.peers)):
         raise SettingsError(f"--peers {request.peers}, but {data_words(wanted)} has {len(own.peers)}: leave it out")
     peers = len(own.peers) if own else request.peers or USUAL_PEERS
@@ -121,8 +122,15 @@ def make_federation(folder: Path, request: FederationRequest) -> tuple[LocalFede
     interval = choose_interval(settings, method, seconds, num_cores()) if request.interval is None else request.interval
     settings = settings.replace({"timing.interval": interval})
     preset = (request.settings, base) if request.settings in PRESETS else None
-    names = own.peer_names if own and all(map(is_allowed, own.peer_names)) else ()
-    return write_federation(folder, settings, method, request.seed, preset, names), lowered
+    names = _member_names(own.peer_names) if own else []
+    renamed = [f"{old} → {new}" for old, new in zip(own.peer_names if own else (), names, strict=False) if old != new]
+    said = ", ".join([*([lowered] if lowered else []), *renamed[:_SHOWN], *(["…"] if renamed[_SHOWN:] else [])])
+    return write_federation(folder, settings, method, request.seed, preset, names), said
+
+
+def _member_names(names: Sequence[str]) -> list[str]:
+    """Names that certificates and folders can have; some folders beside those of peers are taken."""
+    return allowed_names([f"peer {name}" if name in ("certs", "run") else name for name in names])
 
 
 def num_cores() -> int:
@@ -140,7 +148,7 @@ def fit_settings(base: Settings, changes: Mapping[str, Any], peers: int, method:
         raise SettingsError(f"--set {name}: use {_GIVEN_ELSEWHERE[name]}")
     standard = {"scenario.peers": peers, "gossip.schedule": "async"}
     settings = base.replace({**standard, **({} if "admit" in given else {"pens.admit": True}), **changes})
-    is_own = is_place(settings.data.source)
+    is_own = settings.data.is_own
     if not is_own:
         partition_of(settings).check(settings)
     check_networked(settings, method)

@@ -295,7 +295,7 @@ def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
         communication=_communication(peers),
         pairs=_pairs(peers, numbers),
         history=history,
-        models=PeerModels(_models(peers)),
+        models=PeerModels(_models(peers), [peer.name for peer in peers]),
         rounds=float(history.time.max()),
         mean_batch=1.0,
         seconds=max(peer.seconds for peer in peers),

@@ -36,7 +36,7 @@ from pens.network.node.state import PeerFolder
 from pens.network.operating.peer_config import PeerConfig, parse_address
 from pens.network.transport.interface import MemberRecord, Transport
 from pens.partitions.partition import build_federation, check_repeats, partition_of
-from pens.parts import is_place, is_reference, load_function
+from pens.parts import is_reference, load_function
 from pens.protocol.messages import PeerId
 from pens.protocol.peer import Peer
 from pens.protocol.plan import Plan
@@ -65,7 +65,7 @@ def load_holding(config: PeerConfig) -> Holding:
     settings, share = config.settings, config.data.share
     assert share is not None
     folder = config.path(config.data.data_dir) if config.data.data_dir else None
-    if not is_place(settings.data.source):
+    if not settings.data.is_own:
         partition_of(settings).check(settings)
     found, task = load_data(settings, folder), task_of(settings)
     if isinstance(found, Dataset):

@@ -38,7 +38,6 @@ from pens.experiment.presets import preset
 from pens.methods.method import ANY_NUMBER
 from pens.methods.names import check_methods, check_networked, networked_method
 from pens.network.transport.interface import Address
-from pens.parts import is_place
 from pens.settings.keys import flatten
 from pens.settings.section import Count, NotNegative, Positive, Section
 from pens.settings.toml import read_toml
@@ -189,7 +188,7 @@ def _check(config: PeerConfig, path: Path) -> None:
     settings, data = config.settings, config.data
     if (data.source is None) == (data.share is None):
         raise SettingsError(f"{path}: section [data] needs either `source` or `share`, and not both")
-    if data.share is not None and data.share >= settings.scenario.peers and not is_place(settings.data.source):
+    if data.share is not None and data.share >= settings.scenario.peers and not settings.data.is_own:
         raise SettingsError(
             f"data.share = {data.share}, but the scenario has peers = {settings.scenario.peers}, numbered from 0"
         )
