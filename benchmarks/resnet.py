@@ -2,7 +2,7 @@
 """ResNet-18 for small images (He et al. 2016: 3 × 3 stem without pooling, four stages of two blocks), with batch
 normalisation, and with all but its last layer frozen. 11.2 million parameters at width 64.
 
-PYTHONPATH=src python -m pens bench --model benchmarks/resnet.py:resnet18 --shape 3,16,16 --peers 20 --samples 8
+PYTHONPATH=src python -m pens bench --model benchmarks/resnet.py:resnet18 --shape 3,32,32 --peers 20 --samples 16
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from pens.engine.frozen import set_mode
 from pens.engine.functional import StackedNetwork
 from pens.engine.optimizers import Recipe
 from pens.engine.rounding import model_bytes
@@ -112,3 +113,10 @@ def test_statistics_of_a_frozen_module_stay() -> None:
         before = {n: t.clone() for n, t in engine.network.whole.state_dict().items()}
         train(engine, data, RECIPES[0])
         assert all(torch.equal(t, before[n]) for n, t in engine.network.whole.state_dict().items() if n[0] == "0")
+
+
+def test_frozen_recurrent_layers_pass_gradients_on_a_gpu_and_drop_nothing() -> None:
+    """cuDNN computes gradients of recurrent layers in training mode alone."""
+    layer, head = nn.LSTM(3, 4, 2, dropout=0.5), nn.Linear(4, 2)
+    set_mode(nn.Sequential(freeze(layer), head), False)
+    assert (layer.training, layer.dropout, head.training) == (True, 0.0, False)

@@ -21,7 +21,7 @@ from pens.engine.functional import StackedNetwork
 from pens.engine.optimizers import CORRECTED, Moments, Recipe, corrections
 from pens.engine.stack import ModelStack
 from pens.engine.training import LoopEngine, StackEngine, Trained, _alike, _torch_optimizer
-from pens.engine.update import rounded_up
+from pens.engine.update import StackUpdate, rounded_up
 from pens.nets import NetFactory, PaperCNN
 from tests.engine.networks import IMAGE_NETWORKS, Words
 
@@ -400,3 +400,19 @@ def test_which_models_are_computed_together_changes_no_bit(subset: int | None, m
         results.append((trained.rows, trained.loss, found.loss, found.accuracy))
     for one, *others in zip(*results, strict=True):
         assert all(np.array_equal(one, other) for other in others)
+
+
+def test_recorded_steps_are_kept_as_long_as_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of two models and one of three are kept together in memory for five models, not in memory for four."""
+    data = holders((4, 4, 4))
+    for models, kept in ((5, [2, 3]), (4, [3])):
+        engine = engines(IMAGE_NETWORKS["linear"], data)[0]
+        memory = models * engine._bytes_in_work
+        engine._records = True
+        monkeypatch.setattr(training, "kept_bytes", lambda _, memory=memory: memory)
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+        monkeypatch.setattr(StackUpdate, "record", lambda update, pool: None)
+        rows = first_rows(engine.network, 3)
+        for count in (2, 2, 3):
+            engine.train(rows[:count], data, [0, 1, 2][:count], [7, 8, 9][:count], 1, RECIPES[0])
+        assert [number for number, _, _ in engine._recorded] == kept

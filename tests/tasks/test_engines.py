@@ -107,9 +107,9 @@ def outputs(case: Case) -> Outputs:
     return outputs_of(task, task.num_outputs([one.y for one in held]), held[0].y.shape[1:])
 
 
-def stack_of(case: Case) -> SampleStack:
+def stack_of(case: Case, device: torch.device = CPU) -> SampleStack:
     weights = [task_in(case).sample_weights(one.y) for one in held_in(case)]
-    return SampleStack(held_in(case), CPU, None if weights[0] is None else weights)  # type: ignore[arg-type]
+    return SampleStack(held_in(case), device, None if weights[0] is None else weights)  # type: ignore[arg-type]
 
 
 def engines(case: Case, memory: int = 1 << 30) -> tuple[StackEngine, LoopEngine]:
@@ -121,7 +121,7 @@ def engines(case: Case, memory: int = 1 << 30) -> tuple[StackEngine, LoopEngine]
 
 
 def trained_by(engine: StackEngine | LoopEngine, data: SampleStack) -> Trained:
-    rows = torch.stack([engine.network.new_row(seed) for seed in range(3)])
+    rows = torch.stack([engine.network.new_row(seed) for seed in range(3)]).to(data.device)
     return engine.train(rows, data, [0, 1, 2], [100, 101, 102], 2, RECIPE)
 
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pens.engine.calls import Call
+from pens.engine.calls import LOOP, Call
 from pens.errors import ModelError
 
 COUNTER = "num_batches_tracked"
@@ -64,6 +64,11 @@ class _Masked(_BatchNorm):
         dims = [0, *range(2, x.dim())]
         per_sample = x[0, 0].numel()
         real = torch.ones(len(x), dtype=torch.bool, device=x.device) if self.call.real is None else self.call.real
+        if len(real) != len(x):
+            raise ModelError(
+                f"nn.{type(self).__name__.removeprefix('Masked')} gets {len(x)} inputs for {len(real)} samples, so "
+                f"that a stack of models cannot tell which of them fill up a short batch. {LOOP}"
+            )
         is_real = real.view(-1, *(1 for _ in x.shape[1:]))
         count = real.sum() * per_sample  # values per channel
         mean = torch.where(is_real, x, 0.0).sum(dims) / count.clamp(min=1)
@@ -118,6 +123,15 @@ def batch_norm_layers(module: nn.Module) -> dict[str, _BatchNorm]:
     """The layers of batch normalisation that a stack can run, by name."""
     kinds = (*_REPLACEMENTS, *_REPLACEMENTS.values())
     return {name: layer for name, layer in module.named_modules() if type(layer) in kinds}
+
+
+def batch_norm_tensors(module: nn.Module) -> set[str]:
+    """The names of all tensors of batch normalisation."""
+    return {
+        f"{layer}.{name}".lstrip(".")
+        for layer, found in batch_norm_layers(module).items()
+        for name in (*dict(found.named_parameters()), *dict(found.named_buffers()))
+    }
 
 
 def refuse_synchronised(module: nn.Module) -> None:

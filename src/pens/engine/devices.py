@@ -6,6 +6,9 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -23,6 +26,7 @@ computed as three products of the numbers' leading and trailing halves on tensor
 bit or two, and compiled in a tenth of the time."""
 _CPU_CHUNK_MB = 512
 _CUDA_SHARE = 0.4
+_KEPT_SHARE = 0.25
 
 
 def resolve_device(name: str) -> torch.device:
@@ -62,13 +66,43 @@ def lowering_levels(device: torch.device, compiled: bool) -> tuple[Level, ...]:
 
 
 def prepare_device(device: torch.device, precision: str) -> None:
-    """Make a GPU the current one, and let its matrix products use TF32 unless full fp32 was asked for.
+    """Make a GPU the current one, and let its products and convolutions use TF32 unless full fp32 was asked for.
 
     Both settings apply to the whole process.
     """
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
+        _let_round(precision != "fp32", precision != "fp32")
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Within this context a GPU multiplies in fp32, so that a trial sees no rounding of TF32. Libraries choose their
+    algorithms by the size of a batch, and TF32 rounds otherwise with each. Without a GPU nothing is set."""
+    if not torch.cuda.is_available():
+        yield
+        return
+    before = rounding_allowed()
+    _let_round(False, False)
+    try:
+        yield
+    finally:
+        _let_round(*before)
+
+
+def rounding_allowed() -> tuple[bool, bool]:
+    """Whether a GPU's matrix products, and its convolutions, may use TF32."""
+    product, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    if hasattr(cudnn, "conv"):  # since PyTorch 2.9, which may refuse to read the older settings
+        return product.fp32_precision == "tf32", cudnn.conv.fp32_precision == "tf32"
+    return bool(product.allow_tf32), bool(cudnn.allow_tf32)
+
+
+def _let_round(products: bool, convolutions: bool) -> None:
+    """Set both. The older settings keep the newer ones in step with them, and not the other way round."""
+    with warnings.catch_warnings():  # PyTorch 2.9 and 2.10 warn of the older ones
+        warnings.filterwarnings("ignore", "Please use the new API settings")
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = products, convolutions
 
 
 def device_name(device: torch.device) -> str:
@@ -85,6 +119,11 @@ def memory_bytes(device: torch.device, megabytes: int) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0] * _CUDA_SHARE)
     return _CPU_CHUNK_MB << 20
+
+
+def kept_bytes(device: torch.device) -> int:
+    """Bytes that recorded steps may keep on a GPU, beside the activations of a chunk."""
+    return int(torch.cuda.get_device_properties(device).total_memory * _KEPT_SHARE)
 
 
 def forget_peak_memory(device: torch.device) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from pens.engine.calls import Call
 from pens.errors import ModelError
@@ -60,7 +61,13 @@ def copied(module: nn.Module) -> nn.Module:
     """A copy that shares what is frozen."""
     shared = frozen_names(module)
     tensors = (*module.named_parameters(), *module.named_buffers())
-    return copy.deepcopy(module, {id(tensor): tensor for name, tensor in tensors if name in shared})
+    try:
+        return copy.deepcopy(module, {id(tensor): tensor for name, tensor in tensors if name in shared})
+    except Exception as error:  # the user's own code
+        raise ModelError(
+            f"{type(module).__name__} cannot be copied: {error}. In place of torch.nn.utils.weight_norm use "
+            "torch.nn.utils.parametrizations.weight_norm, and parametrise no weights of nn.LSTM, nn.GRU and nn.RNN"
+        ) from error
 
 
 def set_mode(module: nn.Module, train: bool) -> nn.Module:
@@ -68,6 +75,9 @@ def set_mode(module: nn.Module, train: bool) -> nn.Module:
     module.train(train)
     for part in frozen_modules(module).values():
         part.eval()
+        for layer in part.modules():
+            if isinstance(layer, nn.RNNBase):  # a GPU computes its gradients in training alone; only dropout tells
+                layer.training, layer.dropout = True, 0.0
     return module
 
 
@@ -82,18 +92,28 @@ def run_peer_by_peer(module: nn.Module, call: Call) -> None:
 
 
 def _forward(own: Callable[..., Any], call: Call, *inputs: Any, **named: Any) -> Any:
-    if not call.stacked or named or not all(isinstance(x, Tensor) for x in inputs):
+    given, form = tree_flatten((inputs, named))
+    places = [place for place, value in enumerate(given) if isinstance(value, Tensor)]
+    if not call.stacked or not places:
         return own(*inputs, **named)
-    return _EachPeer.apply(partial(_alone, own, call), *inputs)  # type: ignore[no-untyped-call]
+    returned: list[tuple[list[Any], Any]] = []
 
+    def alone(*tensors: Tensor) -> tuple[Tensor, ...]:
+        """One peer's call; frozen modules within this one are no longer called for a stack."""
+        values = [*given]
+        for place, tensor in zip(places, tensors, strict=True):
+            values[place] = tensor
+        one, by_name = tree_unflatten(values, form)
+        call.stacked = False
+        try:
+            returned[:] = [tree_flatten(own(*one, **by_name))]
+        finally:
+            call.stacked = True
+        return tuple(value for value in returned[0][0] if isinstance(value, Tensor))
 
-def _alone(own: Callable[..., Any], call: Call, *inputs: Tensor) -> Any:
-    """One peer's call; frozen modules within this one are no longer called for a stack."""
-    call.stacked = False
-    try:
-        return own(*inputs)
-    finally:
-        call.stacked = True
+    tensors = iter(_EachPeer.apply(alone, *(given[place] for place in places)))  # type: ignore[no-untyped-call]
+    values, shape = returned[0]
+    return tree_unflatten([next(tensors) if isinstance(value, Tensor) else value for value in values], shape)
 
 
 class _EachPeer(torch.autograd.Function):
@@ -117,8 +137,6 @@ class _EachPeer(torch.autograd.Function):
             own(*(x if d is None else x.select(d, peer) for x, d in zip(inputs, dims[1:], strict=True)))
             for peer in range(info.batch_size)
         ]
-        if isinstance(each[0], Tensor):
-            return torch.stack(each), 0
         return tuple(torch.stack(parts) for parts in zip(*each, strict=True)), (0,) * len(each[0])
 
 

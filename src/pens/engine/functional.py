@@ -24,34 +24,27 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from pens.engine.attention import plain_attention
-from pens.engine.batch_norm import COUNTER, batch_norm_layers, refuse_synchronised
+from pens.engine.batch_norm import COUNTER, batch_norm_layers, batch_norm_tensors, refuse_synchronised
 from pens.engine.calls import Call
+from pens.engine.devices import exact_products
 from pens.engine.frozen import find_cut, frozen_modules, frozen_names, run_peer_by_peer, set_mode
 from pens.engine.gradient_buffers import GradientBuffers
 from pens.engine.keyed import KeyedDropoutMode
 from pens.engine.layout import Layout
 from pens.engine.lowering import PATHS, Level, kernel_orders, lower
+from pens.engine.stumbles import brief
+from pens.engine.trials import alone, try_plain, why_not_stacked
 from pens.errors import ModelError
 from pens.nets import NetFactory
 from pens.tasks.task import Outputs, class_scores
 
-_MIXING = (
-    "a sample's scores may depend on others of its batch through nn.BatchNorm1d, nn.BatchNorm2d and nn.BatchNorm3d "
-    "alone; in place of other means, use a normalisation that works on each sample (nn.GroupNorm, nn.LayerNorm, "
-    "nn.InstanceNorm2d)"
-)
-
-_LOOP = (
-    'backend = "loop" trains one model after the other instead: pens.run(…, overrides={"backend": "loop"}), or in the '
-    'settings file of a run or of a real peer, section [engine]: backend = "loop"'
-)
 _FROZEN_SEED = 0x5EED  # of what is frozen, which must be the same in all processes
-_ROUNDING = 0.03  # relative error that bf16 products may cause; a wrong layer is off by its whole size
 
 
 class StackedNetwork:
     """A network that is applied to K rows and K batches at once, or to one row (`single`)."""
 
+    @exact_products()
     def __init__(
         self,
         factory: NetFactory,
@@ -92,7 +85,7 @@ class StackedNetwork:
         self.draws = {True: False, False: False}
         """{whether in training: whether the network draws random numbers that do not come from the key}"""
         wanted = num_classes if isinstance(num_classes, Outputs) else class_scores(num_classes)
-        self.num_outputs, used = _try_plain(self, example, key, wanted)
+        self.num_outputs, used = try_plain(self, example, key, wanted)
         """Numbers that the network gives for a sample, or at each position: one for each class, or more."""
         self.stored = _layout(module, used)
         """The layout of rows as they are stored, sent and merged."""
@@ -110,16 +103,10 @@ class StackedNetwork:
     def _choose_level(self, levels: Sequence[Level], example: Tensor, key: Tensor) -> None:
         """Lower the network to the first level at which it still gives the right answer."""
         rows = torch.stack([self.new_row(s) for s in (1, 2)]).to(self.device)
-        with torch.no_grad():
-            alone = {
-                train: torch.stack([self.single(self.tensors(r.clone()), example[:2], key, train) for r in rows])
-                for train in (True, False)
-            }
-        _refuse_nan(self, *alone.values())
-        reason = None
+        expected, reason = alone(self, rows, example, key), None
         for level in levels:
             self._install(level)
-            reason = _why_not_stacked(self, rows, alone, example[:2], key)
+            reason = why_not_stacked(self, rows, example, key, expected)
             if reason is None:
                 return
         raise ModelError(reason or "no level of lowering was given: this is a fault of pens, please report it")
@@ -260,6 +247,8 @@ class StackedNetwork:
         call.key, call.draws, call.stacked, call.real = key, 0, stacked, real
         with self._dropouts if self._keyed and train else nullcontext():
             outputs: Tensor = functional_call(self._modules[train], inputs, (x,))
+        if isinstance(outputs, Tensor) and outputs.dtype in (torch.bfloat16, torch.float16):
+            outputs = outputs.float()
         call.key = call.real = None
         changed = {n: t for n, t in inputs.items() if t is not tensors[n]} if train else {}
         return outputs, changed
@@ -285,7 +274,7 @@ def _made(factory: NetFactory, seed: int | None = None) -> nn.Module:
             module = factory()
     except Exception as error:  # the user's own code
         raise ModelError(
-            f"the network cannot be made: {type(error).__name__}: {_brief(error)}. pens gives `model` the "
+            f"the network cannot be made: {type(error).__name__}: {brief(error)}. pens gives `model` the "
             "arguments `shape` and `num_classes` where it needs them: pass a class or function that needs no others"
         ) from error
     if not isinstance(module, nn.Module):
@@ -298,7 +287,17 @@ def _made(factory: NetFactory, seed: int | None = None) -> nn.Module:
             f"{type(module).__name__} has lazy layers, whose sizes are not known before the first call: use layers "
             "with all sizes given, nn.Linear in place of nn.LazyLinear for instance"
         )
-    return module.to(device="cpu", dtype=torch.float32)
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelError(
+            "model makes a TorchScript module, which cannot be trained here: pass the nn.Module it is from"
+        )
+    wrong = [name for name, p in module.named_parameters() if p.is_complex()]
+    if wrong:
+        raise ModelError(
+            f"parameter {wrong[0]!r} of {type(module).__name__} is complex, and models are rows of real numbers: keep "
+            "its real and imaginary part as a parameter [..., 2], and use torch.view_as_complex"
+        )
+    return module.cpu().float()  # unlike to(torch.float32), this leaves complex buffers alone
 
 
 def _layout(module: nn.Module, used: set[str]) -> Layout:
@@ -307,137 +306,10 @@ def _layout(module: nn.Module, used: set[str]) -> Layout:
     parameters = {n: p.shape for n, p in module.named_parameters() if n not in shared}
     trained = {n: shape for n, shape in parameters.items() if n in used}
     kept = {n: shape for n, shape in parameters.items() if n not in used}
-    normalising = _batch_norm_tensors(module)
+    normalising = batch_norm_tensors(module)
     buffers = {n: b for n, b in module.named_buffers() if n not in shared}
     kept |= {n: b.shape for n, b in buffers.items() if b.is_floating_point() or n in normalising}
     return Layout.stored(trained, kept, normalising & (trained.keys() | kept.keys()))
-
-
-def _batch_norm_tensors(module: nn.Module) -> set[str]:
-    """The names of all tensors of batch normalisation."""
-    return {
-        f"{layer}.{name}".lstrip(".")
-        for layer, found in batch_norm_layers(module).items()
-        for name in (*dict(found.named_parameters()), *dict(found.named_buffers()))
-    }
-
-
-def _try_plain(network: StackedNetwork, example: Tensor, key: Tensor, wanted: Outputs) -> tuple[int, set[str]]:
-    """Run the module as it was written, and refuse what no engine can train. Returns the number of scores that it
-    gives for a sample, and the names of the parameters that training changes."""
-    module = network._modules[True]
-    shared = frozen_names(module)
-    tensors = {n: p.detach().clone().requires_grad_() for n, p in module.named_parameters() if n not in shared}
-    buffers = {n: b.detach() for n, b in module.named_buffers() if n not in shared}
-    tensors |= {n: b.clone() for n, b in buffers.items()}
-    before = {n: b.clone() for n, b in buffers.items()}
-    try:
-        together = network.single(tensors, example[:3], key, True)
-        if _draws_own_noise(network, tensors, example[:3], key, True):
-            network._keyed = True
-            together = network.single(tensors, example[:3], key, True)
-        network.draws = {mode: _draws_own_noise(network, tensors, example[:3], key, mode) for mode in (True, False)}
-        compared = (False,) if network.draws[True] else (True, False)
-        mixes = any(_mixes(network, tensors, example[:3], key, mode) for mode in compared)
-    except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError) as error:
-        raise ModelError(
-            f"{network.name} does not run on samples of shape {tuple(example.shape[1:])} and type "
-            f"{str(example.dtype).removeprefix('torch.')}: {_brief(error)}{_whole_words(example)}"
-        ) from None
-    if not isinstance(together, Tensor):
-        raise ModelError(
-            f"{network.name} returns a {type(together).__name__}: let forward return one tensor of class scores, "
-            "[batch, class]"
-        )
-    if together.shape[:1] != example[:3].shape[:1] or not wanted.fits(together.shape[1:]):
-        raise ModelError(
-            f"{network.name} returns shape {tuple(together.shape)} for a batch of {len(example[:3])}: {wanted.expected}"
-        )
-    with torch.no_grad():
-        _refuse_nan(network, together, network.single(_copies(tensors), example[:3], key, False))
-    if mixes:
-        raise ModelError(
-            f"{network.name} mixes the samples of a batch, so that peers could not be trained side by side: {_MIXING}"
-        )
-    counters = _batch_norm_tensors(network._never_run)
-    for name, buffer in before.items():
-        if name not in counters and not buffer.is_floating_point() and not torch.equal(buffer, tensors[name]):
-            raise ModelError(
-                f"{network.name} changes its integer buffer {name!r} in training, and integers cannot be averaged: "
-                "make it a float buffer"
-            )
-    learned = {n: t for n, t in tensors.items() if t.requires_grad}
-    if not learned or not together.requires_grad:
-        raise ModelError(
-            f"{network.name} has no parameters to train: at least one must have requires_grad and affect the scores"
-        )
-    gradients = torch.autograd.grad(together.sum(), list(learned.values()), allow_unused=True)
-    return together.shape[1], {n for n, g in zip(learned, gradients, strict=True) if g is not None}
-
-
-def _refuse_nan(network: StackedNetwork, *scores: Tensor) -> None:
-    """Refuse scores that are NaN. The inputs were checked before (`pens.data.samples`), so the network made them."""
-    if any(some.isnan().any() for some in scores):
-        raise ModelError(
-            f"{network.name} returns NaN for finite inputs before any training, so that no loss can be computed: look "
-            "for 0 / 0, for the logarithm or the root of a negative number, for the softmax of a row that is masked as "
-            "a whole, and for NaN among its first weights"
-        )
-
-
-def _draws_own_noise(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> bool:
-    """Whether the network draws random numbers that do not come from the key, so that two calls give two results."""
-    with torch.random.fork_rng(devices=[network.device] if network.device.type == "cuda" else []):
-        before = torch.get_rng_state()
-        one, two = (network._call(_copies(tensors), x, key, train)[0] for _ in range(2))
-        drawn = not torch.equal(before, torch.get_rng_state())
-    return drawn or (isinstance(one, Tensor) and not torch.equal(one.nan_to_num(), two.nan_to_num()))
-
-
-def _mixes(network: StackedNetwork, tensors: dict[str, Tensor], x: Tensor, key: Tensor, train: bool) -> bool:
-    """Whether a sample's scores depend on the other samples of its batch. Dropout is no obstacle: its masks depend on
-    the position in the batch alone. Batch normalisation is none, either: here it uses fixed statistics."""
-    call = network._current[train]
-    call.apart = True
-    together, alone = (network.single(_copies(tensors), part, key, train) for part in (x, x[:1]))
-    call.apart = False
-    if not isinstance(together, Tensor) or together.dim() < 1 or together[:1].shape != alone.shape:
-        return False  # not one row of scores per sample: refused for that reason by the caller
-    return not torch.allclose(together[:1], alone, rtol=1e-3, atol=1e-4, equal_nan=True)
-
-
-def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-
-def _why_not_stacked(
-    network: StackedNetwork, rows: Tensor, alone: dict[bool, Tensor], example: Tensor, key: Tensor
-) -> str | None:
-    """The reason why a network cannot run as a stack, or None. Runs two models side by side, in training and in
-    evaluation, and compares with the scores of each alone.  alone {whether in training: [model, sample, class]}"""
-    x, keys = example.unsqueeze(0).repeat(2, *(1 for _ in example.shape)), torch.stack([key, key])
-    try:
-        with torch.no_grad():
-            stacked = {mode: network.logits(network.tensors(rows.clone()), x, keys, mode) for mode in alone}
-    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-        return (
-            f"{network.name} cannot run as a stack of models: {_brief(error)}\n"
-            "What usually stands in the way: packed sequences (nn.utils.rnn.PackedSequence), random numbers of its own "
-            f"(nn.Dropout is fine), in-place writes, decisions on values. {_LOOP}"
-        )
-    if all(_agree(stacked[mode], alone[mode]) for mode in alone):
-        return None
-    return f"{network.name} gives other results as a stack of models than alone. {_LOOP}"
-
-
-def _agree(scores: Tensor, expected: Tensor) -> bool:
-    """Whether scores are the expected ones up to rounding. Infinite scores, by which a network may rule out classes,
-    must be the same."""
-    finite = expected.isfinite()
-    if not torch.equal(scores.masked_fill(finite, 0), expected.masked_fill(finite, 0)):
-        return False
-    off, size = ((t.masked_fill(~finite, 0)).norm() for t in (scores - expected, expected))
-    return bool(off <= _ROUNDING * size + 1e-6)
 
 
 def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor, stacked: bool) -> int:
@@ -457,17 +329,3 @@ def _saved_bytes(network: StackedNetwork, example: Tensor, key: Tensor, stacked:
     with plain_attention(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
         network._call(tensors, batch, key, True, stacked)
     return max(total - weights, 4 * batch[0].numel()) // len(batch) + 1
-
-
-def _whole_words(example: Tensor) -> str:
-    """What to do where whole numbers were not meant as tokens; empty for real numbers."""
-    if example.dtype.is_floating_point:
-        return ""
-    return (
-        ". Inputs that are whole numbers are taken for tokens, which a network embeds: give features as real numbers, "
-        "x.astype('float32'), pixels divided by 255; standardise = 'yes' makes real numbers of them, too"
-    )
-
-
-def _brief(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

@@ -24,6 +24,8 @@ from pens.engine.calls import Call
 
 def dropped(call: Call, x: Tensor, p: float, shape: Sequence[int]) -> Tensor:
     """x with numbers set to zero, each with probability p, and the others scaled up. `shape`: of the mask."""
+    if call.apart:
+        return x
     keep = call.bits(math.prod(shape))
     mask = (keep >= int(p * 2**32)).to(x.dtype).reshape(shape)
     return x * mask if p >= 1 else x * mask / (1 - p)

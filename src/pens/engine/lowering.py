@@ -22,6 +22,8 @@ Frozen modules keep their own code (`pens.engine.frozen`).
 `Dropout`. Its random numbers must depend on the peer, not on the batch that the peer happens to be computed in. The
 replacement layer derives them from a key that is passed in with each call, by a hash of the position.
 
+`Embedding`. Under vmap PyTorch trains the vector of padding, too; the replacement layer does not.
+
 `BatchNorm1d` to `3d`. Their statistics must be those of real samples, and not of padding (`pens.engine.batch_norm`).
 
 `RNN`, `LSTM`, `GRU` and their cells. vmap cannot run PyTorch's own (`pens.engine.recurrent`).
@@ -103,6 +105,16 @@ class KeyedDropout(nn.Module):
         return dropped(self.call, x, self.p, shape)
 
 
+class PaddedEmbedding(nn.Embedding):
+    """An embedding one of whose vectors is not trained. PyTorch trains it, too, under vmap."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """input [...] → [..., number]"""
+        assert self.padding_idx is not None
+        found = super().forward(input)
+        return torch.where(torch.eq(input, self.padding_idx).unsqueeze(-1), found.detach(), found)
+
+
 PATHS = {
     "FusedConv2d": "one kernel with the ReLU and pooling behind it",
     "FusedLinear": "one kernel for all peers, with a ReLU behind it",
@@ -111,6 +123,7 @@ PATHS = {
     "SlicedConv2d": "slices and one matrix product",
     "ChannelsFirstGroupNorm": "its own code, under vmap, after a copy",
     "MeanPool2d": "a mean",
+    "PaddedEmbedding": "its own code, under vmap, with the padding's gradient set to zero",
     "KeyedDropout": "masks from the peer's key",
     **dict.fromkeys(NAMES, "matrix products, step by step"),
     **{f"MaskedBatchNorm{n}d": "statistics of the real samples of each batch" for n in (1, 2, 3)},
@@ -138,6 +151,10 @@ def _lowered(module: nn.Module, call: Call, level: Level, precision: str) -> nn.
         return KeyedDropout(module.p, False, call)
     if type(module) in (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d):
         return KeyedDropout(module.p, True, call)  # type: ignore[arg-type]
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        module.sparse = False  # an optimizer steps over rows, which hold every number's gradient
+    if type(module) is nn.Embedding and module.padding_idx is not None:
+        module.__class__ = PaddedEmbedding
     replace_batch_norm(module, call)
     replace_recurrent(module, call)
     if level == "fused":

@@ -9,7 +9,9 @@ peer's key in the loop, too, and where an LSTM has a projection, of which PyTorc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from pens.engine.calls import Call
+from pens.engine.calls import LOOP, Call
 from pens.errors import ModelError
 
 State = tuple[Tensor, ...]
@@ -34,12 +36,13 @@ class _Stepped(nn.RNNBase):
         → the outputs of all steps, and the last state, as PyTorch's layer returns them"""
         drops = self.training and self.dropout > 0 and self.num_layers > 1
         if not self.call.stacked and not drops and not self.proj_size:
-            return super().forward(input, hx)
+            with _without_advice() if input.is_cuda else nullcontext():
+                return super().forward(input, _contiguous(hx))
         if isinstance(input, PackedSequence):
             raise ModelError(
                 f"nn.{self.mode.split('_')[0]} gets a PackedSequence, whose shape depends on the samples, so that a "
-                "stack of models cannot run it: pass padded sequences, or train one model after the other with "
-                'backend = "loop" and without dropout between the layers'
+                "stack of models cannot run it, and dropout between the layers has no masks for it: pass padded "
+                f"sequences, or leave out the dropout and train without a stack. {LOOP}"
             )
         is_single = input.dim() == 2
         x = input.unsqueeze(1) if is_single else input.transpose(0, 1) if self.batch_first else input
@@ -84,6 +87,8 @@ class _Stepped(nn.RNNBase):
     def _dropped(self, x: Tensor, p: float) -> Tensor:
         """Dropout by the peer's key. Samples come first in the mask, so that padding changes no other's.
         x [step, batch, feature]"""
+        if self.call.apart:
+            return x
         steps, batch, features = x.shape
         keep = self.call.bits(x.numel()).view(batch, steps, features).transpose(0, 1) >= int(p * 2**32)
         return x * keep / (1 - p) if p < 1 else x * 0
@@ -154,6 +159,19 @@ def replace_recurrent(layer: nn.Module, call: Call) -> None:
     if type(layer) in _REPLACEMENTS:
         layer.__class__ = _REPLACEMENTS[type(layer)]
         layer.call = call  # type: ignore[assignment]
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """On a GPU, PyTorch advises to lay a layer's weights in memory side by side. Here they lie in the peer's row."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
+        yield
+
+
+def _contiguous(hx: Any) -> Any:
+    """A given state as a GPU needs it."""
+    return tuple(map(_contiguous, hx)) if isinstance(hx, tuple) else hx if hx is None else hx.contiguous()
 
 
 def _as_given(state: State) -> Any:

@@ -29,7 +29,7 @@ from pens.data.samples import Array
 from pens.engine.batches import SampleStack, Subset, plan_visits
 from pens.engine.compiled import can_compile
 from pens.engine.cores import Cores, one_thread
-from pens.engine.devices import DOTS, lowering_levels, memory_bytes, prepare_device
+from pens.engine.devices import DOTS, kept_bytes, lowering_levels, memory_bytes, prepare_device
 from pens.engine.frozen import Cut
 from pens.engine.functional import StackedNetwork
 from pens.engine.optimizers import Moments, Recipe
@@ -43,7 +43,8 @@ from pens.tasks.metric import Metric
 from pens.tasks.task import Outputs, Task
 
 _LARGE_SAMPLE_BYTES = 64 << 10  # activations of one sample: the digits network has 17 kB, the paper's over 300
-_RECORDED_BYTES = 1 << 30  # models, gradients and optimizer state of one recorded step; some fifty may be kept
+_RECORDED_BYTES = 1 << 30  # models, gradients and optimizer state of one recorded step, unless it has few models
+_FEW_MODELS = 32  # that one step takes, however large they are, since a step of fewer leaves much of a GPU idle
 _SHARE_BYTES = 4 << 20  # the least share of a step for a core; with less, Python's lock costs what a second core gains
 _RECORDS_WORTH = 16  # how much more a step costs beside its models on a GPU, where each number of steps is recorded
 _SAMPLES_ALONE = 1000  # samples at once in an evaluation of one model by the loop
@@ -159,7 +160,7 @@ class StackEngine:
         data = self._prepared(data)
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         per_model = self.network.bytes_per_sample * recipe.batch_size + 5 * 4 * self.network.size
-        at_once = _RECORDED_BYTES // (4 * 4 * self.network.size)
+        at_once = max(_RECORDED_BYTES // self._bytes_in_work, _FEW_MODELS)
         new_rows, loss = torch.empty_like(rows), torch.empty(len(rows), device=rows.device)
         new_moments = torch.empty_like(moments.values) if moments else None
 
@@ -188,15 +189,22 @@ class StackEngine:
             self._features[data] = _featured(self.network.cut, data, self.memory_bytes)
         return self._features[data] or data
 
+    @property
+    def _bytes_in_work(self) -> int:
+        """What a model takes in an update: its numbers, their gradients and the optimizer's state."""
+        return 4 * 4 * self.network.size
+
     def _cut(self, steps: Sequence[int], bytes_each: int, most: int) -> list[list[int]]:
-        """Chunks of models with about as many steps each, that fit the memory while all cores work, and that leave each
-        core enough work to be worth using.  steps: of each model → positions of models"""
+        """Chunks of models with about as many steps each, of about one size, that fit the memory while all cores work,
+        and that leave each core enough work to be worth using.  steps: of each model → positions of models"""
         fitting = self.memory_bytes // self._cores.count // bytes_each
         chunks = []
         overhead = max(2, _SHARE_BYTES // bytes_each) * (_RECORDS_WORTH if self._records else 1)
         for group in _alike(steps, overhead):
-            shares = min(self._cores.count, max(1, len(group) * bytes_each // _SHARE_BYTES))
-            pieces = _chunks(len(group), min(fitting, most, -(-len(group) // shares)))
+            total = len(group)
+            shares = min(self._cores.count, max(1, total * bytes_each // _SHARE_BYTES))
+            longest = max(1, min(fitting, most, -(-total // shares)))
+            pieces = _chunks(total, -(-total // -(-total // longest)))
             chunks += [group[piece.start : piece.stop] for piece in pieces]
         return chunks
 
@@ -218,6 +226,9 @@ class StackEngine:
             self._pool = torch.cuda.graph_pool_handle()
         shape = (num_models, num_steps, recipe)
         if shape not in self._recorded:
+            models = num_models + sum(others for others, _, _ in self._recorded)
+            if models * self._bytes_in_work > kept_bytes(network.device):
+                self._recorded.clear()
             update = StackUpdate(network, data, recipe, num_models, num_steps, self._task)
             try:
                 update.record(self._pool)
