@@ -10,9 +10,9 @@ import torch
 
 from pens.engine.stack import ModelStack
 from pens.learning.executor import MomentRows
-from pens.learning.learner import Answer, Form, Kept, Learner
+from pens.learning.learner import Answer, Compared, Form, Kept, Learner
 from pens.protocol.messages import ModelRef, PeerId
-from pens.protocol.policies import EarlyStopping
+from pens.protocol.policies import EarlyStopping, Tally
 
 ME = PeerId(7)
 
@@ -28,6 +28,8 @@ def learner_with_everything(stack: ModelStack) -> Learner:
     one.merges = Counter({PeerId(2): 3})
     one.answers = [Answer("who", 9, (0.5, 1.5)), Answer("counts", 0)]
     one.asked = [(1.5, 2), (2.5, 4)]
+    one.count(1, None)
+    one.count(3, Compared((PeerId(1), PeerId(4)), (PeerId(4),), (0.5, -0.25)))  # waits for number 2
     return one
 
 
@@ -45,6 +47,7 @@ def test_a_learner_on_disk_and_what_it_is_again() -> None:
         later.release(row)
     assert later.num_alive == 1 + 3
     assert again.latest == ModelRef(ME, 4)
+    assert (again.counted, again.uncounted) == (one.counted, one.uncounted) == (1, {3: one.uncounted[3]})
     assert again.state({row: place for place, row in enumerate(new)}) == one.state(
         {row: place for place, row in enumerate(rows)}
     )
@@ -79,3 +82,23 @@ def test_early_stopping_applies_from_a_moment_on() -> None:
     for loss in (3.0, 4.0):
         one.forms["trained"].observe(loss, 0.0)
     assert one.has_stopped
+
+
+def test_comparisons_are_counted_in_the_order_of_their_numbers_whichever_is_computed_first() -> None:
+    """The first sampling says that 2 lies 1 above 1, so that the level of the second is known from 2: 3 lies 2 above
+    it. Counted the other way round, 2 would lie elsewhere. The question between them counts for nothing."""
+    first = Compared((PeerId(1), PeerId(2)), (PeerId(1),), (0.0, 1.0))
+    second = Compared((PeerId(2), PeerId(3)), (PeerId(2),), (4.0, 6.0))
+    stack = ModelStack(1, torch.device("cpu"))
+    in_order, late = (learner_with_everything(stack) for _ in range(2))
+    for one in (in_order, late):
+        one.tally, one.counted, one.uncounted = Tally(), 0, {}
+    for number, done in ((1, first), (2, None), (3, second)):
+        in_order.count(number, done)
+    late.count(3, second)
+    assert late.tally == Tally()
+    late.count(2, None)
+    late.count(1, first)
+    assert late.tally == in_order.tally
+    assert [late.tally.height(PeerId(peer)) for peer in (1, 2, 3)] == [-0.5, 0.5, 2.5]
+    assert (late.counted, late.uncounted) == (3, {})

@@ -49,11 +49,11 @@ from pens.protocol.messages import (
     Update,
     Updated,
 )
-from pens.settings.tree import MethodName, Settings
+from pens.settings.tree import MethodName, RunSettings, Settings
 from pens.simulation.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset
 from tests.fakes import FakeEngine, fake_simulation, fake_simulations
-from tests.methods.specs import ALL, IN_STEP, SELECTING, TOLD_CLUSTERS, made_of
+from tests.methods.specs import ALL, IN_STEP, SELECTING, TOLD_CLUSTERS, made_of, spec_of
 from tests.simulations import Log, decisions, final_models, run, simulation, simulations
 
 GOSSIP: tuple[MethodName, ...] = (
@@ -171,9 +171,9 @@ impatient = st.fixed_dictionaries(
 )
 
 
-def longest(settings_: Settings, peers: int) -> float:
+def longest(settings_: RunSettings, peers: int) -> float:
     """Virtual time by which each peer has finished, whatever does or does not arrive: a phase ends after so many waits
-    and updates."""
+    and updates. `settings_`: what the method made of them."""
     timing, pens = settings_.timing, settings_.pens
     wait = timing.interval * (1 + timing.jitter)
     step1 = pens.step1_rounds * pens.step1_samplings * waits_for(pens.n_sampled, peers - 1)
@@ -182,7 +182,7 @@ def longest(settings_: Settings, peers: int) -> float:
     updates = (
         (1 + pens.step1_rounds) * max(settings_.step1_epochs, settings_.training.epochs) / settings_.training.epochs
     )
-    trained = (updates + settings_.gossip.rounds + 1) * timing.training_time
+    trained = (updates + pens.alone_rounds + settings_.gossip.rounds + 1) * timing.training_time
     return wait * (waits + settings_.gossip.rounds + 3) + trained
 
 
@@ -194,7 +194,7 @@ def test_every_peer_ends_its_run_whatever_arrives_late_or_never(
     peers = 10
     settings_ = tiny(**values, schedule="async", peers=peers, patience=999)
     simulator, _ = fake_simulation(settings_, method, seed)
-    end, handled = longest(settings_, peers), Counter[int]()
+    end, handled = longest(spec_of(method, settings_).settings, peers), Counter[int]()
 
     def count(time: float, peer: PeerId, event: Event, actions: list[Action]) -> None:
         handled[peer] += 1

@@ -39,6 +39,16 @@ class Answer(NamedTuple):
     losses: tuple[float, ...] = ()
 
 
+class Compared(NamedTuple):
+    """What a peer counts of one comparison of step 1."""
+
+    senders: tuple[PeerId, ...]
+    chosen: tuple[PeerId, ...]
+    """Those whose models were among the top m."""
+    heights: tuple[float, ...]
+    """How high each loss was (`pens.protocol.lowest_group.heights_of`)."""
+
+
 class Kept(NamedTuple):
     """A model that a peer keeps aside, for a later update to begin with (`pens.settings.schema.Keep`)."""
 
@@ -104,6 +114,10 @@ class Learner:
     """What its optimizer remembers between updates, where it does."""
     tally: Tally = field(default_factory=Tally)
     """What it counted in step 1."""
+    counted: int = 0
+    """Scorings that are computed and counted, in the order in which they were recorded."""
+    uncounted: dict[int, Compared | None] = field(default_factory=dict)
+    """Scorings that were computed before an earlier one, by their numbers; None: a question, which is not counted."""
     merges: Counter[PeerId] = field(default_factory=Counter)
     """How often it merged a model of each other."""
     scored: int = 0
@@ -148,6 +162,15 @@ class Learner:
         """Models whose losses it had asked for by this time."""
         return sum(count for time, count in self.asked if time <= until)
 
+    def count(self, number: int, compared: Compared | None) -> None:
+        """Count the scoring of this number as soon as all earlier ones are counted: what is known of senders depends on
+        the order, and must not depend on which scorings are computed together."""
+        self.uncounted[number] = compared
+        while self.counted + 1 in self.uncounted:
+            self.counted += 1
+            if done := self.uncounted.pop(self.counted):
+                self.tally.add(*done)
+
     def note(self, number: int, losses: Sequence[float]) -> None:
         """Keep the answer to the question that this scoring computed, until the peer is told."""
         place = next(i for i, answer in enumerate(self.answers) if answer.number == number)
@@ -190,6 +213,7 @@ class Learner:
             "kept": [place[kept.row], kept.val_loss] if kept else None,
             "moments": [[place[row] for row in moments.rows], moments.steps] if moments else None,
             "tally": self.tally.state(),
+            "counted": [self.counted, list(self.uncounted.items())],
             "merges": [[peer, count] for peer, count in self.merges.items()],
             "answers": [list(answer) for answer in self.answers],
             "asked": [list(asked) for asked in self.asked],
@@ -203,6 +227,8 @@ class Learner:
         self.forms = {name: Form.restored(form, rows, stack) for name, form in state["forms"].items()}
         self.may_stop, self.stop_time = state["may_stop"], state["stop_time"]
         self.tally = Tally.restored(state["tally"])
+        self.counted, uncounted = state["counted"]
+        self.uncounted = {number: done and _compared(done) for number, done in uncounted}
         self.merges = Counter({PeerId(peer): count for peer, count in state["merges"]})
         self.answers = [Answer(name, number, tuple(losses)) for name, number, losses in state["answers"]]
         self.asked = [(time, count) for time, count in state["asked"]]
@@ -212,3 +238,9 @@ class Learner:
         if state["moments"]:
             places, steps = state["moments"]
             self.moments = MomentRows([stack.retain(rows[place]) for place in places], steps)
+
+
+def _compared(data: Sequence[Any]) -> Compared:
+    """JSON has lists only: tuples in their place."""
+    senders, chosen, heights = data
+    return Compared(tuple(map(PeerId, senders)), tuple(map(PeerId, chosen)), tuple(heights))

@@ -10,6 +10,7 @@ from pens.engine.batches import Subset
 from pens.learning.context import Context
 from pens.learning.executor import Evaluate, Work, evaluate
 from pens.learning.jobs import Question, Scoring
+from pens.learning.learner import Compared
 from pens.learning.ledger import Ledger
 from pens.protocol.lowest_group import heights_of
 from pens.protocol.messages import ModelRef
@@ -74,7 +75,7 @@ class Scorer:
         best = select_top_m(senders, losses, job.top_m)
         learner = self._context.by_peer[job.peer]
         heights = heights_of(losses, by_loss=self._rules.score_by == "loss")
-        learner.tally.add(senders, [senders[i] for i in best], heights)
+        learner.count(job.number, Compared(tuple(senders), tuple(senders[i] for i in best), tuple(heights)))
         learner.scored += len(senders)
         for i, sender in enumerate(senders):
             self.comparisons.add(job.peer, job.round, sender, i in best)
@@ -83,4 +84,5 @@ class Scorer:
     def _note(self, job: Scoring, question: Question, losses: list[float]) -> None:
         learner = self._context.by_peer[job.peer]
         learner.note(job.number, losses)
+        learner.count(job.number, None)
         learner.asked.append((question.time, question.num_asked))

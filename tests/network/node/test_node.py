@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pens.data.scenarios import Federation
@@ -72,8 +72,33 @@ async def run_until(nodes: list[Node], end: float) -> None:
     await asyncio.gather(*(node.run(stop) for node in nodes))
 
 
+OUT_OF_ORDER: dict[str, object] = {
+    "n_peers": 1,
+    "n_sampled": 2,
+    "step1_rounds": 2,
+    "step1_samplings": 2,
+    "rounds": 1,
+    "patience": 1,
+    "latency": 0.29495825256990654,
+    "training_time": 0.827516353019233,
+    "jitter": 0.5,
+    "give_up": 0.5,
+    "score_samples": None,
+    "init": "independent",
+    "own_in_merge": False,
+    "accept": "neighbours",
+    "admit": False,
+    "admission_trials": 1,
+    "validated": "trained",
+    "neighbours_by": "levels",
+    "alone_rounds": 0,
+}
+"""The simulator computes some comparisons of a peer before earlier ones."""
+
+
 @settings(max_examples=20)
 @given(scenarios, st.sampled_from(["pens", "pens+", "random", "dac"]), st.integers(0, 99))
+@example(OUT_OF_ORDER, "pens", 1)
 def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: MethodName, seed: int) -> None:
     settings_ = tiny(**values)
     federation = rotated_federation(tiny_dataset(), settings_.scenario, seed)
