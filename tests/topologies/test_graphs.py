@@ -236,7 +236,7 @@ def test_edges_of_another_librarys_numbers_become_plain() -> None:
         (lambda n: graph_of(n, list[Any]([(0, 1, 2)])), r"\(0, 1, 2\) is no edge"),
         (lambda n: graph_of(n, list[Any]([0, 1])), "0 is no edge"),
         (lambda n: 1 // 0, r"its neighbours failed: ZeroDivisionError: .*test_graphs\.py, line"),
-        (lambda n: None, "its neighbours returned None, a NoneType: return one list of peers' numbers for each peer"),
+        (lambda n: None, "its neighbours returned None: return one list of peers' numbers for each peer"),
         (lambda n: {0: [1], 1: [0]}, "a dict: return one list"),
         (lambda n: [["1"], ["0"]], "a list: return one list"),
         (lambda n: [1, 0, 3, 2], "a list: return one list"),
