@@ -66,8 +66,13 @@ def plain_numbers(given: Any) -> tuple[float, ...] | None:
 def told(error: BaseException) -> str:
     """An error in words, with the place in the user's own code where that can be told."""
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return words + place_of(error)
+
+
+def place_of(error: BaseException) -> str:
+    """The place in the user's own code where an error came from, in brackets; empty where that cannot be told."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
-    return f"{words} ({own[-1].filename}, line {own[-1].lineno})" if own else words
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
 def _is_own(file: str) -> bool:
