@@ -101,11 +101,13 @@ def test_a_module_is_found_by_reference() -> None:
         ("nowhere.py:Mine", "there is no file .*nowhere.py"),
         ("no.module:Mine", "ModuleNotFoundError: No module named 'no'"),
         ("own.py:Mein", "has no 'Mein', did you mean 'Mine'"),
-        ("own.py:number", "is a int: it has to be a pens.Shape"),
+        ("own:Mine", r"No module named 'own'; own\.py is a file here: write own\.py:Mine"),
+        ("own.py", r"shape = 'own\.py': a file may have several parts: add the class, own\.py:Name"),
+        ("own.py:number", "is an int: it has to be a pens.Shape"),
         (f"{HERE}:Square", "is called 'square', and so is another: give yours another name"),
         (f"{HERE}:Unmade", "cannot be made: TypeError"),
         (":Mine", "expected module:name or file.py:name"),
-        ("broken.py:Mine", "it fails: ZeroDivisionError"),
+        ("broken.py:Mine", r"it fails: ZeroDivisionError: division by zero \(/.*broken\.py, line 1\)"),
     ],
 )
 def test_what_is_no_part_is_refused(name: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from pens.errors import PensError, SettingsError
 
 _HERE = str(Path(__file__).parent)
+_CYTHON = (".pyx", ".pxd", ".pxi")  # whose frames name files without their folders
 _LIBRARIES = ("site-packages", "dist-packages", str(Path(sys.base_prefix) / "lib"))
 
 
@@ -41,13 +42,14 @@ def refuse_result(whose: str, function: str, result: object, remedy: str) -> NoR
     """Refuse what a part's function returned. `remedy`: what it has to return, in words."""
     text = repr(result)
     shown = f"{text[:60]} …" if len(text) > 60 else text
-    raise SettingsError(f"{whose}: its {function} returned {shown}, {a_type(result)}: {remedy}")
+    what = shown if result is None else f"{shown}, {a_type(result)}"
+    raise SettingsError(f"{whose}: its {function} returned {what}: {remedy}")
 
 
 def a_type(of: object) -> str:
     """The type of an object in words: "an int"."""
     name = type(of).__name__
-    return f"{'an' if name[:1] in 'aeioAEIO' else 'a'} {name}"
+    return f"{'an' if name.startswith((*'aeioAEIO', 'Up', 'nd')) else 'a'} {name}"  # an Update, an ndarray
 
 
 def plain_numbers(given: Any) -> tuple[float, ...] | None:
@@ -64,9 +66,15 @@ def plain_numbers(given: Any) -> tuple[float, ...] | None:
 def told(error: BaseException) -> str:
     """An error in words, with the place in the user's own code where that can be told."""
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return words + place_of(error)
+
+
+def place_of(error: BaseException) -> str:
+    """The place in the user's own code where an error came from, in brackets; empty where that cannot be told."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
-    return f"{words} ({own[-1].filename}, line {own[-1].lineno})" if own else words
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
 def _is_own(file: str) -> bool:
-    return not file.startswith((_HERE, "<")) and not any(library in file for library in _LIBRARIES)
+    foreign = file.startswith((_HERE, "<")) or file.endswith(_CYTHON)
+    return not foreign and not any(library in file for library in _LIBRARIES)

@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from pens.errors import SettingsError, suggest
-from pens.hooks import is_ours
+from pens.hooks import a_type, is_ours, told
 
 P = TypeVar("P")
 
@@ -117,6 +117,8 @@ class Registry(Generic[P]):
         if name in self._references:
             return self.find(self._references[name])
         offers = [*([self._built_in[name]] if name in self._built_in else []), *self._installed().get(name, [])]
+        if not offers and name.endswith(".py"):
+            raise SettingsError(f"{self.what} = {name!r}: a file may have several parts: add the class, {name}:Name")
         if not offers:
             names = self.names()
             raise SettingsError(
@@ -152,10 +154,10 @@ class Registry(Generic[P]):
         try:
             part = found() if isinstance(found, type) else found
         except Exception as error:  # the user's own code
-            raise SettingsError(f"{self.what} {name!r} cannot be made: {type(error).__name__}: {error}") from error
+            raise SettingsError(f"{self.what} {name!r} cannot be made: {told(error)}") from error
         if not isinstance(part, self.base):
             title = self._base.rpartition(":")[2]
-            raise SettingsError(f"{self.what} {name!r} is a {type(part).__name__}: it has to be a pens.{title}")
+            raise SettingsError(f"{self.what} {name!r} is {a_type(part)}: it has to be a pens.{title}")
         if not is_ours(type(part)):
             load_object(_CHECK, self.what)(f"{self.what} {name!r}", part)
         made: P = part
@@ -360,7 +362,7 @@ def _load_file(path: Path, reference: str, what: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:  # the user's own code
         del sys.modules[name]
-        raise SettingsError(f"{what} = {reference!r}: it fails: {type(error).__name__}: {error}") from error
+        raise SettingsError(f"{what} = {reference!r}: it fails: {told(error)}") from error
     return module
 
 
@@ -370,7 +372,10 @@ def _load_module(name: str, reference: str, what: str, folder: Path | None) -> M
     try:
         return importlib.import_module(name)
     except Exception as error:  # the user's own code
-        raise SettingsError(f"{what} = {reference!r}: {type(error).__name__}: {error}") from error
+        file = (folder or Path()) / f"{name.replace('.', '/')}.py"
+        missing = isinstance(error, ModuleNotFoundError) and file.is_file()
+        remedy = f"; {file} is a file here: write {file}:{reference.rpartition(':')[2]}" if missing else ""
+        raise SettingsError(f"{what} = {reference!r}: {told(error)}{remedy}") from error
     finally:
         if folder:
             sys.path.remove(str(folder))

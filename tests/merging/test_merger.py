@@ -291,8 +291,8 @@ class Elsewhere(Mean):
     ("rule", "reason"),
     [
         (Own(lambda rows: rows.models), r"returned a tensor of shape \[3, 2, 6\]: return one row .* \[3, 6\]"),
-        (Own(None), "its merge returned None, a NoneType: return one row for each merge"),
-        (Own(lambda rows: rows.own.numpy()), "a ndarray: return one row for each merge, a tensor of shape"),
+        (Own(None), "its merge returned None: return one row for each merge"),
+        (Own(lambda rows: rows.own.numpy()), "an ndarray: return one row for each merge, a tensor of shape"),
         (Own(lambda rows: rows.own.half()), r"numbers of the type torch\.float16: return torch\.float32"),
         (Own(lambda rows: rows.own * torch.nan), "its merge returned numbers that are not finite"),
         (Own(lambda rows: rows.own.index_fill(1, torch.tensor([2]), torch.inf)), "numbers that are not finite"),

@@ -20,7 +20,7 @@ from pens.settings.tree import Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 
 REACHES: dict[str, tuple[Callable[..., Any], str]] = {
-    "nobody": (lambda me, others: None, "its reachable returned None, a NoneType: return a list or tuple of some of"),
+    "nobody": (lambda me, others: None, "its reachable returned None: return a list or tuple of some of"),
     "a set": (lambda me, others: set(others), "returned {.*}, a set: return a list or tuple of some of `others`"),
     "a text": (lambda me, others: "12", "returned '12', a str: return a list or tuple of some of `others`"),
     "itself": (
@@ -83,12 +83,12 @@ PLAN = Method().plan(RunSpec.of(Method(), Settings(), 0).settings, 1, 1, 2)
     ("function", "result", "reason"),
     [
         ("resolve", None, r"its resolve returned a NoneType: return pens\.Settings"),
-        ("plan", None, r"its plan returned None, a NoneType: return a pens\.Plan, as super\(\)\.plan"),
+        ("plan", None, r"its plan returned None: return a pens\.Plan, as super\(\)\.plan"),
         ("plan", {"rounds": 3}, "its plan returned {'rounds': 3}, a dict"),
         ("plan", replace(PLAN, behaviours=None), "its plan has behaviours = None: give a dict of classes"),  # type: ignore[arg-type]
         ("plan", replace(PLAN, behaviours={"gossiping": 3}), "its plan has behaviours = .*: give a dict of classes"),  # type: ignore[dict-item]
-        ("server_plan", None, r"its server_plan returned None, .* as super\(\)\.server_plan"),
-        ("learning", None, "its learning returned None, .*: return what super"),
+        ("server_plan", None, r"its server_plan returned None: .* as super\(\)\.server_plan"),
+        ("learning", None, "its learning returned None: return what super"),
         ("selection", 3, "its selection returned 3, an? int: return what super"),
     ],
 )

@@ -118,3 +118,36 @@ def test_no_more_is_tested_on_than_there_is() -> None:
         federation_of(dataset([7, 7], [3, 3]), counts, scenario, 0)
     with pytest.raises(NotEnoughData, match="test data of all labels"):
         federation_of(dataset([7, 7], [9, 0]), counts, scenario.model_copy(update={"test": "full"}), 0)
+
+
+def test_peers_of_unequal_size_train_on_the_same_share() -> None:
+    """40 training and 20 validation samples: of 90 a peer trains on 60, of 6 on 4, and of 2 on 1. Test sets are of one
+    size: 30 of label 0 and 3 of label 1 for shares 1, 1/2 and 1 of label 0 allow min(30 / 2.5, 3 / 0.5) = 6."""
+    counts = np.array([[90, 0], [3, 3], [2, 0]])
+    scenario = ScenarioSettings(peers=3, train_per_peer=40, val_per_peer=20)
+    made = federation_of(dataset([95, 3], [30, 3]), counts, scenario, 0)
+    assert [(len(peer.train), len(peer.val)) for peer in made.peers] == [(60, 30), (4, 2), (1, 1)]
+    assert [labels(peer.train, 2).tolist() for peer in made.peers] == [[60, 0], [2, 2], [1, 0]]
+    assert [labels(test, 2).tolist() for test in made.tests] == [[6, 0], [3, 3], [6, 0]]
+
+
+@pytest.mark.parametrize(
+    ("counts", "error", "reason"),
+    [
+        ([[2, 2, 0], [2, 2, 0]], ValueError, r"counts have shape \[2, 3\]: give a row .* each of the 2 labels of"),
+        ([[2, 2], [2, -1]], ValueError, "counts say -1 samples of label 1 for peer 1: give whole numbers"),
+        ([[2, 2], [0.5, 2]], ValueError, "counts say 0.5 samples of label 0 for peer 1"),
+        ([[2, 2], [0, 1]], NotEnoughData, "peer 1 gets 1 samples: each peer needs at least two"),
+        ([[2, 2], [4, 6]], NotEnoughData, "the peers together get 8 samples of label 1, but .* has 7"),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(counts: list[list[float]], error: type[Exception], reason: str) -> None:
+    with pytest.raises(error, match=reason):
+        federation_of(dataset([7, 7], [7, 7]), np.array(counts), ScenarioSettings(peers=2), 0)
+
+
+def test_real_weights_are_shares() -> None:
+    assert apportion(np.array([[0.1, 0.1, 0.2], [5.0, 0.0, 0.0]]), 4, generator()).tolist() == [[1, 1, 2], [4, 0, 0]]
+    for weights in ([0.0, 0.0], [1.0, -1.0], [1.0, np.nan]):
+        with pytest.raises(ValueError, match="weights are finite numbers of at least 0"):
+            apportion(np.array(weights), 2, generator())

@@ -209,6 +209,36 @@ def test_what_a_partition_builds_is_checked() -> None:
         )
 
 
+class Stingy(Partition):
+    name = "stingy"
+    about = "gives the second peer nothing"
+
+    def build(self, dataset: Dataset, settings: Settings, seed: int) -> Federation:
+        if seed:
+            np.random.default_rng().integers(0, 0)  # fails in compiled code, whose frames name no folder
+        return Federation((PeerData(samples(1), samples(0)),), None, ())
+
+
+def test_refused_data_name_the_partition_and_the_line() -> None:
+    settings = Settings().replace({"peers": 2, "train_per_peer": 1, "val_per_peer": 1})
+    settings = settings.replace({"partition": f"{__name__}:Stingy"})
+    few = Dataset("few", samples(4), samples(4))
+    place = r"\(/.*test_partition\.py, line \d+\)$"
+    with pytest.raises(DataError, match=f"^partition stingy: a peer has 1 training and 0 validation .* both {place}"):
+        build_federation(few, settings, 0)
+    with pytest.raises(SettingsError, match=f"^partition stingy: its build failed: ValueError: .* {place}"):
+        build_federation(few, settings, 1)
+
+
+def test_sizes_of_no_clusters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings().replace({"partition": f"{__name__}:Promising"})
+    wrong: tuple[object, ...] = ({}, 3)
+    for sizes in wrong:
+        monkeypatch.setattr(Promising, "cluster_sizes", lambda self, settings, sizes=sizes: sizes)
+        with pytest.raises(SettingsError, match=r"partition promising: its cluster_sizes returned .*, or None where"):
+            partition_of(settings).smallest_cluster(settings)
+
+
 def of_numbers(value: float, label: int = 0) -> Samples:
     return Samples(np.array([[0.0, value]], np.float32), np.array([label]))
 
@@ -274,7 +304,9 @@ def test_what_else_a_partition_says_is_checked() -> None:
     silent, failing = (settings.replace({"partition": f"{__name__}:{name}"}) for name in ("Silent", "Failing"))
     partition_of(silent).federation = Federation((peer, peer), None, (samples(1),) * 2)  # type: ignore[attr-defined]
     few = Dataset("few", samples(4), samples(4))
-    with pytest.raises(SettingsError, match=r"partition silent: its describe returned None, .* a few words, as a text"):
+    with pytest.raises(
+        SettingsError, match=r"partition silent: its describe returned None: return a few words, as a text"
+    ):
         build_federation(few, silent, 0)
     with pytest.raises(
         SettingsError, match=r"partition failing: its build failed: KeyError: 'no' \(.*test_partition.py"

@@ -12,7 +12,22 @@ from pens.errors import SettingsError
 from pens.methods.method import Method
 from pens.methods.spec import RunSpec
 from pens.protocol.gossiping import Gossiping
-from pens.protocol.messages import Action, Answered, Ask, Drop, Losses, ModelRef, PeerId, Pulled, Start, Updated, Wake
+from pens.protocol.messages import (
+    Action,
+    Answered,
+    Ask,
+    Drop,
+    Finish,
+    Losses,
+    ModelRef,
+    PeerId,
+    Pulled,
+    Received,
+    Start,
+    Update,
+    Updated,
+    Wake,
+)
 from pens.protocol.peer import Peer
 from pens.settings.tree import Settings
 
@@ -86,6 +101,32 @@ class BeginsAnew(Asking):
     def begin(self) -> list[Action]:
         self.begun = True
         return super().begin()
+
+
+class Late(Gossiping):
+    """Its state is empty until models come, and what `restore` makes of it is wrong."""
+
+    def __init__(self, peer: Any) -> None:
+        super().__init__(peer)
+        self.seen: set[int] = set()
+
+    def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        self.seen |= {model.owner for model in models}
+        return super().use(models)
+
+    def state(self) -> dict[str, Any]:
+        return {"seen": list(self.seen)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.seen = state["seen"]
+
+
+class Misspelt(Asking):
+    on_answered = Gossiping.on_answered
+
+
+class Plain(Gossiping):
+    """Others wrote it, and nothing in it."""
 
 
 class Draws(Gossiping):
@@ -169,3 +210,33 @@ def test_models_that_a_phase_leaves_behind_are_dropped_when_it_ends() -> None:
     assert Drop(CAME[1], "unused") in live(ending)
     assert ending.phase == "finished"
     assert not [action for action in live(peer(Asking)) if isinstance(action, Drop)]
+
+
+def test_a_state_that_is_empty_at_first_is_tried_out_again_later() -> None:
+    it = peer(Late)
+    for event in (Start(), Updated(), Wake(), Pulled(CAME)):
+        it.handle(event)
+    with pytest.raises(SettingsError, match=r"Late: self\.seen is \{1, 2\}, but is \[1, 2\] after `restore`"):
+        it.handle(Updated())  # the fourth event of gossip, after its begin, Wake and Pulled
+
+
+def test_a_question_that_nothing_hears_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"its use returned Ask.* nothing hears its answer: override on_answered"):
+        live(peer(Misspelt))
+
+
+@pytest.mark.parametrize("tries_state", [False, True])
+def test_models_that_are_merged_after_an_update_are_not_dropped_as_well(tries_state: bool) -> None:
+    """They came by push while the peer was busy, and `on_updated`, which is ours, merged them."""
+    it = peer(Plain, tries_state, schedule="async", rounds=2)
+    it.handle(Start())
+    done: list[Action] = it.handle(Updated())
+    for version in (1, 2):  # the first two are merged at once, the other two after that update
+        for owner in (1, 2):
+            done += it.handle(Received(ModelRef(PeerId(owner), version), answer=False))
+    done += it.handle(Updated())
+    assert [action.models for action in done if isinstance(action, Update) and action.models] == [
+        CAME,
+        tuple(ModelRef(PeerId(owner), 2) for owner in (1, 2)),
+    ]
+    assert it.handle(Updated()) == [Finish()]

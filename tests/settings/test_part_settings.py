@@ -105,6 +105,7 @@ def test_values_from_the_command_line_are_read_as_the_section_says() -> None:
     ("values", "reason"),
     [
         ({"steps": 1}, "steps is a setting of heat and cold: write heat.steps"),
+        ({"method": "a"}, r"method is no setting: say it by `pens run --methods`, or by pens\.run\(…, methods=…\)"),
         ({"tua": 1}, "unknown setting 'tua', did you mean 'tau'"),
         ({"heat.tua": 1}, "unknown setting 'heat.tua', did you mean 'heat.tau'"),
         ({"tau": -1}, "tau = -1: input should be greater than or equal to 0"),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -236,9 +237,10 @@ def test_edges_of_another_librarys_numbers_become_plain() -> None:
         (lambda n: graph_of(n, list[Any]([(0, 1, 2)])), r"\(0, 1, 2\) is no edge"),
         (lambda n: graph_of(n, list[Any]([0, 1])), "0 is no edge"),
         (lambda n: 1 // 0, r"its neighbours failed: ZeroDivisionError: .*test_graphs\.py, line"),
-        (lambda n: None, "its neighbours returned None, a NoneType: return one list of peers' numbers for each peer"),
+        (lambda n: None, "its neighbours returned None: return one list of peers' numbers for each peer"),
         (lambda n: {0: [1], 1: [0]}, "a dict: return one list"),
         (lambda n: [["1"], ["0"]], "a list: return one list"),
+        (lambda n: [{1, 2, 3}, {0}, {0}, {0}], r"a list: return one list .*; a set has no order: sorted\(…\) makes"),
         (lambda n: [1, 0, 3, 2], "a list: return one list"),
     ],
 )
@@ -331,3 +333,13 @@ def test_topologies_explain_themselves() -> None:
     assert Settings().replace({"topology": "ring"}).model_dump()["ring"] == {"ring_reach": 1}
     with pytest.raises(SettingsError, match="unknown topology 'rin', did you mean 'ring'"):
         Settings().replace({"topology": "rin"})
+
+
+def test_an_own_topology_that_does_not_repeat_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = itertools.count(1)
+    edges = {1: [(0, 1)], 2: [(1, 2)]}
+    other = Own(lambda n: graph_of(n, edges.get(next(asked), [(0, 2)])))
+    monkeypatch.setattr("pens.topologies.topology.topology_of", lambda _: other)
+    with pytest.raises(SettingsError, match="topology 'own' gives two different graphs for seed 4: draw all random"):
+        fewest_neighbours(Settings(), 3, [4, 5])
+    assert fewest_neighbours(Settings(), 3, [4, 5]) == 0  # the same each time from now on

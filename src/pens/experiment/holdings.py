@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from pens.data.leaks import leak
 from pens.data.own_peers import is_table
 from pens.data.own_sources import OwnPeers, load_data
 from pens.data.partition_files import Share
@@ -16,6 +17,7 @@ from pens.data.reading import Reading
 from pens.data.samples import Dataset
 from pens.data.scenarios import UNKNOWN, Federation, check_own_data
 from pens.errors import SettingsError
+from pens.hooks import is_ours
 from pens.methods.method import Participants
 from pens.methods.names import among, participants
 from pens.partitions.partition import build_federation, check_repeats, partition_of
@@ -74,6 +76,11 @@ class Holdings:
         """Refuse a partition that builds something else from the same seed."""
         if not self.peers:
             check_repeats(self.dataset(settings), settings, seed, self.federation(settings, seed))
+
+    def leak(self, settings: Settings, seed: int) -> str | None:
+        """Whether a peer is judged on what it trains on, in words, where others divided the data."""
+        divided = self.peers is not None or not is_ours(type(partition_of(settings)))
+        return leak(self.federation(settings, seed)) if divided else None
 
     def turns(self, settings: Settings) -> bool:
         """Whether the partition turns images, so that the indices of samples do not say all of who holds what."""

@@ -22,7 +22,6 @@ from pens.settings.section import Section
 from pens.settings.tree import Settings
 
 _DRAWS = 20  # for a peer, of which one is taken
-_FINE = 1 << 40  # shares as whole numbers
 
 
 class DirichletSettings(Section):
@@ -65,7 +64,7 @@ def draw_counts(there: Array, peers: int, size: int, alpha: float, generator: np
     left, counts = there.copy(), np.zeros((peers, len(there)), np.int64)
     for mine in counts:
         shares = generator.dirichlet(concentration, _DRAWS)
-        wanted = apportion(np.rint(shares * _FINE).astype(np.int64), size, generator)
+        wanted = apportion(shares, size, generator)
         mine[present] = wanted[lacking(wanted, left[present]).argmin()]
         left -= mine
     return within(counts, there, generator)

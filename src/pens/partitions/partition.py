@@ -16,7 +16,7 @@ from typing import ClassVar
 from pens.data.samples import Dataset
 from pens.data.scenarios import Federation, check_own_data
 from pens.errors import DataError, NotEnoughData, SettingsError
-from pens.hooks import calling, is_ours, refuse_result
+from pens.hooks import calling, is_ours, place_of, refuse_result
 from pens.parts import HUB, PARTITIONS, is_place
 from pens.settings.schema import ScenarioSettings
 from pens.settings.section import Section
@@ -63,13 +63,24 @@ class Partition(ABC):
         return self.name
 
     def cluster_sizes(self, settings: Settings) -> Mapping[str, int] | None:
-        """How many peers each cluster has, by the clusters' names; None where clusters are not known."""
+        """How many peers each cluster has, by the clusters' names; None where clusters are not known. Which of both may
+        depend on the settings."""
         return None
 
     def smallest_cluster(self, settings: Settings) -> int | None:
         """How many peers the smallest cluster has; None where clusters are not known."""
-        sizes = self.cluster_sizes(settings)
+        sizes = sizes_of(self, settings)
         return None if sizes is None else min(sizes.values())
+
+
+def sizes_of(partition: Partition, settings: Settings) -> Mapping[str, int] | None:
+    """How many peers each cluster has by a partition, checked; None where clusters are not known."""
+    with calling(f"partition {partition.name}", partition, "cluster_sizes"):
+        sizes = partition.cluster_sizes(settings)
+    if sizes is not None and (not isinstance(sizes, Mapping) or not sizes):
+        remedy = "return a dict of how many peers each cluster has, or None where clusters are not known"
+        refuse_result(f"partition {partition.name}", "cluster_sizes", sizes, remedy)
+    return sizes
 
 
 def partition_of(settings: Settings) -> Partition:
@@ -84,8 +95,7 @@ def build_federation(dataset: Dataset, settings: Settings, seed: int) -> Federat
     whose = f"partition {partition.name}"
     with calling(whose, partition, "check"):
         partition.check(settings, dataset)
-    with calling(whose, partition, "build"):
-        federation = partition.build(dataset, settings, seed)
+    federation = _built(whose, partition, dataset, settings, seed)
     if not isinstance(federation, Federation):
         raise DataError(f"{whose} built a {type(federation).__name__}: return a pens.Federation")
     if len(federation.peers) != settings.scenario.peers:
@@ -100,10 +110,21 @@ def build_federation(dataset: Dataset, settings: Settings, seed: int) -> Federat
     return federation
 
 
+def _built(whose: str, partition: Partition, dataset: Dataset, settings: Settings, seed: int) -> Federation:
+    """What the partition builds. Where it is not ours, errors name it and the line in it: data that are refused do not
+    say whose they are."""
+    try:
+        with calling(whose, partition, "build"):
+            return partition.build(dataset, settings, seed)
+    except DataError as error:
+        if is_ours(type(partition)):
+            raise
+        raise type(error)(f"{whose}: {error}{place_of(error)}") from error
+
+
 def _check_clusters(partition: Partition, settings: Settings, federation: Federation) -> None:
     """Refuse clusters that are other ones than the partition said before."""
-    with calling(f"partition {partition.name}", partition, "cluster_sizes"):
-        said = partition.cluster_sizes(settings)
+    said = sizes_of(partition, settings)
     if said is None:
         return
     if federation.clusters is None:
@@ -170,7 +191,7 @@ def data_words(settings: Settings) -> str:
         partition = partition_of(settings)
     except SettingsError:  # of a record, and not installed here
         return f"{source}, {settings.scenario.partition}"
-    known = partition.cluster_sizes(settings) is not None
+    known = sizes_of(partition, settings) is not None
     return source if known else f"{source}, {described(partition, settings)}"
 
 

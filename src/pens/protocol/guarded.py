@@ -69,8 +69,9 @@ class _Guard:
     def __init__(self, behaviour: Behaviour, make: Callable[[Any], Any], peer: Situation) -> None:
         self._behaviour = behaviour
         self._make, self._peer = make, peer
-        self._trials = {"begin", "ask", "answer"} if peer.tries_state else set()
-        """Moments at which the state is still to be tried out."""
+        self._tries, self._events = peer.tries_state, 0
+        self._untried = {"ask", "answer"}
+        """Moments at which the state has not been tried out yet, beside those by the number of events."""
         self._who = f"behaviour {type(behaviour).__name__}"
         self._held: Counter[ModelRef] | None = Counter()
         """Models that came and are not used up; None: not known, because the behaviour was restored."""
@@ -81,10 +82,10 @@ class _Guard:
         """The function of others that returned last, within a call of one of ours: what errors name."""
 
     def stand(self) -> None:
-        """In front of the functions that others wrote, and of those that tell what came."""
+        """In front of the functions that others wrote, and of all events: what became of each model is known only if
+        none is missed."""
         for name in (*_EVENTS, *_DECISIONS):
-            always = bool(self._trials) or name in ("on_received", "on_pulled", "on_answered", "leave")
-            self._watch(name, self._actions, always=always and name in _EVENTS)
+            self._watch(name, self._actions, always=name in _EVENTS)
         for name in _NUMBERS:
             self._watch(name, self._number)
         checks = {"drawn": self._peers, "someone": self._one_peer, "note": self._note, "state": self._state}
@@ -115,7 +116,7 @@ class _Guard:
                 self._check_goes_on(given[0], result)
             if name == "leave":
                 return [*result, *self._forgotten()]
-            if self._trials and not self._depth:
+            if self._tries and not self._depth and name in _EVENTS:
                 self._try_state_at(name, result)
             return result
 
@@ -130,12 +131,19 @@ class _Guard:
 
     # --- state --------------------------------------------------------------------------------------------------------
 
-    def _try_state_at(self, function: str, result: Any) -> None:
-        asks = isinstance(result, list | tuple) and any(isinstance(action, Ask) for action in result)
-        for moment in {"begin"} | ({"ask"} if asks else set()) | ({"answer"} if function == "on_answered" else set()):
-            if moment in self._trials:
-                self._trials.discard(moment)
-                self._try_state()
+    def _try_state_at(self, event: str, result: Any) -> None:
+        """After 1, 2, 4, 8, … events, since what is empty at first can come back by accident; and at the first question
+        and answer."""
+        self._events += 1
+        asks = any(isinstance(action, Ask) for action in result)
+        now = self._untried & ({"ask"} if asks else {"answer"} if event == "on_answered" else set())
+        self._untried -= now
+        if (now or self._events.bit_count() == 1) and self._lives():
+            self._try_state()
+
+    def _lives(self) -> bool:
+        """Whether the peer has not entered another phase."""
+        return getattr(self._behaviour.peer, "behaviour", self._behaviour) is self._behaviour
 
     def _try_state(self) -> None:
         """Whether a behaviour comes back from its state, as a run that is stopped here would need it to. What is wrong
@@ -201,8 +209,7 @@ class _Guard:
         self._asked_to_use.discard(name)
         asked = {action.name for action in result if isinstance(action, Ask)}
         self._asked_to_use |= asked
-        peer = self._behaviour.peer
-        if not asked and not peer.busy and getattr(peer, "behaviour", self._behaviour) is self._behaviour:
+        if not asked and not self._behaviour.peer.busy and self._lives():
             self._refuse(
                 "on_answered",
                 result,
@@ -262,6 +269,8 @@ class _Guard:
     def _check_question(self, function: str, ask: Ask, beside: Sequence[Action]) -> None:
         if not isinstance(ask.name, str) or not isinstance(ask.query, Losses | Counts):
             self._refuse(function, ask, 'it has a name and a query, such as pens.Ask("fit", pens.Losses(models))')
+        if type(self._behaviour).on_answered is Behaviour.on_answered:
+            self._refuse(function, ask, "nothing hears its answer: override on_answered(self, name, answer)")
         if ask.when not in ("now", "updated"):
             self._refuse(function, ask, "`when` has to be 'now' or 'updated'")
         if ask.when == "updated" and not any(isinstance(action, Update) for action in beside):

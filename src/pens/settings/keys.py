@@ -21,6 +21,10 @@ _RENAMED = {"dataset": "data.source", "scenario.dataset": "data.source"}
 """Settings that had another name in older versions."""
 
 
+_NO_SETTINGS = ("methods", "method", "seeds", "device", "out")
+"""What a run is told beside its settings."""
+
+
 def section_types() -> dict[str, type[Section]]:
     """The class of each section, those of parts included."""
     return {**OURS, **sections_of_parts()}
@@ -44,6 +48,9 @@ def locate(name: str) -> tuple[str, str]:
     if key == "fresh":
         raise SettingsError(f"{name} is now step2_model: write first instead of true, last instead of false")
     others = sections_of_parts()
+    if not dot and name in _NO_SETTINGS and not any(name in of.model_fields for of in others.values()):
+        told = "methods" if name == "method" else name
+        raise SettingsError(f"{name} is no setting: say it by `pens run --{told}`, or by pens.run(…, {told}=…)")
     places = [title for title, of in others.items() if key in of.model_fields and section in ("", title)]
     if len(places) == 1:
         return places[0], key

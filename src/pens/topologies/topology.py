@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from pens.errors import SettingsError
-from pens.hooks import calling, refuse_result
+from pens.hooks import calling, is_ours, refuse_result
 from pens.parts import TOPOLOGIES
 from pens.protocol.messages import PeerId
 from pens.settings.schema import SettingsTree
@@ -74,9 +74,23 @@ def build_graph(settings: SettingsTree, num_peers: int, seed: int) -> Graph:
 
 def fewest_neighbours(settings: SettingsTree, num_peers: int, seeds: Iterable[int]) -> int:
     """How many others the peer with the fewest neighbours can reach, by the topology of these settings, checked."""
-    topology = _agreeing(settings, num_peers)
+    topology, seeds = _agreeing(settings, num_peers), tuple(seeds)
+    _check_repeats(topology, num_peers, settings, seeds)
     with calling(_who(topology), topology, "fewest_neighbours"):
         return topology.fewest_neighbours(num_peers, settings, seeds)
+
+
+def _check_repeats(topology: Topology, num_peers: int, settings: SettingsTree, seeds: tuple[int, ...]) -> None:
+    """Refuse a topology of others that gives another graph when it is asked again: a run that is stopped would go on in
+    it, and reports would show it."""
+    if is_ours(type(topology)) or topology.is_complete:
+        return
+    for seed in seeds[:1]:
+        if checked(topology, num_peers, settings, seed) != checked(topology, num_peers, settings, seed):
+            raise SettingsError(
+                f"{_who(topology)} gives two different graphs for seed {seed}: draw all random numbers from "
+                'pens.rng.stream(seed, "topology", self.name), and take nothing from a clock'
+            )
 
 
 def lonely_peer(settings: SettingsTree, num_peers: int, seeds: Iterable[int]) -> int | None:
@@ -128,6 +142,10 @@ def _plain(topology: Topology, graph: Any) -> Graph:
     remedy = "return one list of peers' numbers for each peer, as pens.graph_of does"
     if isinstance(graph, dict | set | str) or not hasattr(graph, "__len__"):
         refuse_result(_who(topology), "neighbours", graph, remedy)
+    if any(isinstance(neighbours, set | frozenset) for neighbours in graph):
+        refuse_result(
+            _who(topology), "neighbours", graph, f"{remedy}; a set has no order: sorted(…) makes a list of it"
+        )
     try:
         return [tuple(PeerId(operator.index(other)) for other in neighbours) for neighbours in graph]
     except TypeError:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -20,7 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pens.data.scenarios import Federation
-from pens.errors import RunDirError
+from pens.errors import RunDirError, SettingsError
 from pens.network.members.membership import MembershipRules
 from pens.network.node.node import Node
 from pens.network.node.parts import NodeRules
@@ -29,7 +30,7 @@ from pens.network.transport.codec import encode
 from pens.network.transport.interface import Parcel, Reception
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
-from pens.protocol.messages import Action, Ask, Chose, PeerId, Send
+from pens.protocol.messages import Action, Ask, Chose, PeerId, Request, Send
 from pens.settings.tree import MethodName, Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.network.nodes import Cluster
@@ -483,3 +484,9 @@ def test_a_state_of_an_older_form_is_refused_in_words(tmp_path: Path) -> None:
     folder.save({**state, "judged": False}, tensors)
     with pytest.raises(RunDirError, match="by another version of pens"):
         run_virtually(life.live())
+
+
+def test_a_behaviour_that_requests_models_is_told_to_send() -> None:
+    it: Any = None  # nothing of the node is asked for
+    with pytest.raises(SettingsError, match=r"real peers only send them: return pens\.Send\(…\) in place of pens\.Req"):
+        Node._act(it, Request((PeerId(1),)))

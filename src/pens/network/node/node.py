@@ -29,6 +29,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pens.errors import SettingsError
 from pens.learning.learners import Learners
 from pens.network.members.gossiper import Gossiper
 from pens.network.members.membership import Membership
@@ -217,7 +218,10 @@ class Node:
             case Finish():
                 self._finish()
             case Request():
-                raise AssertionError("the peer of a node sends models unasked; it never requests one")
+                raise SettingsError(
+                    "a behaviour requests models, but real peers only send them: return pens.Send(…) in place of "
+                    "pens.Request(…), and answer in `on_received` by pens.Send(model.owner, answer=True)"
+                )
 
     def _wake_after(self, delay: float) -> None:
         self._wake = asyncio.get_running_loop().call_later(delay, self._on_wake)
