@@ -88,6 +88,26 @@ class BeginsAnew(Asking):
         return super().begin()
 
 
+class Remembers(Gossiping):
+    """It asks nothing, and remembers whose models it merged."""
+
+    def __init__(self, peer: Any) -> None:
+        super().__init__(peer)
+        self.seen: list[int] = []
+
+    def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        self.seen += [model.owner for model in models]
+        return super().use(models)
+
+
+class CountsUpdates(Gossiping):
+    count = 0
+
+    def on_updated(self) -> list[Action]:
+        self.count += 1
+        return super().on_updated()
+
+
 class Draws(Gossiping):
     """So many random numbers when it is made."""
 
@@ -136,6 +156,8 @@ def test_what_comes_back_from_its_state_is_let_be() -> None:
         (Swaps, r"Swaps: its state was .*, but is .* after `restore` into a new one: `restore` has to bring back all"),
         (Fails, "Fails: its restore failed: KeyError: 'recieved'"),
         (NumberKeys, "NumberKeys: its state returned 1, an int, within what it says: use plain data"),
+        (Remembers, r"Remembers: self\.seen is \[1, 2\], but is \[\] after `restore`"),
+        (CountsUpdates, r"CountsUpdates: self\.count is 1, but is not there after `restore`"),
         (BeginsAnew, r"BeginsAnew: self\.begun is True, but is not there after `restore`"),
     ],
 )

@@ -69,7 +69,7 @@ class _Guard:
     def __init__(self, behaviour: Behaviour, make: Callable[[Any], Any], peer: Situation) -> None:
         self._behaviour = behaviour
         self._make, self._peer = make, peer
-        self._trials = {"begin", "ask", "answer"} if peer.tries_state else set()
+        self._trials = {"begin", "ask", "answer", "update", "updated"} if peer.tries_state else set()
         """Moments at which the state is still to be tried out."""
         self._who = f"behaviour {type(behaviour).__name__}"
         self._held: Counter[ModelRef] | None = Counter()
@@ -131,11 +131,18 @@ class _Guard:
     # --- state --------------------------------------------------------------------------------------------------------
 
     def _try_state_at(self, function: str, result: Any) -> None:
-        asks = isinstance(result, list | tuple) and any(isinstance(action, Ask) for action in result)
-        for moment in {"begin"} | ({"ask"} if asks else set()) | ({"answer"} if function == "on_answered" else set()):
-            if moment in self._trials:
-                self._trials.discard(moment)
-                self._try_state()
+        actions = result if isinstance(result, list | tuple) else ()
+        moments = {
+            "begin": True,
+            "ask": any(isinstance(action, Ask) for action in actions),
+            "answer": function == "on_answered",
+            "update": any(isinstance(action, Update) for action in actions),
+            "updated": function == "on_updated",
+        }
+        due = {moment for moment, is_now in moments.items() if is_now} & self._trials
+        self._trials -= due
+        if due:
+            self._try_state()
 
     def _try_state(self) -> None:
         """Whether a behaviour comes back from its state, as a run that is stopped here would need it to. What is wrong
