@@ -63,7 +63,8 @@ def plain_numbers(given: Any) -> tuple[float, ...] | None:
 
 def told(error: BaseException) -> str:
     """An error in words, with the place in the user's own code where that can be told."""
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    said = str(error).partition("\n\nFor further information")[0]  # what pydantic adds
+    words = f"{type(error).__name__}: {said}" if said else type(error).__name__
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
     return f"{words} ({own[-1].filename}, line {own[-1].lineno})" if own else words
 

@@ -125,6 +125,13 @@ def test_two_sections_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -
         Settings().replace({"cold.steps": 1})
 
 
+def test_a_section_named_like_one_of_pens_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cold.section, "title", "gossip")
+    offer(monkeypatch, "Cold")
+    with pytest.raises(SettingsError, match="ColdSettings has the title 'gossip', and so has a section of pens: give"):
+        Settings().replace({"nothing": 1})
+
+
 def test_a_section_is_explained() -> None:
     (entry,) = find("tau")
     assert (entry.section, entry.about, entry.default) == ("heat", "The temperature.", 30.0)

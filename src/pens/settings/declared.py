@@ -26,7 +26,7 @@ def _check_section(whose: str, section: Any) -> None:
     if not isinstance(section, type) or not issubclass(section, Section):
         raise SettingsError(f"{whose}: its section is {section!r}: give a class that is derived from pens.Section")
     if not section.title or not isinstance(section.title, str):
-        raise SettingsError(f"{whose}: its section has no title, by which settings name it")
+        raise SettingsError(f'{whose}: its section has no title, by which settings name it: write title = "mine" in it')
     if missing := [name for name, field in section.model_fields.items() if field.is_required()]:
         raise SettingsError(
             f"{whose}: the setting {missing[0]} of its section [{section.title}] has no default: give it one"

@@ -30,7 +30,9 @@ def sections_of_parts() -> dict[str, type[Section]]:
     """The sections that are not fields of `SettingsTree`."""
     sections = parts.sections()
     for title in (title for title in sections if sections[title] is not OURS.get(title, sections[title])):
-        raise SettingsError(f"a part has a section [{title}], and so has pens: rename the section of the part")
+        raise SettingsError(
+            f"{sections[title].__name__} has the title {title!r}, and so has a section of pens: give it another title"
+        )
     return {title: of for title, of in sections.items() if title not in OURS}
 
 
