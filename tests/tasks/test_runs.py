@@ -325,6 +325,23 @@ def test_a_task_that_cannot_work_is_refused_in_words(task: type, reason: str) ->
         run(methods="local", values={"task": task, "unit": ""})
 
 
+@pytest.mark.parametrize(
+    ("function", "says", "reason"),
+    [
+        ("num_outputs", lambda self, targets: targets.max(), "its num_outputs failed: AttributeError"),
+        ("num_outputs", lambda self, targets: None, "its num_outputs returned None, a NoneType: return a whole number"),
+        ("output_shape", lambda self, num_outputs, target_shape: num_outputs, "its output_shape failed: TypeError"),
+        ("check", lambda self, targets: targets.oh, "its check failed: AttributeError"),
+    ],
+)
+def test_what_a_task_says_of_targets_is_checked(
+    function: str, says: Any, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pinball, function, says)
+    with pytest.raises(SettingsError, match=f"task pinball: {reason}"):
+        run(methods="local", values={"task": Pinball, "unit": ""})
+
+
 class Smoothed(pens.ClassTask):
     """Classes, with another loss than the cross-entropy."""
 
