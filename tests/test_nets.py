@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from pens.errors import SettingsError
-from pens.nets import net_factory
+from pens.errors import ModelError, SettingsError
+from pens.nets import net_factory, with_sizes
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,11 @@ def test_images_that_do_not_fit_are_refused() -> None:
         net_factory("paper-cnn", "own", (7,), 10)
     with pytest.raises(SettingsError, match="unknown net"):
         net_factory("resnet", "digits", (1, 8, 8), 10)
+
+
+def test_a_network_that_is_made_already_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"made already, of type Linear: give its class, or a function that makes it"):
+        with_sizes(nn.Linear(2, 2), (2,), 2)
 
 
 def test_the_smallest_images_that_fit_do_fit() -> None:

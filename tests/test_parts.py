@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -101,10 +102,9 @@ def test_a_module_is_found_by_reference() -> None:
         ("nowhere.py:Mine", "there is no file .*nowhere.py"),
         ("no.module:Mine", "ModuleNotFoundError: No module named 'no'"),
         ("own.py:Mein", "has no 'Mein', did you mean 'Mine'"),
-        ("own:Mine", r"No module named 'own'; own\.py is a file here: write own\.py:Mine"),
         ("own.py", r"shape = 'own\.py': a file may have several parts: add the class, own\.py:Name"),
         ("own.py:number", "is an int: it has to be a pens.Shape"),
-        (f"{HERE}:Square", "is called 'square', and so is another: give yours another name"),
+        (f"{HERE}:Square", "is called 'square', and so is one of pens: give yours another name"),
         (f"{HERE}:Unmade", "cannot be made: TypeError"),
         (":Mine", "expected module:name or file.py:name"),
         ("broken.py:Mine", r"it fails: ZeroDivisionError: division by zero \(/.*broken\.py, line 1\)"),
@@ -116,6 +116,23 @@ def test_what_is_no_part_is_refused(name: str, reason: str, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingsError, match=reason):
         shapes().find(name)
+
+
+def test_a_file_that_is_named_as_a_module_is_pointed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working directory is not on Python's path where the command is installed."""
+    own_file(tmp_path).rename(tmp_path / "unheard_of.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [place for place in sys.path if place])
+    with pytest.raises(SettingsError, match=r"unheard_of\.py is a file here: write unheard_of\.py:Mine"):
+        shapes().find("unheard_of:Mine")
+
+
+def test_who_has_a_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, ("round", f"{HERE}:Circle"))
+    with pytest.raises(SettingsError, match=f"is called 'round', and so is that of {HERE}:Circle: give yours another"):
+        shapes().find(f"{own_file(tmp_path, 'round')}:Mine")
+    with pytest.raises(SettingsError, match="has no name: give its class one"):
+        shapes().find(f"{own_file(tmp_path / '..', '')}:Mine")
 
 
 @pytest.mark.parametrize("name", [None, 3, "", "My shape", "a/b", "../x", "-x"])
@@ -135,7 +152,7 @@ def test_objects_and_classes_are_added_and_replaced() -> None:
     assert found.add(other) is found.find("circle") is other
     assert found.reference("circle") is None  # no other process has that object
     assert found.add(Square) is found.find("square")
-    with pytest.raises(SettingsError, match="shape Square is called 'square', and so is another: rename it"):
+    with pytest.raises(SettingsError, match="shape Square is called 'square', and so is one of pens: rename it"):
         found.add(Square())
 
 
@@ -167,6 +184,14 @@ def test_a_file_with_typed_data_is_loaded_once(tmp_path: Path) -> None:
     one = load_object(f"{path}:One", "part")
     assert one().size == 1
     assert load_object("typed.py:One", "part", tmp_path) is one
+
+
+def test_a_file_may_import_those_beside_it(tmp_path: Path) -> None:
+    """As a script may. Such a file that is named as well is loaded once: its classes would be two otherwise."""
+    (tmp_path / "shared_by_two.py").write_text("class One: pass\n")
+    (tmp_path / "of_two.py").write_text("import shared_by_two\nOne = shared_by_two.One\n")
+    one = load_object("of_two.py:One", "part", tmp_path)
+    assert load_object("shared_by_two.py:One", "part", tmp_path) is one
 
 
 def test_a_module_beside_the_settings_is_found(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pens.settings.schema import SettingsTree
     from pens.settings.section import Count, Fraction, NotNegative, Positive, Section, Whole
     from pens.settings.tree import RunSettings, Settings
+    from pens.tasks.class_task import ClassTask
     from pens.tasks.metric import Metric
     from pens.tasks.task import Task
     from pens.topologies.topology import Graph, Topology, graph_of
@@ -66,6 +67,7 @@ __all__ = [
     "Array",
     "Ask",
     "Behaviour",
+    "ClassTask",
     "Count",
     "DataError",
     "Dataset",
@@ -159,6 +161,7 @@ _NAMES_OF = {
     "pens.settings.schema": ("SettingsTree",),
     "pens.settings.section": ("Count", "Fraction", "NotNegative", "Positive", "Section", "Whole"),
     "pens.settings.tree": ("RunSettings", "Settings"),
+    "pens.tasks.class_task": ("ClassTask",),
     "pens.tasks.metric": ("Metric",),
     "pens.tasks.task": ("Task",),
     "pens.topologies.topology": ("Graph", "Topology", "graph_of"),

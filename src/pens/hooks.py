@@ -65,7 +65,8 @@ def plain_numbers(given: Any) -> tuple[float, ...] | None:
 
 def told(error: BaseException) -> str:
     """An error in words, with the place in the user's own code where that can be told."""
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    said = str(error).partition("\n\nFor further information")[0]  # what pydantic adds
+    words = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return words + place_of(error)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pens import parts
-from pens.errors import SettingsError
+from pens.errors import ModelError, SettingsError
 
 NetFactory = Callable[[], nn.Module]
 
@@ -130,6 +130,11 @@ def _sizes(shape: tuple[int, ...], num_classes: int, wanted: Container[str]) -> 
 
 
 def _arguments(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    if isinstance(make, nn.Module):
+        raise ModelError(
+            f"model is a network that is made already, of type {type(make).__name__}: give its class, or a function "
+            "that makes it, since many are made"
+        )
     try:
         return inspect.signature(make).parameters
     except (TypeError, ValueError):  # a class whose signature Python does not tell

@@ -98,7 +98,9 @@ class Registry(Generic[P]):
         if known is not None and (known is made or type(known) is part):
             return known
         if self._is_taken(name):
-            raise SettingsError(f"{self.what} {type(made).__name__} is called {name!r}, and so is another: rename it")
+            raise SettingsError(
+                f"{self.what} {type(made).__name__} is called {name!r}, and so is {self._holder(name)}: rename it"
+            )
         self._found[name], self._given[name] = made, None
         if reference := _place_of(part):
             self._references[name], self._found[reference] = reference, made
@@ -108,6 +110,10 @@ class Registry(Generic[P]):
 
     def _is_taken(self, name: str) -> bool:
         return name in self._built_in or name in self._installed()
+
+    def _holder(self, name: str) -> str:
+        """Who has a name that is taken, in words."""
+        return "one of pens" if name in self._built_in else f"that of {', '.join(self._installed()[name])}"
 
     def reference(self, name: str) -> str | None:
         """By which reference a part was given; None: it is found by its name."""
@@ -142,7 +148,8 @@ class Registry(Generic[P]):
         known = self._references.get(name)
         if self._is_taken(name) or known not in (None, reference):
             raise SettingsError(
-                f"{self.what} {reference!r} is called {name!r}, and so is {known or 'another'}: give yours another name"
+                f"{self.what} {reference!r} is called {name!r}, and so is {known or self._holder(name)}: give yours "
+                "another name"
             )
         self._references[name], self._found[reference], self._found[name] = reference, part, part
         return part
@@ -165,11 +172,13 @@ class Registry(Generic[P]):
 
     def _name_of(self, part: P, reference: str) -> str:
         name = getattr(part, "name", None)
-        if not isinstance(name, str) or not is_name(name):
-            raise SettingsError(
-                f"{self.what} {reference!r} has the name {name!r}: a name is made of small letters, digits, + and -"
-            )
-        return name
+        if isinstance(name, str) and is_name(name):
+            return name
+        has = f"has the name {name!r}" if name else 'has no name: give its class one, such as name = "mine"'
+        raise SettingsError(
+            f"{self.what} {reference!r} {has}; a name is made of small letters, digits, + and -, and begins with a "
+            "letter"
+        )
 
     def _installed(self) -> dict[str, list[str]]:
         """Where parts of installed packages are, by name."""
@@ -346,13 +355,18 @@ def load_function(reference: str, what: str, folder: Path | None = None) -> Call
 
 
 def _load_file(path: Path, reference: str, what: str) -> ModuleType:
-    """Once per process: a class that is loaded twice would be two classes."""
+    """Once per process: a class that is loaded twice would be two classes. The file may import those beside it, as a
+    script can."""
     path = path.resolve()
     if not path.is_file():
         raise SettingsError(f"{what} = {reference!r}: there is no file {path}")
     name = f"pens_file_{path.stem}_{hashlib.blake2b(bytes(path), digest_size=4).hexdigest()}"
     if name in sys.modules:
         return sys.modules[name]
+    if (beside := sys.modules.get(path.stem)) and getattr(beside, "__file__", None) == str(path):
+        return beside  # another file imported it
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # at the end, where it hides nothing
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec
     assert spec.loader
@@ -373,7 +387,7 @@ def _load_module(name: str, reference: str, what: str, folder: Path | None) -> M
         return importlib.import_module(name)
     except Exception as error:  # the user's own code
         file = (folder or Path()) / f"{name.replace('.', '/')}.py"
-        missing = isinstance(error, ModuleNotFoundError) and file.is_file()
+        missing = isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0] and file.is_file()
         remedy = f"; {file} is a file here: write {file}:{reference.rpartition(':')[2]}" if missing else ""
         raise SettingsError(f"{what} = {reference!r}: {told(error)}{remedy}") from error
     finally:

@@ -141,10 +141,10 @@ REFUSALS = {
     "run missing.toml": "missing.toml: no such file",
     "run digits --set dataset=mnist": "unknown data set 'mnist'",
     "run digits --data-dir /no/such/folder": "--data-dir /no/such/folder: no such folder",
-    "run --resume /no/such/folder": "/no/such/folder holds no run",
+    "run --resume /no/such/folder": "there is no folder /no/such/folder",
     "run digits --resume /no/such/folder": "leave out the preset",
-    "show /no/such/folder": "/no/such/folder holds no run",
-    "report /no/such/folder": "/no/such/folder holds no run",
+    "show /no/such/folder": "there is no folder /no/such/folder",
+    "report /no/such/folder": "there is no folder /no/such/folder",
     "presets digit": "unknown preset 'digit'",
     "run digits --out /proc/pens": "/proc/pens: cannot be written",
 }

@@ -384,7 +384,7 @@ def test_segments_that_are_none_are_refused(said: Any) -> None:
     rule = Elsewhere()
     rule.segments = lambda options: said  # type: ignore[method-assign]
     with pytest.raises(
-        SettingsError, match=r"'my-rule'(: its segments returned .*lists of beginnings| has two segments)"
+        SettingsError, match=r"'my-rule'(: its segments returned .*lists of beginnings| names 'head' in two segments)"
     ):
         try_out(Merging(rule), LAYOUT)
 

@@ -295,6 +295,15 @@ class Heads(pens.Method):
         return ("ouch",)
 
 
+class OneWord(Heads):
+    """A text is a sequence of its letters, none of which anybody meant."""
+
+    name = "one-word"
+
+    def segments(self, settings: pens.RunSettings) -> str:  # type: ignore[override]
+        return "layers.9"
+
+
 class Saying(pens.Method):
     name = "saying"
     about = "a method that says how much each model counts"
@@ -305,6 +314,7 @@ class Saying(pens.Method):
     ("method", "values", "why"),
     [
         (Heads, {}, "the method says weights for 'ouch', but no tensor's name begins with it"),
+        (OneWord, {}, r"method 'one-word': its segments returned 'layers\.9', a str: return a list of beginnings"),
         (Heads, {"merge": "median"}, "merge = 'median' knows no weights, but heads says how much each model counts"),
         (Saying, {"merge": "median"}, "merge = 'median' knows no weights, but saying says how much each model counts"),
         (Saying, {"merge": "weighted"}, "merge = 'weighted' has weights of its own, but saying says how much"),

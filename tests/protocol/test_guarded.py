@@ -104,14 +104,14 @@ class BeginsAnew(Asking):
 
 
 class Late(Gossiping):
-    """Its state is empty until models come, and what `restore` makes of it is wrong."""
+    """Its state is empty until the second round, and what `restore` makes of it is wrong."""
 
     def __init__(self, peer: Any) -> None:
         super().__init__(peer)
         self.seen: set[int] = set()
 
     def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
-        self.seen |= {model.owner for model in models}
+        self.seen |= {model.owner for model in models if self.peer.updates}
         return super().use(models)
 
     def state(self) -> dict[str, Any]:
@@ -127,6 +127,26 @@ class Misspelt(Asking):
 
 class Plain(Gossiping):
     """Others wrote it, and nothing in it."""
+
+
+class Remembers(Gossiping):
+    """It asks nothing, and remembers whose models it merged."""
+
+    def __init__(self, peer: Any) -> None:
+        super().__init__(peer)
+        self.seen: list[int] = []
+
+    def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        self.seen += [model.owner for model in models]
+        return super().use(models)
+
+
+class CountsUpdates(Gossiping):
+    count = 0
+
+    def on_updated(self) -> list[Action]:
+        self.count += 1
+        return super().on_updated()
 
 
 class Draws(Gossiping):
@@ -177,6 +197,8 @@ def test_what_comes_back_from_its_state_is_let_be() -> None:
         (Swaps, r"Swaps: its state was .*, but is .* after `restore` into a new one: `restore` has to bring back all"),
         (Fails, "Fails: its restore failed: KeyError: 'recieved'"),
         (NumberKeys, "NumberKeys: its state returned 1, an int, within what it says: use plain data"),
+        (Remembers, r"Remembers: self\.seen is \[1, 2\], but is \[\] after `restore`"),
+        (CountsUpdates, r"CountsUpdates: self\.count is 1, but is not there after `restore`"),
         (BeginsAnew, r"BeginsAnew: self\.begun is True, but is not there after `restore`"),
     ],
 )
@@ -214,10 +236,10 @@ def test_models_that_a_phase_leaves_behind_are_dropped_when_it_ends() -> None:
 
 def test_a_state_that_is_empty_at_first_is_tried_out_again_later() -> None:
     it = peer(Late)
-    for event in (Start(), Updated(), Wake(), Pulled(CAME)):
+    for event in (Start(), Updated(), *(Wake(), Pulled(CAME), Updated()) * 2):
         it.handle(event)
     with pytest.raises(SettingsError, match=r"Late: self\.seen is \{1, 2\}, but is \[1, 2\] after `restore`"):
-        it.handle(Updated())  # the fourth event of gossip, after its begin, Wake and Pulled
+        it.handle(Wake())  # the eighth event of gossip
 
 
 def test_a_question_that_nothing_hears_is_refused() -> None:

@@ -430,7 +430,7 @@ def test_foreign_and_damaged_folders_are_refused_in_words(whole: Path, tmp_path:
             write_report(folders, to)
         assert not out.exists()
 
-    refused(RunDirError, "holds no run", tmp_path / "nowhere")
+    refused(RunDirError, "there is no folder", tmp_path / "nowhere")
     refused(RunDirError, "named twice", whole / "run", whole / "run" / ".." / "run")
     made_study(tmp_path / "damaged", SETTINGS, {"local": [0.5]})
     for name in ("history.parquet", "pairs.parquet", "result.json"):

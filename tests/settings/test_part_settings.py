@@ -173,6 +173,12 @@ class Outside(Section):
     """How large."""
 
 
+class Taken(Section):
+    """Named like one of ours."""
+
+    title: ClassVar[str] = "gossip"
+
+
 class Untitled(Section):
     """It has no name."""
 
@@ -183,6 +189,7 @@ class Untitled(Section):
         ({"section": "heat"}, r"its section is 'heat': give a class that is derived from pens\.Section"),
         ({"section": dict}, "its section is <class 'dict'>: give a class"),
         ({"section": Untitled}, "its section has no title"),
+        ({"section": Taken}, "its section has the title 'gossip', and so has one of pens: give it another title"),
         ({"section": Empty}, r"the setting size of its section \[empty\] has no default: give it one"),
         ({"section": Outside}, r"the default of size in its section \[outside\] is 0: Input should be greater"),
         ({"keys": "test"}, "its keys are 'test': give a tuple of names"),

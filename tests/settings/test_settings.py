@@ -107,7 +107,7 @@ def test_epochs_of_step_one_by_a_peers_own_samples() -> None:
 
 
 def test_settings_do_not_change() -> None:
-    with pytest.raises(ValueError, match="frozen"):
+    with pytest.raises(SettingsError, match=r"peers = 3 is set .* use settings\.replace\(\{'peers': 3\}\)"):
         Settings().scenario.peers = 3
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import pens
 from pens.command_line.main import main
@@ -261,6 +262,33 @@ class Broken(Pinball):
         raise ZeroDivisionError("oh")
 
 
+class OfChance(Pinball):
+    name = "of-chance"
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return pinball(outputs + torch.rand_like(outputs), targets)
+
+
+class Unmeasured(Pinball):
+    name = "unmeasured"
+    metrics = ()  # type: ignore[assignment]
+
+
+class NoTuple(Pinball):
+    name = "no-tuple"
+    metrics = pens.Metric("mean", pinball)  # type: ignore[assignment]
+
+
+class ValueFails(Pinball):
+    name = "value-fails"
+    metrics = (pens.Metric("mean", pinball, lambda sums, count: count / 0),)
+
+
+class NoNumber(Pinball):
+    name = "no-number"
+    metrics = (pens.Metric("mean", pinball, lambda sums, count: math.nan),)
+
+
 class Detached(Pinball):
     name = "detached"
 
@@ -278,7 +306,15 @@ class Wide(Pinball):
     [
         (OfTheBatch, "the loss of a sample depends on the other samples of its batch"),
         (OneNumber, r"losses returns shape \(\) for 3 samples: expected one row for each sample"),
-        (Broken, "losses fails: ZeroDivisionError: oh"),
+        (
+            Broken,
+            r"losses fails: ZeroDivisionError: oh .*test_runs\.py, line .* outputs of shape \(3, 1\), as the task's",
+        ),
+        (OfChance, "depends on the other samples of its batch, or on random numbers"),
+        (Unmeasured, r"its metrics are \(\): give a tuple of pens\.Metric with at least one"),
+        (NoTuple, r"its metrics are Metric\(name='mean'.*: give a tuple of pens\.Metric"),
+        (ValueFails, "the `value` of mean fails: ZeroDivisionError.* an array of 1 numbers, and the number of samples"),
+        (NoNumber, "mean is nan for 3 samples, and peers may hold so few: return a finite number"),
         (Detached, "has no gradient: expected one real number for each sample"),
         (Wide, r"statistics of wide have shape \(3, 2\) .* beside a `value`"),
         (Line, "task = "),
@@ -287,6 +323,47 @@ class Wide(Pinball):
 def test_a_task_that_cannot_work_is_refused_in_words(task: type, reason: str) -> None:
     with pytest.raises(SettingsError, match=reason):
         run(methods="local", values={"task": task, "unit": ""})
+
+
+@pytest.mark.parametrize(
+    ("function", "says", "reason"),
+    [
+        ("num_outputs", lambda self, targets: targets.max(), "its num_outputs failed: AttributeError"),
+        ("num_outputs", lambda self, targets: None, "its num_outputs returned None, a NoneType: return a whole number"),
+        ("output_shape", lambda self, num_outputs, target_shape: num_outputs, "its output_shape failed: TypeError"),
+        ("check", lambda self, targets: targets.oh, "its check failed: AttributeError"),
+    ],
+)
+def test_what_a_task_says_of_targets_is_checked(
+    function: str, says: Any, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pinball, function, says)
+    with pytest.raises(SettingsError, match=f"task pinball: {reason}"):
+        run(methods="local", values={"task": Pinball, "unit": ""})
+
+
+class Smoothed(pens.ClassTask):
+    """Classes, with another loss than the cross-entropy."""
+
+    name = "smoothed"
+    about = "label smoothing"
+    metrics = (pens.Metric("hits", lambda outputs, targets: outputs.argmax(1) == targets, unit="%"),)
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs, targets, reduction="none", label_smoothing=0.2)
+
+
+class Claims(Smoothed):
+    name = "claims"
+    is_cross_entropy = True
+
+
+def test_classes_with_another_loss_are_shared_out_by_their_labels() -> None:
+    values = {"partition": "dirichlet", "peers": 4, "rounds": 1, "n_peers": 2}
+    found = pens.run("digits", methods="local", overrides={"task": Smoothed, **values}, device="cpu")
+    assert found.table[0].score.measure.name == "hits"
+    with pytest.raises(SettingsError, match=r"task claims: it says is_cross_entropy = True.* set is_cross_entropy = F"):
+        pens.run("digits", methods="local", overrides={"task": Claims, **values}, device="cpu")
 
 
 def test_records_without_a_task_are_of_accuracies(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from pens.engine.bits import random_bits
 from pens.errors import ModelError
 
 LOOP = (
-    'backend = "loop" trains one model after the other instead: pens.run(…, overrides={"backend": "loop"}), or in the '
-    'settings file of a run or of a real peer, section [engine]: backend = "loop"'
+    'backend = "loop" trains one model after the other instead: --set backend=loop on the command line, pens.run(…, '
+    'overrides={"backend": "loop"}), or in the settings file of a run or of a real peer, section [engine]: '
+    'backend = "loop"'
 )
 """What to do about a network that only a stack cannot run."""
 

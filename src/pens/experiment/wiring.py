@@ -76,8 +76,8 @@ def new_executor(
 
 def try_merging(spec: RunSpec, engine: Engine, knows_samples: bool = True) -> None:
     """Refuse a run whose merge rule does not work with the engine's network; call it before anything is written."""
-    rules, prefixes = spec.learning(), spec.method.segments(spec.settings)
-    try_out(rules.merging, engine.network.stored, rules.own_in_merge, prefixes, knows_samples=knows_samples)
+    rules = spec.learning()
+    try_out(rules.merging, engine.network.stored, rules.own_in_merge, spec.segments(), knows_samples=knows_samples)
 
 
 def build_simulator(

@@ -94,9 +94,10 @@ def pieces(layout: Layout, merging: Merging, prefixes: tuple[str, ...]) -> tuple
     """What is merged alike. `prefixes`: those for which the method says weights."""
     who = _who(merging)
     segments = _segments(merging)
-    segment_of = {p: name for name, begins in segments.items() for p in begins}
-    if len(segment_of) < sum(map(len, segments.values())):
-        raise SettingsError(f"{who} has two segments with the same beginning of names: give it to one of them")
+    begins = [begin for of in segments.values() for begin in of]
+    if twice := [begin for begin in begins if begins.count(begin) > 1]:
+        raise SettingsError(f"{who} names {twice[0]!r} in two segments, or twice in one: give it to one of them, once")
+    segment_of = {begin: name for name, of in segments.items() for begin in of}
     chosen = _found(layout, tuple(segment_of) or ("",), f"{who} has a segment")
     only = _found(layout, merging.only or ("",), "merge_only names")
     both = [name for name in chosen if name in only]

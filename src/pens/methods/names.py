@@ -129,8 +129,7 @@ def check_methods(settings: Settings, names: Iterable[str], who: Participants, s
         _check_in_step(spec)
         with calling(f"method {name!r}", spec.method, "check"):
             spec.method.check(spec.settings, _by_topology(who, settings, spec.settings, seeds))
-            has_segments = bool(spec.method.segments(spec.settings))
-        rule.check_heeds(rule.chosen(spec.settings).rule, name, spec.method.says_weights, has_segments)
+        rule.check_heeds(rule.chosen(spec.settings).rule, name, spec.method.says_weights, bool(spec.segments()))
 
 
 def check_networked(settings: Settings, name: str) -> None:

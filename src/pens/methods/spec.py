@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,14 @@ class RunSpec:
         with calling(self._whose, self.method, "server_plan"):
             made = self.method.server_plan(self.settings, num_peers)
         return self._checked("server_plan", made)
+
+    def segments(self) -> Sequence[str]:
+        """The parameters for which its peers say weights of their own, as far as they are known."""
+        with calling(self._whose, self.method, "segments"):
+            said = self.method.segments(self.settings)
+        if not isinstance(said, Sequence) or isinstance(said, str) or not all(isinstance(each, str) for each in said):
+            refuse_result(self._whose, "segments", said, 'return a list of beginnings of names, such as ["layers.9"]')
+        return said
 
     @property
     def _whose(self) -> str:

@@ -48,7 +48,8 @@ class Partition(ABC):
             raise SettingsError(
                 f"partition = {self.name!r} shares samples out by their class, but with task = {task.name!r} a sample "
                 "has none: use another partition, rotation for instance, or give each peer its own data in a "
-                "pens.Federation"
+                "pens.Federation. A task of your own whose samples are each of one class is derived from "
+                "pens.ClassTask"
             )
         if dataset:
             check_enough(dataset, settings.scenario)

@@ -70,7 +70,7 @@ class _Guard:
         self._behaviour = behaviour
         self._make, self._peer = make, peer
         self._tries, self._events = peer.tries_state, 0
-        self._untried = {"ask", "answer"}
+        self._untried = {"ask", "answer", "update", "updated"}
         """Moments at which the state has not been tried out yet, beside those by the number of events."""
         self._who = f"behaviour {type(behaviour).__name__}"
         self._held: Counter[ModelRef] | None = Counter()
@@ -132,11 +132,16 @@ class _Guard:
     # --- state --------------------------------------------------------------------------------------------------------
 
     def _try_state_at(self, event: str, result: Any) -> None:
-        """After 1, 2, 4, 8, … events, since what is empty at first can come back by accident; and at the first question
-        and answer."""
+        """After 1, 2, 4, 8, … events, since what is empty at first can come back by accident; and at the first
+        question, answer and update."""
         self._events += 1
-        asks = any(isinstance(action, Ask) for action in result)
-        now = self._untried & ({"ask"} if asks else {"answer"} if event == "on_answered" else set())
+        moments = {
+            "ask": any(isinstance(action, Ask) for action in result),
+            "answer": event == "on_answered",
+            "update": any(isinstance(action, Update) for action in result),
+            "updated": event == "on_updated",
+        }
+        now = {moment for moment in self._untried if moments[moment]}
         self._untried -= now
         if (now or self._events.bit_count() == 1) and self._lives():
             self._try_state()

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pens.errors import SettingsError, suggest
-from pens.settings.schema import ScenarioSettings
+from pens.settings.schema import ScenarioSettings, SettingsTree
 from pens.settings.section import Section
 
 
@@ -26,7 +26,12 @@ def _check_section(whose: str, section: Any) -> None:
     if not isinstance(section, type) or not issubclass(section, Section):
         raise SettingsError(f"{whose}: its section is {section!r}: give a class that is derived from pens.Section")
     if not section.title or not isinstance(section.title, str):
-        raise SettingsError(f"{whose}: its section has no title, by which settings name it")
+        raise SettingsError(f'{whose}: its section has no title, by which settings name it: write title = "mine" in it')
+    ours = SettingsTree.model_fields.get(section.title)
+    if ours is not None and not isinstance(ours.default, section):
+        raise SettingsError(
+            f"{whose}: its section has the title {section.title!r}, and so has one of pens: give it another title"
+        )
     if missing := [name for name, field in section.model_fields.items() if field.is_required()]:
         raise SettingsError(
             f"{whose}: the setting {missing[0]} of its section [{section.title}] has no default: give it one"

@@ -32,10 +32,7 @@ def section_types() -> dict[str, type[Section]]:
 
 def sections_of_parts() -> dict[str, type[Section]]:
     """The sections that are not fields of `SettingsTree`."""
-    sections = parts.sections()
-    for title in (title for title in sections if sections[title] is not OURS.get(title, sections[title])):
-        raise SettingsError(f"a part has a section [{title}], and so has pens: rename the section of the part")
-    return {title: of for title, of in sections.items() if title not in OURS}
+    return {title: of for title, of in parts.sections().items() if title not in OURS}
 
 
 def locate(name: str) -> tuple[str, str]:

@@ -12,6 +12,8 @@ from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from pens.errors import SettingsError
+
 Whole = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -25,6 +27,12 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
     title: ClassVar[str] = ""
     """The section's name in a TOML file, where it belongs to a part (`pens.parts`)."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise SettingsError(
+            f"{name} = {value!r} is set in settings that are made already, and these do not change: use "
+            f"settings.replace({{{name!r}: {value!r}}}), which returns changed ones; a method does so in `resolve`"
+        )
 
     @model_validator(mode="before")
     @classmethod

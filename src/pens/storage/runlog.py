@@ -179,6 +179,8 @@ class ExperimentDir:
 
     def read(self) -> ExperimentRecord:
         """Read the record of the folder's experiment."""
+        if not self.folder.is_dir():
+            raise RunDirError(f"there is no folder {self.folder}")
         if not self._record_file.is_file():
             raise RunDirError(f"{self.folder} holds no run: there is no {self._record_file.name} in it")
         data = read_json(self._record_file, _anew(self._record_file))

@@ -12,8 +12,8 @@ from pydantic import field_validator
 from pens.data.samples import Array
 from pens.errors import DataError
 from pens.settings.section import Positive, Section
+from pens.tasks.class_task import ClassTask
 from pens.tasks.metric import Metric
-from pens.tasks.task import Task, check_whole, num_classes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,13 +35,13 @@ class ClassificationSettings(Section):
         return tuple(given.split(",")) if isinstance(given, str) and "," in given else given
 
 
-class Classification(Task):
+class Classification(ClassTask):
     """Cross-entropy, and accuracy: the share of samples whose class has the highest score."""
 
     name = "classification"
     about = "each sample is of one class; cross-entropy, accuracy"
     section = ClassificationSettings
-    has_classes = has_one_class = is_cross_entropy = True
+    is_cross_entropy = True
 
     @property
     def metrics(self) -> Sequence[Metric]:
@@ -57,18 +57,13 @@ class Classification(Task):
         return F.cross_entropy(outputs, targets, reduction="none")
 
     def check(self, targets: Array) -> None:
-        check_whole(targets, "[sample]", (1,), "one integer class per sample")
-        if len(targets) and targets.min() < 0:
-            raise DataError(f"label {targets.min()} is negative: number the classes from 0")
+        super().check(targets)
         weights = self._weights
         if not isinstance(weights, str) and len(targets) and targets.max() >= len(weights):
             raise DataError(
                 f"class_weights has {len(weights)} weights, but there is a label {targets.max()}: give one for each "
                 "class, from 0 on"
             )
-
-    def num_outputs(self, targets: Sequence[Array]) -> int:
-        return num_classes(targets)
 
     def sample_weights(self, targets: Array) -> Array | None:
         if self._weights == "none":

@@ -20,6 +20,7 @@ import numpy as np
 from pens.data.samples import Array, Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.errors import DataError
+from pens.hooks import calling, refuse_result
 from pens.parts import TASKS
 from pens.settings.schema import SettingsTree
 from pens.settings.section import Section
@@ -107,7 +108,8 @@ def class_scores(num_classes: int) -> Outputs:
 
 def outputs_of(task: Task, num_outputs: int, target_shape: Sequence[int]) -> Outputs:
     """What a network has to return for targets of this shape."""
-    shape = task.output_shape(num_outputs, target_shape)
+    with calling(f"task {task.name}", task, "output_shape"):
+        shape = tuple(task.output_shape(num_outputs, target_shape))
     if task.has_classes and len(shape) == 1:
         return class_scores(num_outputs)
     axes = ", ".join(map(str, ("batch", *shape)))
@@ -149,7 +151,8 @@ def check_targets(task: Task, parts: Iterable[tuple[str, Samples]]) -> None:
     """Refuse samples whose targets are none of this task. Each part comes with its name for an error message."""
     for name, samples in parts:
         try:
-            task.check(samples.y)
+            with calling(f"task {task.name}", task, "check"):
+                task.check(samples.y)
         except DataError as error:
             raise DataError(f"the {name} targets do not suit the task {task.name}: {error}") from None
 
@@ -182,7 +185,16 @@ def num_outputs(task: Task, data: Dataset | Federation) -> int:
     """How many numbers a network has to give for these data: where classes were declared, one for each of them."""
     if task.has_classes and isinstance(data, Federation) and (data.declared_classes or data.class_names):
         return data.num_classes
-    return task.num_outputs(all_targets(data))
+    return outputs_for(task, all_targets(data))
+
+
+def outputs_for(task: Task, targets: Sequence[Array]) -> int:
+    """What the task itself says of these targets, checked."""
+    with calling(f"task {task.name}", task, "num_outputs"):
+        found: object = task.num_outputs(targets)
+    if not isinstance(found, int | np.integer) or found < 1:
+        refuse_result(f"task {task.name}", "num_outputs", found, "return a whole number of at least 1")
+    return int(found)
 
 
 def num_classes(targets: Sequence[Array]) -> int:

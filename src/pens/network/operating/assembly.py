@@ -40,7 +40,7 @@ from pens.parts import is_reference, load_function
 from pens.protocol.messages import PeerId
 from pens.protocol.peer import Peer
 from pens.protocol.plan import Plan
-from pens.tasks.task import check_data, check_targets, num_outputs, parts_of, task_of
+from pens.tasks.task import check_data, check_targets, num_outputs, outputs_for, parts_of, task_of
 from pens.version import VERSION
 
 _log = logging.getLogger("pens.network.assembly")
@@ -115,7 +115,7 @@ def _own_holding(config: PeerConfig, source: str) -> Holding:
     check_alike(list(parts.values()))
     _check_has_classes(config)
     if not task.has_classes:
-        return Holding(data, test, task.num_outputs([part.y for part in parts.values()]))
+        return Holding(data, test, outputs_for(task, [part.y for part in parts.values()]))
     highest = {name: int(part.y.max(initial=0)) for name, part in parts.items() if len(part)}
     return Holding(data, test, _num_classes(config, highest))
 
