@@ -39,6 +39,8 @@ def test_an_assignment_says_the_same_when_it_is_read(value: Any) -> None:
     ("value", "text"),
     [
         ("cifar-10", "cifar-10"),
+        (["#"], '["#"]'),
+        ("1 # one", "1 # one"),
         ("8", '"8"'),  # a word, not a number
         ("none", '"none"'),
         (" edges.json", '" edges.json"'),

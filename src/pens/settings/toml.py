@@ -41,12 +41,11 @@ def assignment(key: str, value: Any) -> str:
 
 def read_value(text: str) -> Any:
     """The value that a text after `--set KEY=` stands for: TOML, `none`, or else a word."""
-    if "#" in text or "\n" in text:
-        return text
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        listed = [] if "\n" in text else tomllib.loads(f"value = [{text}]")["value"]  # a comment would hide the bracket
     except tomllib.TOMLDecodeError:
         return None if text == "none" else text
+    return listed[0] if len(listed) == 1 and not text.rstrip().endswith(",") else text
 
 
 def read_toml(path: Path, hint: str = "") -> dict[str, Any]:
