@@ -620,8 +620,8 @@ def _show_holders(
         console.print(f"picture: {plot}", style="dim", markup=False)
     if partition:
         write_shares(partition, shares_of(settings, seed, data_dir))
-        turned = settings.scenario.rotations if holdings.turns(settings) else ()
-        words = f", without the rotations {', '.join(map(str, turned))}, which indices cannot say" if turned else ""
+        changed = holdings.changes(settings)
+        words = f", without {changed}, which indices cannot say" if changed else ""
         console.print(f"partition: {partition}{words}", style="dim", markup=False)
 
 

@@ -1,34 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Label skew: how many samples of each label every peer gets → a federation.
+"""Label skew: how many samples of each label every peer gets, and which.
 
 A peer's label law is the shares of its labels. Its training, validation and test data follow the same law: each has
-as many samples of a label as the law says, less than one more or fewer. No sample is handed out twice, test samples
-included, unless `test = full`, where each peer draws from the whole test set.
+as many samples of a label as the law says, less than one more or fewer (`pens.partitions.cells`).
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
-from pens import rng
-from pens.data.samples import Array, Dataset, Samples
-from pens.data.scenarios import Federation, PeerData
-from pens.errors import DataError, NotEnoughData
-from pens.settings.schema import ScenarioSettings
+from pens.data.samples import Array, Samples
+from pens.errors import DataError
 
+FINE = 1 << 40
+"""Shares as whole numbers: those of which `apportion` makes numbers of samples."""
 _TRIES = 10  # to round the sizes of test sets such that there are samples enough
 
 
-def apportion(weights: Array, size: int, generator: np.random.Generator) -> Array:
+def apportion(weights: Array, size: int | Array, generator: np.random.Generator) -> Array:
     """Whole numbers in proportion to whole weights, which add up to `size`, each less than one away from its exact
     share, and equal to it on average. Computed in whole numbers, so that the bounds hold to the last unit.
 
     Weights 1, 1, 2 and size 2: 0.5, 0.5 and 1 exactly, so 1, 0, 1 or 0, 1, 1.
 
-    weights [..., label]: without a sum of zero  → [..., label]
+    weights [..., label]: without a sum of zero; size: one for all, or [...]  → [..., label]
     """
     totals = weights.sum(-1, keepdims=True)
-    ends = (np.cumsum(weights, -1) * size + generator.integers(0, totals)) // totals
+    ends = (np.cumsum(weights, -1) * np.asarray(size)[..., None] + generator.integers(0, totals)) // totals
     counts: Array = np.diff(ends, prepend=0)
     return counts
 
@@ -43,23 +43,41 @@ def count_labels(samples: Samples, num_classes: int) -> Array:
     return np.bincount(samples.y, minlength=num_classes)
 
 
-def federation_of(dataset: Dataset, counts: Array, scenario: ScenarioSettings, seed: int) -> Federation:
-    """Peers that hold so many samples of each label, without clusters; each is tested on samples of its own law.
+def draw_from(there: Array, sizes: Array, generator: np.random.Generator) -> Array:
+    """How many samples of each label every peer gets where all draw from the same samples at random, without putting
+    any back.
 
-    counts [peer, label]: of training and validation samples together
+    there [label], sizes [peer]: together at most as many as there are  → [peer, label]
     """
-    generator = np.random.default_rng(rng.key(seed, "labels"))
-    train = apportion(counts, scenario.train_per_peer, generator)
-    held = deal(dataset.train.y, np.concatenate([train, counts - train]), generator)
-    peers = [
-        PeerData(dataset.train.take(mine), dataset.train.take(val))
-        for mine, val in zip(held[: len(counts)], held[len(counts) :], strict=True)
-    ]
-    return Federation(tuple(peers), None, _tests(dataset, counts, scenario, generator))
+    labels = generator.permutation(np.repeat(np.arange(len(there)), there))[: sizes.sum()]
+    cells = np.repeat(np.arange(len(sizes)), sizes) * len(there) + labels
+    counts: Array = np.bincount(cells, minlength=len(sizes) * len(there)).reshape(len(sizes), len(there))
+    return counts
+
+
+def within(counts: Array, there: Array, generator: np.random.Generator) -> Array:
+    """As near to these counts as the samples allow. Of a label that too many want, each peer gives up the same share
+    of what it wanted, and gets other labels for it, in proportion to what is left of them.
+
+    Two peers want 4 of label 0, a third 4 of label 1, and there are 4 and 8: the first two get 2 and 2.
+
+    counts [peer, label], there [label]  → [peer, label], with the same sums over labels
+    """
+    counts, missing = counts.copy(), np.zeros(len(counts), np.int64)
+    for label in np.flatnonzero(counts.sum(0) > there):
+        taken = apportion(counts[:, label], int(counts[:, label].sum() - there[label]), generator)
+        counts[:, label] -= taken
+        missing += taken
+    left = there - counts.sum(0)
+    for peer in np.flatnonzero(missing):
+        more = apportion(left, int(missing[peer]), generator)
+        counts[peer] += more
+        left -= more
+    return counts
 
 
 def deal(labels: Array, counts: Array, generator: np.random.Generator) -> list[Array]:
-    """Positions of samples for each holder, so many of each label, none twice, in random order.
+    """Positions of samples for each holder, so many of each label, none twice, in random order. A holder may get none.
 
     labels [sample], counts [holder, label]
     """
@@ -70,41 +88,33 @@ def deal(labels: Array, counts: Array, generator: np.random.Generator) -> list[A
         for holder in np.flatnonzero(counts[:, label]):
             begin = begins[holder, label]
             found[holder].append(pool[begin : begin + counts[holder, label]])
-    return [generator.permutation(np.concatenate(parts)) for parts in found]
+    nothing = np.zeros(0, np.int64)
+    return [generator.permutation(np.concatenate(parts)) if parts else nothing for parts in found]
 
 
-def _tests(
-    dataset: Dataset, counts: Array, scenario: ScenarioSettings, generator: np.random.Generator
-) -> tuple[Samples, ...]:
-    """A test set for each peer, all of one size: the largest that there are samples for, or `test_samples`."""
-    there, shared = count_labels(dataset.test, counts.shape[1]), scenario.test == "full"
-    most = min(_largest_test(counts, there, shared), scenario.test_samples or len(dataset.test))
-    wanted = _test_counts(counts, there, most, shared, generator)
-    if wanted is None:
-        raise NotEnoughData(
-            f"{dataset.name} has {len(dataset.test)} test samples, too few for one of its own labels for each of "
-            f"{len(counts)} peers: use fewer peers or test = full, and test data of all labels"
-        )
-    if shared:
-        taken = [deal(dataset.test.y, mine[None], generator)[0] for mine in wanted]
-    else:
-        taken = deal(dataset.test.y, wanted, generator)
-    return tuple(dataset.test.take(mine) for mine in taken)
+def counts_of_tests(
+    shares: Array, there: Array, most: int, shared: bool, generator: np.random.Generator
+) -> Array | None:
+    """How many samples of each cluster and label every test set gets, all of one size: `most`, or fewer where rounding
+    asks for more than there are of some label; None where there are too few for one each. `shared`: each draws from all
+    samples, so that sets may overlap.
 
-
-def _test_counts(counts: Array, there: Array, most: int, shared: bool, generator: np.random.Generator) -> Array | None:
-    """Test samples of each label for every peer, fewer than `most` where rounding asks for more than there are of some
-    label; None where there are too few for one each.  → [peer, label]"""
+    shares [test, cluster, label]: as whole weights, there [label]  → [test, cluster, label]
+    """
+    flat = shares.reshape(len(shares), -1)
     for size in (size for size in range(most, 0, -1) for _ in range(_TRIES)):
-        wanted = apportion(counts, size, generator)
-        if shared or (wanted.sum(0) <= there).all():
+        wanted = apportion(flat, size, generator).reshape(shares.shape)
+        if ((wanted.sum(1).max(0) if shared else wanted.sum((0, 1))) <= there).all():
             return wanted
     return None
 
 
-def _largest_test(counts: Array, there: Array, shared: bool) -> int:
-    """How many test samples each peer can have, before they are rounded.  counts [peer, label], there [label]"""
-    size = int(counts[0].sum())
-    wanted = counts.max(0) if shared else counts.sum(0)
-    some = wanted > 0
-    return int((there[some] * size // wanted[some]).min())
+def largest_test(counts: Array, there: Array, shared: bool) -> int:
+    """How many samples each test set can have, before they are rounded.  counts [test, label], there [label]"""
+    sizes = counts.sum(1)
+    wanted = np.zeros(len(there), object)  # of each label, for a sample in each test set
+    for size in np.unique(sizes):
+        of_it = counts[sizes == size]
+        shares = np.array([Fraction(int(count), int(size)) for count in (of_it.max(0) if shared else of_it.sum(0))])
+        wanted = np.maximum(wanted, shares) if shared else wanted + shares
+    return min(int(of // share) for of, share in zip(there.tolist(), wanted, strict=True) if share)

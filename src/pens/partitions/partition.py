@@ -58,9 +58,22 @@ class Partition(ABC):
         """Share the data out, after `check` has passed. A seed always gives the same federation: generators come from
         `numpy.random.default_rng(pens.rng.key(seed, "…"))`."""
 
+    def indices(self, dataset: Dataset, settings: Settings, seed: int) -> Federation:
+        """Who holds which samples of a data set whose inputs are the samples' numbers, [sample, 1, 1, 1]. Override it
+        where `build` computes other inputs or labels than it was given."""
+        return self.build(dataset, settings, seed)
+
+    def changes(self, settings: Settings) -> str:
+        """What `build` does to samples, which their indices do not say, in a few words; empty: nothing."""
+        return ""
+
     def describe(self, settings: Settings) -> str:
         """What the scenario is, in a few words for tables and reports."""
         return self.name
+
+    def clusters_say_all(self, settings: Settings) -> bool:
+        """Whether the clusters' names say how the data are shared out, so that nobody needs `describe` beside them."""
+        return self.cluster_sizes(settings) is not None
 
     def cluster_sizes(self, settings: Settings) -> Mapping[str, int] | None:
         """How many peers each cluster has, by the clusters' names; None where clusters are not known."""
@@ -78,14 +91,16 @@ def partition_of(settings: Settings) -> Partition:
     return found
 
 
-def build_federation(dataset: Dataset, settings: Settings, seed: int) -> Federation:
-    """Who holds what by the partition of these settings, checked."""
+def build_federation(dataset: Dataset, settings: Settings, seed: int, indices: bool = False) -> Federation:
+    """Who holds what by the partition of these settings, checked. `indices`: of a data set of samples' numbers."""
     partition = partition_of(settings)
     whose = f"partition {partition.name}"
-    with calling(whose, partition, "check"):
-        partition.check(settings, dataset)
+    if not indices:
+        with calling(whose, partition, "check"):
+            partition.check(settings, dataset)
+    make = partition.indices if indices else partition.build
     with calling(whose, partition, "build"):
-        federation = partition.build(dataset, settings, seed)
+        federation = make(dataset, settings, seed)
     if not isinstance(federation, Federation):
         raise DataError(f"{whose} built a {type(federation).__name__}: return a pens.Federation")
     if len(federation.peers) != settings.scenario.peers:
@@ -170,8 +185,7 @@ def data_words(settings: Settings) -> str:
         partition = partition_of(settings)
     except SettingsError:  # of a record, and not installed here
         return f"{source}, {settings.scenario.partition}"
-    known = partition.cluster_sizes(settings) is not None
-    return source if known else f"{source}, {described(partition, settings)}"
+    return source if partition.clusters_say_all(settings) else f"{source}, {described(partition, settings)}"
 
 
 def check_enough(dataset: Dataset, scenario: ScenarioSettings, rotations: int | None = None) -> None:
