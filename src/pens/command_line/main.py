@@ -472,7 +472,8 @@ def presets_command(
     from pens.settings.catalogue import as_toml
 
     if name is not None:
-        typer.echo(as_toml(preset(name).settings), nl=False)
+        chosen = preset(name)
+        typer.echo(as_toml(chosen.settings, chosen.source), nl=False)
         return
     from rich.table import Table
 

@@ -9,7 +9,7 @@ order of the lists: two label groups and two rotations are four clusters. Each p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import product
 from typing import Annotated, Any, ClassVar
 
@@ -25,7 +25,7 @@ from pens.partitions.axes import Axis, LabelLaw, Shift, SizeLaw, View
 from pens.partitions.cells import Cells, Part, share_out
 from pens.partitions.labels import FINE, apportion, count_labels
 from pens.partitions.partition import Partition, check_enough
-from pens.partitions.sizes import bounded, split_off
+from pens.partitions.sizes import bounded, divided, split_off
 from pens.settings.section import Count, Section
 from pens.settings.tree import Settings
 from pens.tasks.task import task_of
@@ -44,9 +44,9 @@ class ProductSettings(Section):
     """The smallest number of training and validation samples of a peer, where sizes are unequal."""
     shift: tuple[str, ...] = ()
     """How clusters of peers differ; several shifts are combined, each with each."""
-    cluster_peers: tuple[Count, ...] = ()
-    """How many peers each cluster has, in the clusters' order; empty: as equally many as possible. With mixture_alpha:
-    the clusters' weights."""
+    cluster_shares: tuple[Count, ...] = ()
+    """How the peers are divided among the clusters, in the clusters' order: 70, 20, 5, 5 of 100 peers, or 14, 4, 1, 1
+    of 20, and at least one each; empty: equally. With mixture_alpha: how the samples are, on average."""
     mixture_alpha: Annotated[float, Field(ge=1e-3, le=1e6)] | None = None
     """Whether each peer's samples come from several clusters, with shares from Dirichlet(alpha, …), as of label shares:
     at 0.01 nearly every peer has one cluster, at 100 all peers have the same mixture. Clusters are then not known.
@@ -79,13 +79,16 @@ class Product(Partition):
         names = cluster_names(settings)
         if twice := [name for name in names if names.count(name) > 1]:
             raise SettingsError(f"two clusters are called {twice[0]!r}: give the shifts' clusters other names")
-        if chosen.cluster_peers and len(chosen.cluster_peers) != len(names):
+        if chosen.cluster_shares and len(chosen.cluster_shares) != len(names):
             raise SettingsError(
-                f"cluster_peers = {list(chosen.cluster_peers)} are {len(chosen.cluster_peers)} clusters, but there are "
-                f"{len(names)}: {', '.join(names)}"
+                f"cluster_shares = {list(chosen.cluster_shares)} are {len(chosen.cluster_shares)} clusters, but there "
+                f"are {len(names)}: {', '.join(names)}"
             )
-        if chosen.mixture_alpha is None:
-            self._check_peers(settings, names)
+        if chosen.mixture_alpha is None and len(names) > scenario.peers:
+            raise SettingsError(
+                f"{len(names)} clusters, but peers = {scenario.peers}: set peers = {len(names)} or more, or "
+                "mixture_alpha"
+            )
         each = scenario.train_per_peer + scenario.val_per_peer
         if chosen.size_law != "equal" and chosen.smallest_peer > each:
             raise SettingsError(
@@ -95,16 +98,6 @@ class Product(Partition):
         self._check_axes(settings, dataset)
         if dataset:
             check_enough(dataset, scenario)
-
-    def _check_peers(self, settings: Settings, names: Sequence[str]) -> None:
-        peers, listed = settings.scenario.peers, settings.section(ProductSettings).cluster_peers
-        if listed and sum(listed) != peers:
-            raise SettingsError(
-                f"cluster_peers = {list(listed)} are {sum(listed)} peers together, but peers = {peers}: "
-                f"set peers = {sum(listed)} or other cluster_peers"
-            )
-        if len(names) > peers:
-            raise SettingsError(f"{len(names)} clusters, but peers = {peers}: set peers = {len(names)} or more")
 
     def _check_axes(self, settings: Settings, dataset: Dataset | None) -> None:
         for axis in axes_of(settings):
@@ -199,8 +192,8 @@ def own_cluster(settings: Settings, cluster: int, axis: int) -> int:
 
 def _cluster_peers(settings: Settings, clusters: int) -> list[int]:
     """How many peers each cluster has."""
-    peers, listed = settings.scenario.peers, settings.section(ProductSettings).cluster_peers
-    return list(listed) or [peers // clusters + (number < peers % clusters) for number in range(clusters)]
+    shares = settings.section(ProductSettings).cluster_shares or (1,) * clusters
+    return divided(shares, settings.scenario.peers)
 
 
 # --- who gets what ----------------------------------------------------------------------------------------------------
@@ -260,7 +253,7 @@ def _by_cluster(settings: Settings, sizes: Array, clusters: int, seed: int) -> A
         found[peers, np.repeat(np.arange(clusters), _cluster_peers(settings, clusters))] = sizes
         return found
     generator = np.random.default_rng(rng.key(seed, "mixture"))
-    weights = np.array(chosen.cluster_peers or [1] * clusters)
+    weights = np.array(chosen.cluster_shares or [1] * clusters)
     shares = generator.dirichlet(chosen.mixture_alpha * clusters * weights / weights.sum(), len(sizes))
     return apportion(np.rint(shares * FINE).astype(np.int64), sizes, generator)
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pens.data.samples import Array
@@ -40,6 +42,19 @@ def _raised(sizes: Array, smallest: int) -> Array:
     for _ in range(int(lacking.sum())):
         sizes[sizes.argmax()] -= 1
     return sizes
+
+
+def divided(shares: Sequence[int], total: int) -> list[int]:
+    """Whole numbers in proportion to shares, at least 1 each, which add up to `total`: each starts with one, and each
+    further one goes where most is lacking.
+
+    30 : 2 of 32 are 30 and 2, of 16 15 and 1, and of 6 5 and 1.
+    """
+    counts, whole = np.ones(len(shares), np.int64), sum(shares)
+    for _ in range(total - len(shares)):
+        counts[(np.array(shares) * total - counts * whole).argmax()] += 1
+    found: list[int] = counts.tolist()
+    return found
 
 
 def split_off(sizes: Array, train: int, val: int) -> Array:

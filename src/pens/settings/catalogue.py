@@ -89,10 +89,11 @@ def section_about(section: str) -> str:
     return _one_line(section_types()[section].model_json_schema().get("description", ""))
 
 
-def as_toml(settings: Settings) -> str:
-    """Settings as the text of a .toml file, with the explanation of each above it."""
+def as_toml(settings: Settings, source: str = "") -> str:
+    """Settings as the text of a .toml file, with the explanation of each above it. `source`: where they come from."""
     values = settings.model_dump(mode="json")
-    lines = ["# Change what you like and run it: pens run FILE.toml. A setting that is left out has its default."]
+    lines = [line for paragraph in source.split("\n\n") if paragraph for line in (*_comment(paragraph), "#")]
+    lines += ["# Change what you like and run it: pens run FILE.toml. A setting that is left out has its default."]
     section = ""
     for entry in entries():
         if entry.section != section:

@@ -27,7 +27,7 @@ class ClassesSettings(Section):
 
     title: ClassVar[str] = "classes"
     class_groups: Annotated[tuple[Group, ...], Field(min_length=1)] = ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
-    """The classes of each cluster; a class may be in several. `cluster_peers` says how many peers each cluster has.
+    """The classes of each cluster; a class may be in several. `cluster_shares` says how many peers each cluster has.
     Published on CIFAR-10: [[0, 1, 8, 9], [2, 3, 4, 5, 6, 7]] with 40 and 60 peers."""
 
     @field_validator("class_groups")
