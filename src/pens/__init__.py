@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pens.methods.method import Method, Participants
     from pens.partitions.axes import LabelLaw, Shift, SizeLaw, View
     from pens.partitions.cells import federation_of
-    from pens.partitions.labels import apportion, count_labels
+    from pens.partitions.labels import apportion, count_labels, within
     from pens.partitions.partition import Partition
     from pens.protocol.alone import Alone
     from pens.protocol.behaviour import Behaviour
@@ -128,6 +128,7 @@ __all__ = [
     "resume",
     "rng",
     "run",
+    "within",
 ]
 
 _NAMES_OF = {
@@ -143,7 +144,7 @@ _NAMES_OF = {
     "pens.methods.method": ("Method", "Participants"),
     "pens.partitions.axes": ("LabelLaw", "Shift", "SizeLaw", "View"),
     "pens.partitions.cells": ("federation_of",),
-    "pens.partitions.labels": ("apportion", "count_labels"),
+    "pens.partitions.labels": ("apportion", "count_labels", "within"),
     "pens.partitions.partition": ("Partition",),
     "pens.protocol.alone": ("Alone",),
     "pens.protocol.behaviour": ("Behaviour",),

@@ -169,7 +169,7 @@ def test_two_label_groups_and_two_rotations_are_four_clusters() -> None:
         "peers": 8,
     }
     federation = built(changes, data=images(test=100))
-    names = [f"classes {group}, {angle}" for group in ("0+1+2+3+4", "5+6+7+8+9") for angle in ("0°", "180°")]
+    names = [f"classes {group} × {angle}" for group in ("0+1+2+3+4", "5+6+7+8+9") for angle in ("0°", "180°")]
     assert federation.cluster_names == tuple(names)
     assert federation.clusters == federation.tested_on == (0, 0, 0, 1, 2, 3, 3, 3)
     chosen = PRODUCT.replace(changes)
@@ -312,7 +312,7 @@ def test_laws_and_shifts_of_others_are_used_recorded_and_explained(tmp_path: Pat
     federation = build_federation(images(), chosen, 0)
     assert [len(peer.train) + len(peer.val) for peer in federation.peers] == pytest.approx([10, 5, 3, 2], abs=1)
     assert {label for peer in federation.peers for label in peer.train.y} == {3}
-    assert federation.cluster_names == ("plain, 0°", "plain, 180°", "negative, 0°", "negative, 180°")
+    assert federation.cluster_names == ("plain × 0°", "plain × 180°", "negative × 0°", "negative × 180°")
     assert federation.peers[2].train.x.max() == 240  # −1, the mark of a corner, becomes the largest number
     assert {entry.key for entry in find(f"{file}:First")} == {"label"}
 
@@ -377,10 +377,14 @@ def test_sections_of_what_is_combined_are_on_record_and_others_only_where_they_s
     (entry,) = find("shift")
     assert entry.choices[:5] == ("rotation", "permutation", "noise", "blur", "colour")
     assert entry.allowed.startswith("some of rotation, permutation")
+    assert data_words(skewed) == "digits, labels from Dirichlet(0.3)"  # what the clusters' names do not say
+    assert data_words(skewed.replace({"label_law": "iid"})) == "digits"
     assert (
-        data_words(skewed)
-        == "digits, labels from Dirichlet(0.3), equal sizes, noise 0 and noise 0.5, blur 0 and blur 1.5"
+        data_words(skewed.replace({"label_law": "classes", "size_law": "power"})) == "digits, sizes by a power law (1)"
     )
+    mixed = skewed.replace({"shift": ["noise"], "mixture_alpha": 0.5})
+    words = "labels from Dirichlet(0.3), equal sizes, noise 0 and noise 0.5, clusters mixed within peers (0.5)"
+    assert data_words(mixed) == f"digits, {words}"
 
 
 def test_what_does_not_fit_is_refused() -> None:

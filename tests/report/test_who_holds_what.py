@@ -47,15 +47,14 @@ def test_no_images_where_there_are_none_or_clusters_are_not_known() -> None:
 
 def test_many_peers_are_drawn_by_cluster_and_size() -> None:
     figure = Figure()
-    _map(figure.subfigures(), holders(federation(70)), ("0", "1", "2"))
+    _map(figure.subfigures(1, 1, squeeze=False)[0, 0], holders(federation(70)), ("0", "1", "2"))
     axes = figure.get_axes()
-    heights = [bar.get_height() for bar in axes[0].patches]
+    heights = [bar.get_height() for bar in axes[0].patches]  # type: ignore[attr-defined]
     assert heights == [11, *range(80, 11, -1)]  # the first cluster's only peer, then the others, the largest first
     assert [text.get_text() for text in axes[0].texts] == ["bright (1)", "dark (69)"]
     assert axes[1].images[0].get_array().shape == (3, 70)  # type: ignore[union-attr]
 
 
 def test_pictures_are_written(tmp_path: Path) -> None:
-    for peers in (4, 70):
-        draw_holders(federation(peers, channels=3), tmp_path / f"{peers}.png")
-        assert (tmp_path / f"{peers}.png").stat().st_size > 5000
+    draw_holders(federation(channels=3), tmp_path / "data.png")
+    assert (tmp_path / "data.png").stat().st_size > 5000

@@ -71,9 +71,9 @@ class Partition(ABC):
         """What the scenario is, in a few words for tables and reports."""
         return self.name
 
-    def clusters_say_all(self, settings: Settings) -> bool:
-        """Whether the clusters' names say how the data are shared out, so that nobody needs `describe` beside them."""
-        return self.cluster_sizes(settings) is not None
+    def beside_clusters(self, settings: Settings) -> str:
+        """What tables say of the scenario beside the clusters' names: nothing where these say it all."""
+        return self.describe(settings) if self.cluster_sizes(settings) is None else ""
 
     def cluster_sizes(self, settings: Settings) -> Mapping[str, int] | None:
         """How many peers each cluster has, by the clusters' names; None where clusters are not known."""
@@ -185,7 +185,8 @@ def data_words(settings: Settings) -> str:
         partition = partition_of(settings)
     except SettingsError:  # of a record, and not installed here
         return f"{source}, {settings.scenario.partition}"
-    return source if partition.clusters_say_all(settings) else f"{source}, {described(partition, settings)}"
+    words = partition.beside_clusters(settings)
+    return f"{source}, {words}" if words else source
 
 
 def check_enough(dataset: Dataset, scenario: ScenarioSettings, rotations: int | None = None) -> None:

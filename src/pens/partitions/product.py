@@ -127,8 +127,8 @@ class Product(Partition):
         return share_out(dataset, *_plan(dataset, settings, seed), settings.scenario, seed)
 
     def changes(self, settings: Settings) -> str:
-        shifts = settings.section(ProductSettings).shift
-        return f"the shift{'s' if len(shifts) > 1 else ''} {', '.join(shifts)}" if shifts else ""
+        names = [shift.name for shift in shifts_of(settings)]
+        return f"the shift{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else ""
 
     def describe(self, settings: Settings) -> str:
         chosen = settings.section(ProductSettings)
@@ -137,8 +137,12 @@ class Product(Partition):
         mixed = [] if chosen.mixture_alpha is None else [f"clusters mixed within peers ({chosen.mixture_alpha:g})"]
         return ", ".join([*words, *shifts, *mixed])
 
-    def clusters_say_all(self, settings: Settings) -> bool:
-        return False
+    def beside_clusters(self, settings: Settings) -> str:
+        if self.cluster_sizes(settings) is None:
+            return self.describe(settings)
+        law, sizes = label_law_of(settings), size_law_of(settings)
+        said = [law] if not law.by_cluster else []
+        return ", ".join(axis.describe(settings) for axis in [*said, *([sizes] if sizes.name != "equal" else [])])
 
     def cluster_sizes(self, settings: Settings) -> Mapping[str, int] | None:
         chosen, names = settings.section(ProductSettings), cluster_names(settings)
@@ -180,7 +184,7 @@ def _clusters_by_axis(settings: Settings) -> list[tuple[str, ...]]:
 
 def cluster_names(settings: Settings) -> tuple[str, ...]:
     """The names of all clusters: one of each axis."""
-    together = (", ".join(filter(None, names)) for names in product(*_clusters_by_axis(settings)))
+    together = (" × ".join(filter(None, names)) for names in product(*_clusters_by_axis(settings)))
     return tuple(name or "all" for name in together)
 
 
