@@ -17,7 +17,7 @@ from pens.data.samples import Array, Dataset, Samples
 from pens.data.scenarios import Federation
 from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.experiment.holdings import shares_of
-from pens.partitions.partition import build_federation, data_words, partition_of
+from pens.partitions.partition import build_federation, check_repeats, data_words, partition_of
 from pens.partitions.product import own_cluster
 from pens.partitions.sizes import split_off
 from pens.reproduce.store import identity
@@ -357,6 +357,37 @@ def test_what_parts_of_others_give_is_checked() -> None:
         built({"size_law": f"{__name__}:WrongSizes"})
     with pytest.raises(DataError, match="shift wrong-shift returned Samples of another form than it was given"):
         built({"shift": f"{__name__}:WrongShift"})
+
+
+class Drifting(Wrong):
+    """Gives each peer of six another class each time that it is asked."""
+
+    name = "drifting"
+    asked = 0
+
+    def counts(
+        self, there: Array, sizes: Array, clusters: Array, settings: Settings, generator: np.random.Generator
+    ) -> Array:
+        Drifting.asked += 1
+        return np.eye(len(there), dtype=int)[[Drifting.asked % len(there)] * len(sizes)] * sizes[:, None]
+
+
+class Infinite(Counting):
+    name = "infinite"
+
+    def apply(self, samples: Samples, view: pens.View) -> Samples:
+        return Samples(samples.x / 0.0, samples.y)
+
+
+def test_parts_of_others_have_to_repeat_themselves_and_to_give_finite_numbers() -> None:
+    chosen = PRODUCT.replace({"label_law": f"{__name__}:Drifting"})
+    with pytest.raises(DataError, match="partition product built two different federations for seed 0"):
+        check_repeats(images(), chosen, 0, build_federation(images(), chosen, 0))
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(DataError, match="partition product: the training inputs of peer 0: "),
+    ):
+        built({"shift": [f"{__name__}:Infinite"]})
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

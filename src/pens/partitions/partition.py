@@ -18,6 +18,7 @@ from pens.data.scenarios import Federation, check_own_data
 from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.hooks import calling, is_ours, refuse_result
 from pens.parts import HUB, PARTITIONS, is_place
+from pens.settings.named_parts import parts_in_use
 from pens.settings.schema import ScenarioSettings
 from pens.settings.section import Section
 from pens.settings.tree import Settings
@@ -109,7 +110,7 @@ def build_federation(dataset: Dataset, settings: Settings, seed: int, indices: b
             "set peers to the number that it builds"
         )
     _check_clusters(partition, settings, federation)
-    if not is_ours(type(partition)):
+    if not _is_ours(settings):
         _check_values(whose, dataset, federation)
         described(partition, settings)
     return federation
@@ -155,13 +156,18 @@ def check_repeats(dataset: Dataset, settings: Settings, seed: int, federation: F
     """Refuse a partition of others that builds another federation when it is asked again: a run that is stopped would
     go on with other data."""
     partition = partition_of(settings)
-    if is_ours(type(partition)):
+    if _is_ours(settings):
         return
     if build_federation(dataset, settings, seed).fingerprint != federation.fingerprint:
         raise DataError(
             f"partition {partition.name} built two different federations for seed {seed}: draw all random numbers from "
             'numpy.random.default_rng(pens.rng.key(seed, "…")), and take nothing from a set or a clock'
         )
+
+
+def _is_ours(settings: Settings) -> bool:
+    """Whether all parts that decide who holds what are of this package."""
+    return all(is_ours(type(part)) for part in parts_in_use(settings))
 
 
 def described(partition: Partition, settings: Settings) -> str:

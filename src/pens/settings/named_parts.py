@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -149,23 +149,26 @@ def titles_out_of_use(settings: SettingsTree) -> set[str]:
     """The sections of parts that these settings contain but do not name."""
     if not settings.__pydantic_extra__:
         return set()
-    used = {section.title for section in data_sections(settings, PARTS)}
+    used = {section.title for section in sections_of(parts_in_use(settings, PARTS))}
     known = (registry.find(part).section for registry in PARTS.values() for part in registry.names())
     others = {section.title for section in known if section is not None}
     return (others - used) & set(settings.__pydantic_extra__)
 
 
-def data_sections(settings: SettingsTree, of: Collection[str] = DATA_PARTS) -> list[type[Section]]:
-    """The sections of the parts that these settings name: of those that decide who holds what, or `of` some others."""
-    found = [_section_of(_found(registry, part)) for name, registry, part in _in_use(settings) if name in of]
-    return [section for section in found if section is not None]
+def parts_in_use(settings: SettingsTree, of: Collection[str] = DATA_PARTS) -> list[Any]:
+    """The parts that these settings name: those that decide who holds what, or `of` some other settings."""
+    return [_found(registry, part) for name, registry, part in _in_use(settings) if name in of]
+
+
+def sections_of(found: Iterable[Any]) -> list[type[Section]]:
+    """The sections that these parts have."""
+    return [section for section in map(_section_of, found) if section is not None]
 
 
 def sections_in_use(tree: Mapping[str, Any]) -> dict[str, Section]:
     """The sections of the parts that are named, with their defaults; not of those that are named by default."""
     named = ((registry, part) for name, registry, part in _in_use(tree) if part != _default(name))
-    sections = [_section_of(_found(registry, part)) for registry, part in named]
-    return {section.title: section() for section in sections if section is not None}
+    return {section.title: section() for section in sections_of(_found(registry, part) for registry, part in named)}
 
 
 def _default(name: str) -> object:
