@@ -64,6 +64,7 @@ def test_a_majority_class_by_hand() -> None:
 
 def test_majority_classes_are_as_frequent_as_their_samples() -> None:
     assert sorted(choose_classes(np.array([30, 10]), np.array([10] * 4), generator()).tolist()) == [0, 0, 0, 1]
+    assert choose_classes(np.array([31, 9]), np.array([20, 20]), generator()).tolist() == [0, 0]  # middles 10 and 30
     assert choose_classes(np.array([0, 7, 0]), np.array([1, 3]), generator()).tolist() == [1, 1]
     found = choose_classes(np.array([5000] * 10), np.array([500] * 100), generator())
     assert np.bincount(found).tolist() == [10] * 10
@@ -72,10 +73,11 @@ def test_majority_classes_are_as_frequent_as_their_samples() -> None:
 @given(st.integers(2, 12), st.floats(0, 0.99), st.integers(0, 9))
 def test_of_a_majority_class_there_are_never_more_than_there_are(peers: int, share: float, seed: int) -> None:
     sizes = generator(seed).integers(1, 20, peers)
-    there = np.array([int(sizes.sum()) // 3, int(sizes.sum()), 3])
-    found = counts("majority", there.tolist(), sizes.tolist(), seed, majority_share=share)
+    third = int(sizes.sum()) // 3
+    there = [third, int(sizes.sum()) - third - 1, 1]  # all are handed out
+    found = counts("majority", there, sizes.tolist(), seed, majority_share=share)
     assert found.sum(1).tolist() == sizes.tolist()
-    assert (found.sum(0) <= there).all()
+    assert found.sum(0).tolist() == there
 
 
 def test_label_groups_by_hand() -> None:

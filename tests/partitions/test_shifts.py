@@ -154,6 +154,8 @@ def test_turning_hues_keeps_grey_and_turns_back(degrees: int) -> None:
 
 def test_colours_stay_within_bounds_and_keep_their_type() -> None:
     x = np.array([[255, 0, 0], [0, 255, 255]], np.uint8)[:, :, None, None]
+    (bright,) = shifted("colour", np.array([RED, GREEN])[:, :, None, None], [0, 0], 1, colours=["hue60"])
+    assert bright.x[0, :, 0, 0] == pytest.approx([1 / 3, 1 / 3, -1])  # blue would be −5/3
     negative, turned = (of.x for of in shifted("colour", x, [0, 1], 2, colours=["inverted", "hue60"]))
     assert negative[:, :, 0, 0].tolist() == [[0, 255, 255], [255, 0, 0]]
     assert turned.dtype == np.uint8
