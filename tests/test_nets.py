@@ -34,6 +34,18 @@ def test_the_papers_network_layer_by_layer() -> None:
     assert [(layer.in_features, layer.out_features) for layer in linear] == [(64 * 2 * 2, 64), (64, 10)]
 
 
+def test_gn_lenet_layer_by_layer() -> None:
+    """Three padded 5 × 5 convolutions of 32, 32 and 64 channels, normalised in two groups before ReLU and pooling, and
+    one linear layer: 2,432 + 25,632 + 51,264 + 2 · 128 + 10,250 = 89,834 parameters."""
+    net = net_factory("gn-lenet", "cifar-10", (3, 32, 32), 10)()
+    layers = [layer for layer in net.modules() if not list(layer.children())]
+    block = ["Conv2d", "GroupNorm", "ReLU", "MaxPool2d"]
+    assert [type(layer).__name__ for layer in layers] == [*block * 3, "Flatten", "Linear"]
+    assert [layer.num_groups for layer in layers if isinstance(layer, nn.GroupNorm)] == [2, 2, 2]
+    assert sum(p.numel() for p in net.parameters()) == 89_834
+    assert net(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
 def test_images_that_do_not_fit_are_refused() -> None:
     with pytest.raises(SettingsError, match="at least 22 pixels"):
         net_factory("paper-cnn", "digits", (1, 8, 8), 10)
@@ -49,5 +61,5 @@ def test_a_network_that_is_made_already_is_refused() -> None:
 
 
 def test_the_smallest_images_that_fit_do_fit() -> None:
-    for name, side in (("paper-cnn", 22), ("digits-cnn", 4)):
+    for name, side in (("paper-cnn", 22), ("digits-cnn", 4), ("gn-lenet", 8)):
         assert net_factory(name, "own", (1, side, side), 4)()(torch.zeros(1, 1, side, side)).shape == (1, 4)

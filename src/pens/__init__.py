@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from pens.measuring.results import ExperimentResult, RunResult, Summary
     from pens.merging.rule import LinearRule, Merge, MergeRule, Rows
     from pens.methods.method import Method, Participants
-    from pens.partitions.labels import apportion, count_labels, federation_of
+    from pens.partitions.axes import LabelLaw, Shift, SizeLaw, View
+    from pens.partitions.cells import federation_of
+    from pens.partitions.labels import apportion, count_labels, within
     from pens.partitions.partition import Partition
     from pens.protocol.alone import Alone
     from pens.protocol.behaviour import Behaviour
@@ -78,6 +80,7 @@ __all__ = [
     "Fraction",
     "Gossiping",
     "Graph",
+    "LabelLaw",
     "LinearRule",
     "Losses",
     "Merge",
@@ -107,11 +110,14 @@ __all__ = [
     "Settings",
     "SettingsError",
     "SettingsTree",
+    "Shift",
     "Situation",
+    "SizeLaw",
     "Summary",
     "Task",
     "Topology",
     "Update",
+    "View",
     "WakeAfter",
     "Whole",
     "__version__",
@@ -124,6 +130,7 @@ __all__ = [
     "resume",
     "rng",
     "run",
+    "within",
 ]
 
 _NAMES_OF = {
@@ -137,7 +144,9 @@ _NAMES_OF = {
     "pens.measuring.results": ("ExperimentResult", "RunResult", "Summary"),
     "pens.merging.rule": ("LinearRule", "Merge", "MergeRule", "Rows"),
     "pens.methods.method": ("Method", "Participants"),
-    "pens.partitions.labels": ("apportion", "count_labels", "federation_of"),
+    "pens.partitions.axes": ("LabelLaw", "Shift", "SizeLaw", "View"),
+    "pens.partitions.cells": ("federation_of",),
+    "pens.partitions.labels": ("apportion", "count_labels", "within"),
     "pens.partitions.partition": ("Partition",),
     "pens.protocol.alone": ("Alone",),
     "pens.protocol.behaviour": ("Behaviour",),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that users add: methods, partitions, topologies, merge rules, tasks. Each is one object, found by its name.
+"""Parts that users add: methods, partitions and what they combine, topologies, merge rules, tasks. Each is one object,
+found by its name.
 
 A name is one of ours (`pens`), one that an installed package offers as an entry point of the registry's group
 (`[project.entry-points."pens.methods"]`), or a reference: `module:name`, or `file.py:name`. A reference is given where
@@ -222,6 +223,34 @@ PARTITIONS: Registry[Any] = Registry(
         "groups": "pens.partitions.groups:Groups",
         "dirichlet": "pens.partitions.dirichlet:Dirichlet",
         "shards": "pens.partitions.shards:Shards",
+        "product": "pens.partitions.product:Product",
+    },
+)
+LABEL_LAWS: Registry[Any] = Registry(
+    "label law",
+    "pens.label_laws",
+    "pens.partitions.axes:LabelLaw",
+    {
+        "iid": "pens.partitions.label_laws.iid:Iid",
+        "dirichlet": "pens.partitions.dirichlet:DirichletLaw",
+        "shards": "pens.partitions.shards:ShardsLaw",
+        "majority": "pens.partitions.label_laws.majority:Majority",
+        "classes": "pens.partitions.label_laws.classes:Classes",
+    },
+)
+SIZE_LAWS: Registry[Any] = Registry(
+    "size law",
+    "pens.size_laws",
+    "pens.partitions.axes:SizeLaw",
+    {name: f"pens.partitions.size_laws.{name}:{name.title()}" for name in ("equal", "lognormal", "power")},
+)
+SHIFTS: Registry[Any] = Registry(
+    "shift",
+    "pens.shifts",
+    "pens.partitions.axes:Shift",
+    {
+        name: f"pens.partitions.shifts.{name}:{name.title()}"
+        for name in ("rotation", "permutation", "noise", "blur", "colour")
     },
 )
 TOPOLOGIES: Registry[Any] = Registry(
@@ -250,7 +279,10 @@ TASKS: Registry[Any] = Registry(
 
 
 def sections(
-    registries: Iterable[Registry[Any]] = (METHODS, PARTITIONS, TOPOLOGIES, MERGE_RULES, TASKS),
+    registries: Iterable[Registry[Any]] = (
+        *(METHODS, PARTITIONS, LABEL_LAWS, SIZE_LAWS, SHIFTS),
+        *(TOPOLOGIES, MERGE_RULES, TASKS),
+    ),
 ) -> dict[str, Any]:
     """The classes of the sections that parts have, by the sections' names."""
     found: dict[str, Any] = {}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pens.nets import DigitsCNN, NetFactory
+from pens.nets import DigitsCNN, GNLeNet, NetFactory
 
 
 class Residual(nn.Module):
@@ -76,6 +76,7 @@ def _head(*layers: nn.Module, features: int) -> nn.Sequential:
 
 IMAGE_NETWORKS: dict[str, NetFactory] = {
     "digits": lambda: DigitsCNN(),
+    "gn-lenet": lambda: GNLeNet(1, 8),
     "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
     "strides": lambda: _head(nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.ReLU(), features=64),
     "uneven": lambda: _head(nn.Conv2d(1, 4, (3, 2), stride=(1, 2), padding=(2, 0)), nn.GELU(), features=160),

@@ -88,9 +88,14 @@ TARGETS: dict[str, Target] = {
     "partitions.partition": Target(_tests("partitions/test_partition", "partitions/test_dirichlet")),
     "partitions.rotation": Target(_tests("data/test_scenarios", "partitions/test_partition", "settings/test_settings")),
     "partitions.groups": Target(_tests("partitions/test_groups")),
-    "partitions.labels": Target(_tests("partitions/test_labels")),
-    "partitions.dirichlet": Target(_tests("partitions/test_dirichlet", "partitions/test_labels")),
-    "partitions.shards": Target(_tests("partitions/test_shards", "partitions/test_labels")),
+    "partitions.labels": Target(_tests("partitions/test_labels", "partitions/test_laws", "partitions/test_dirichlet")),
+    "partitions.dirichlet": Target(
+        _tests("partitions/test_dirichlet", "partitions/test_labels", "partitions/test_laws")
+    ),
+    "partitions.shards": Target(_tests("partitions/test_shards", "partitions/test_labels", "partitions/test_laws")),
+    "partitions.sizes": Target(_tests("partitions/test_laws")),
+    "partitions.turning": Target(_tests("partitions/test_turning")),
+    "partitions.cells": Target(_tests("partitions/test_labels", "partitions/test_product")),
     **{
         f"methods.{name}": Target(
             _tests("experiment/test_experiment", "test_by_hand", "methods/test_settings", "methods/test_traits")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pens import rng
 from pens.errors import NotEnoughData, SettingsError
-from pens.partitions.dirichlet import draw_counts, lacking, within
+from pens.partitions.dirichlet import draw_counts, lacking
+from pens.partitions.labels import within
 from pens.partitions.partition import build_federation, partition_of
 from pens.settings.tree import Settings
 from tests.partitions.labelled import check_law, dataset, labels, numbers

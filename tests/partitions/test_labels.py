@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pens import rng
 from pens.errors import NotEnoughData
-from pens.partitions.labels import _largest_test, _test_counts, apportion, deal, federation_of
+from pens.partitions.cells import federation_of
+from pens.partitions.labels import apportion, counts_of_tests, deal, largest_test
 from pens.settings.schema import ScenarioSettings
 from tests.partitions.labelled import check_law, dataset, labelled, labels, numbers
 
@@ -78,19 +79,19 @@ def test_how_large_test_sets_can_be_by_hand() -> None:
     four. With a second peer that has label 1 alone, 6 of label 1 allow 6 · 4 / 7 = 3, and four where both draw from
     all."""
     there = np.array([1, 6])
-    assert _largest_test(np.array([[1, 3]]), there, shared=False) == 4
-    assert _largest_test(np.array([[1, 3], [0, 4]]), there, shared=False) == 3
-    assert _largest_test(np.array([[1, 3], [0, 4]]), there, shared=True) == 4
+    assert largest_test(np.array([[1, 3]]), there, shared=False) == 4
+    assert largest_test(np.array([[1, 3], [0, 4]]), there, shared=False) == 3
+    assert largest_test(np.array([[1, 3], [0, 4]]), there, shared=True) == 4
 
 
 def test_test_sets_get_smaller_one_by_one_until_there_are_samples_enough() -> None:
     """Ten samples are one for each of seven peers, and no two."""
     counts = np.ones((7, 2), np.int64)
     for most in (1, 2, 3, 4):
-        found = _test_counts(counts, np.array([5, 5]), most, False, generator())
+        found = counts_of_tests(counts[:, None], np.array([5, 5]), most, False, generator())
         assert found is not None
-        assert found.sum(1).tolist() == [1] * 7
-    assert _test_counts(counts, np.array([3, 3]), 4, False, generator()) is None
+        assert found.sum((1, 2)).tolist() == [1] * 7
+    assert counts_of_tests(counts[:, None], np.array([3, 3]), 4, False, generator()) is None
 
 
 @given(st.integers(2, 6), st.integers(1, 9), st.integers(1, 5), st.booleans(), st.integers(0, 99))

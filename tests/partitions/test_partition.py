@@ -85,7 +85,7 @@ def own_file(folder: Path) -> Path:
 
 
 def test_ours_are_found_and_say_what_they_are() -> None:
-    assert PARTITIONS.names() == ("rotation", "groups", "dirichlet", "shards")
+    assert PARTITIONS.names() == ("rotation", "groups", "dirichlet", "shards", "product")
     for name in PARTITIONS.names():
         partition = PARTITIONS.find(name)
         assert partition.name == name
@@ -112,8 +112,8 @@ def test_the_section_of_the_partition_is_on_record_and_others_only_where_they_sa
 
 
 def test_what_a_partition_reads_is_explained_under_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {entry.key for entry in find("rotation")} == {"rotations", "half_turn", "test"}
-    assert {entry.key for entry in find("groups")} == {"sizes", "rotations", "half_turn", "test"}
+    assert {entry.key for entry in find("rotation")} == {"rotations", "half_turn", "interpolation", "test"}
+    assert {entry.key for entry in find("groups")} == {"sizes", "rotations", "half_turn", "interpolation", "test"}
     (entry,) = find("partition")
     assert entry.choices == PARTITIONS.names()
     assert "your own as file.py:name or module:name" in entry.allowed

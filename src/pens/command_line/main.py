@@ -472,7 +472,8 @@ def presets_command(
     from pens.settings.catalogue import as_toml
 
     if name is not None:
-        typer.echo(as_toml(preset(name).settings), nl=False)
+        chosen = preset(name)
+        typer.echo(as_toml(chosen.settings, chosen.source), nl=False)
         return
     from rich.table import Table
 
@@ -620,8 +621,8 @@ def _show_holders(
         console.print(f"picture: {plot}", style="dim", markup=False)
     if partition:
         write_shares(partition, shares_of(settings, seed, data_dir))
-        turned = settings.scenario.rotations if holdings.turns(settings) else ()
-        words = f", without the rotations {', '.join(map(str, turned))}, which indices cannot say" if turned else ""
+        changed = holdings.changes(settings)
+        words = f", without {changed}, which indices cannot say" if changed else ""
         console.print(f"partition: {partition}{words}", style="dim", markup=False)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,11 @@ class Dataset:
     @property
     def sample_shape(self) -> tuple[int, ...]:
         return tuple(self.train.x.shape[1:])
+
+    @cached_property
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and the largest training input."""
+        return float(self.train.x.min()), float(self.train.x.max())
 
 
 def check_alike(parts: list[Samples]) -> None:

@@ -82,10 +82,9 @@ class Holdings:
         divided = self.peers is not None or not is_ours(type(partition_of(settings)))
         return leak(self.federation(settings, seed)) if divided else None
 
-    def turns(self, settings: Settings) -> bool:
-        """Whether the partition turns images, so that the indices of samples do not say all of who holds what."""
-        reads = not self.peers and "rotations" in partition_of(settings).keys
-        return reads and any(angle % 360 for angle in settings.scenario.rotations)
+    def changes(self, settings: Settings) -> str:
+        """What the partition does to samples, which indices do not say, in a few words; empty: nothing."""
+        return "" if self.peers else partition_of(settings).changes(settings)
 
     def forget_others(self, seeds: Sequence[int]) -> None:
         """Let go of the federations of other seeds."""
@@ -115,7 +114,9 @@ class Holdings:
 def shares_of(settings: Settings, seed: int, data_dir: Path | None = None) -> dict[str, Share]:
     """Which samples of the source each peer holds and is tested on, by their numbers."""
     found = load_data(settings, data_dir, places=True)
-    federation = found.federation(seed) if isinstance(found, OwnPeers) else build_federation(found, settings, seed)
+    federation = (
+        found.federation(seed) if isinstance(found, OwnPeers) else build_federation(found, settings, seed, indices=True)
+    )
     shares = {}
     for number, peer in enumerate(federation.peers):
         held = {"train": peer.train, "val": peer.val, "test": federation.tests[federation.tested_on[number]]}

@@ -4,69 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pens.errors import SettingsError
+from pens.experiment.bases import CIFAR10, FASHION, LAPTOP, Preset, Values
 from pens.experiment.defaults import DEFAULT_METHODS, DEFAULT_PRESET
+from pens.experiment.published import PUBLISHED
 from pens.methods.names import find_method
 from pens.parts import is_place
 from pens.settings.keys import flatten, locate
 from pens.settings.reading import flat_keys, parse_settings
 from pens.settings.tree import MethodName, Settings
 
-
-@dataclass(frozen=True)
-class Preset:
-    """Settings with a name and a purpose."""
-
-    name: str
-    about: str
-    values: dict[str, Any]
-
-    @property
-    def settings(self) -> Settings:
-        return Settings().replace(self.values)
-
-
-_CIFAR10 = {
-    "dataset": "cifar-10",
-    "peers": 100,
-    "train_per_peer": 400,
-    "val_per_peer": 100,
-    "weight_decay": 1e-3,  # docs/decisions/0022
-    "patience": 100,  # docs/decisions/0017
-    "central_val_share": 0.1,  # docs/decisions/0006
-}
-_FASHION = {
-    "dataset": "fashion-mnist",
-    "peers": 100,
-    "train_per_peer": 500,
-    "val_per_peer": 100,
-    "weight_decay": 1e-3,
-    "patience": 100,
-    "central_val_share": 0.1,
-}
-_LAPTOP = {
-    "peers": 20,
-    "train_per_peer": 100,
-    "val_per_peer": 50,
-    "test_samples": 1000,
-    "rounds": 40,
-    "patience": 15,
-    "n_peers": 5,
-    "n_sampled": 6,
-    "step1_rounds": 8,
-    "step1_samplings": 5,
-    "step1_epochs": 3,
-    "central_rounds": 12,
-    "central_patience": 4,
-}
-
 OWN = "own"
 """The preset for own data."""
-_OWN: dict[str, Any] = {
+_OWN: Values = {
     "rounds": 50,
     "patience": 15,
     "step1_rounds": 10,
@@ -97,18 +50,19 @@ PRESETS: dict[str, Preset] = {
                 "central_rounds": 30,
             },
         ),
-        Preset("fashion-mnist", "table 3: 100 peers of 500 samples, two rotations; for a GPU", _FASHION),
-        Preset("cifar-10", "table 1: 100 peers of 400 samples, two rotations; for a GPU", _CIFAR10),
+        Preset("fashion-mnist", "table 3: 100 peers of 500 samples, two rotations; for a GPU", FASHION),
+        Preset("cifar-10", "table 1: 100 peers of 400 samples, two rotations; for a GPU", CIFAR10),
         Preset(
             "fashion-mnist-small",
             "20 peers of 100 samples, two rotations; minutes on a laptop",
-            {**_LAPTOP, "dataset": "fashion-mnist"},
+            {**LAPTOP, "dataset": "fashion-mnist"},
         ),
         Preset(
             "cifar-10-small",
             "20 peers of 100 samples, two rotations; minutes on a laptop",
-            {**_LAPTOP, "dataset": "cifar-10"},
+            {**LAPTOP, "dataset": "cifar-10"},
         ),
+        *PUBLISHED,
     )
 }
 

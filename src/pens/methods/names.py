@@ -17,7 +17,7 @@ from pens.partitions.partition import partition_of
 from pens.parts import METHODS as _ALL
 from pens.parts import Registry, file_print
 from pens.settings.keys import flat_name
-from pens.settings.named_parts import prints_of_parts, titles_out_of_use
+from pens.settings.named_parts import parts_in_use, prints_of_parts, sections_of, titles_out_of_use
 from pens.settings.schema import SettingsTree
 from pens.settings.section import Section
 from pens.settings.toml import assignment
@@ -161,8 +161,7 @@ def among(settings: Settings, peers: int, smallest_cluster: int | None, seeds: S
 
 def _check_shared(settings: Settings, spec: RunSpec) -> None:
     """Refuse a method that changes settings of what is made once, for all methods of an experiment."""
-    of_partition = partition_of(settings).section
-    titles = ["scenario", "engine", *([of_partition.title] if of_partition else [])]
+    titles = ["scenario", "engine", *(section.title for section in sections_of(parts_in_use(settings)))]
     before, after = (_shared(of, titles) for of in (settings, spec.settings))
     for name in (name for name, value in after.items() if value != before.get(name)):
         raise SettingsError(

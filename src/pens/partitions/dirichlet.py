@@ -16,7 +16,9 @@ from pydantic import Field
 from pens import rng
 from pens.data.samples import Array, Dataset
 from pens.data.scenarios import Federation
-from pens.partitions.labels import apportion, count_labels, federation_of
+from pens.partitions.axes import LabelLaw
+from pens.partitions.cells import federation_of
+from pens.partitions.labels import FINE, apportion, count_labels, within
 from pens.partitions.partition import Partition
 from pens.settings.section import Section
 from pens.settings.tree import Settings
@@ -53,18 +55,35 @@ class Dirichlet(Partition):
         return f"label shares from Dirichlet({settings.section(DirichletSettings).alpha:g})"
 
 
-def draw_counts(there: Array, peers: int, size: int, alpha: float, generator: np.random.Generator) -> Array:
+class DirichletLaw(LabelLaw):
+    """The same as a label law of the partition product, for peers of any sizes."""
+
+    name = "dirichlet"
+    about = "each peer's label shares are drawn from Dirichlet(alpha)"
+    section = DirichletSettings
+
+    def counts(
+        self, there: Array, sizes: Array, clusters: Array, settings: Settings, generator: np.random.Generator
+    ) -> Array:
+        return draw_counts(there, len(sizes), sizes, settings.section(DirichletSettings).alpha, generator)
+
+    def describe(self, settings: Settings) -> str:
+        return f"labels from Dirichlet({settings.section(DirichletSettings).alpha:g})"
+
+
+def draw_counts(there: Array, peers: int, size: int | Array, alpha: float, generator: np.random.Generator) -> Array:
     """How many samples of each label every peer gets, `size` in all: peer by peer, of some draws that for which most
     samples are left; at the end what there is not is taken back.
 
-    there [label]: samples of each label, together at least peers × size  → [peer, label]
+    there [label]: samples of each label, together at least those that all peers get; size: one for all, or [peer]
+    → [peer, label]
     """
     present = there > 0
     concentration = alpha * there[present] * present.sum() / there.sum()
     left, counts = there.copy(), np.zeros((peers, len(there)), np.int64)
-    for mine in counts:
+    for mine, in_all in zip(counts, np.broadcast_to(size, peers), strict=True):
         shares = generator.dirichlet(concentration, _DRAWS)
-        wanted = apportion(shares, size, generator)
+        wanted = apportion(np.rint(shares * FINE).astype(np.int64), in_all, generator)
         mine[present] = wanted[lacking(wanted, left[present]).argmin()]
         left -= mine
     return within(counts, there, generator)
@@ -77,24 +96,3 @@ def lacking(wanted: Array, left: Array) -> Array:
     """
     missing: Array = np.maximum(wanted - np.maximum(left, 0), 0).sum(1)
     return missing
-
-
-def within(counts: Array, there: Array, generator: np.random.Generator) -> Array:
-    """As near to these counts as the samples allow. Of a label that too many want, each peer gives up the same share
-    of what it wanted, and gets other labels for it, in proportion to what is left of them.
-
-    Two peers want 4 of label 0, a third 4 of label 1, and there are 4 and 8: the first two get 2 and 2.
-
-    counts [peer, label], there [label]  → [peer, label], with the same sums over labels
-    """
-    counts, missing = counts.copy(), np.zeros(len(counts), np.int64)
-    for label in np.flatnonzero(counts.sum(0) > there):
-        taken = apportion(counts[:, label], int(counts[:, label].sum() - there[label]), generator)
-        counts[:, label] -= taken
-        missing += taken
-    left = there - counts.sum(0)
-    for peer in np.flatnonzero(missing):
-        more = apportion(left, int(missing[peer]), generator)
-        counts[peer] += more
-        left -= more
-    return counts

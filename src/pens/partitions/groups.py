@@ -17,7 +17,16 @@ from pens.data.samples import Dataset
 from pens.data.scenarios import Federation, PeerData
 from pens.errors import SettingsError
 from pens.partitions.partition import Partition
-from pens.partitions.rotation import check_square, check_tests, hand_out, rotate, rotated_tests, rotation_names
+from pens.partitions.rotation import (
+    ROTATION_KEYS,
+    check_square,
+    check_tests,
+    hand_out,
+    rotate,
+    rotated_tests,
+    rotation_names,
+    rotation_words,
+)
 from pens.settings.section import Count, Section
 from pens.settings.tree import Settings
 
@@ -36,7 +45,7 @@ class Groups(Partition):
     name = "groups"
     about = "clusters of unequal size, each with a rotation of the images"
     section = GroupsSettings
-    keys = ("rotations", "half_turn", "test")
+    keys = ROTATION_KEYS
 
     def check(self, settings: Settings, dataset: Dataset | None = None) -> None:
         """Refuse sizes that do not fit the rotations and the number of peers, and too few or no images."""
@@ -64,9 +73,12 @@ class Groups(Partition):
         peers: list[PeerData] = []
         for number, (size, angle) in enumerate(zip(sizes, scenario.rotations, strict=True)):
             part = dataset.train.take(order[cuts[number] : cuts[number + 1]])
-            peers += hand_out(rotate(part, angle, scenario.half_turn), size, scenario)
+            peers += hand_out(rotate(part, angle, scenario.half_turn, scenario.interpolation), size, scenario)
         clusters = tuple(cluster for cluster, size in enumerate(sizes) for _ in range(size))
         return Federation(tuple(peers), clusters, rotated_tests(dataset, scenario, seed), rotation_names(scenario))
+
+    def changes(self, settings: Settings) -> str:
+        return rotation_words(settings.scenario)
 
     def describe(self, settings: Settings) -> str:
         return f"clusters {', '.join(f'{name} ({size})' for name, size in self.cluster_sizes(settings).items())}"

@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Label skew: how many samples of each label every peer gets → a federation.
+"""Label skew: how many samples of each label every peer gets, and which.
 
 A peer's label law is the shares of its labels. Its training, validation and test data follow the same law: each has
-as many samples of a label as the law says, less than one more or fewer. No sample is handed out twice, test samples
-included, unless `test = full`, where each peer draws from the whole test set.
-Peers may hold unequal numbers of samples.
+as many samples of a label as the law says, less than one more or fewer (`pens.partitions.cells`).
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
-from pens import rng
-from pens.data.samples import Array, Dataset, Samples
-from pens.data.scenarios import Federation, PeerData
-from pens.errors import DataError, NotEnoughData
-from pens.settings.schema import ScenarioSettings
+from pens.data.samples import Array, Samples
+from pens.errors import DataError
 
+FINE = 1 << 40
+"""Shares as whole numbers: those of which `apportion` makes numbers of samples."""
 _TRIES = 10  # to round the sizes of test sets such that there are samples enough
-_FINE = 1 << 40  # shares as whole numbers
-_TINY = 1e-9  # more than rounding loses of a whole quotient
 
 
 def apportion(weights: Array, size: int | Array, generator: np.random.Generator) -> Array:
@@ -29,15 +26,15 @@ def apportion(weights: Array, size: int | Array, generator: np.random.Generator)
 
     Weights 1, 1, 2 and size 2: 0.5, 0.5 and 1 exactly, so 1, 0, 1 or 0, 1, 1.
 
-    weights [..., label], size: one number, or [..., 1]  → [..., label]
+    weights [..., label]; size: one for all, or [...]  → [..., label]
     """
     weights = np.asarray(weights)
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any(-1).all()):
         raise ValueError("weights are finite numbers of at least 0, some of them above 0 for each peer")
     if weights.dtype.kind == "f":
-        weights = np.rint(weights / weights.sum(-1, keepdims=True) * _FINE).astype(np.int64)
+        weights = np.rint(weights / weights.sum(-1, keepdims=True) * FINE).astype(np.int64)
     totals = weights.sum(-1, keepdims=True)
-    ends = (np.cumsum(weights, -1) * size + generator.integers(0, totals)) // totals
+    ends = (np.cumsum(weights, -1) * np.asarray(size)[..., None] + generator.integers(0, totals)) // totals
     counts: Array = np.diff(ends, prepend=0)
     return counts
 
@@ -52,65 +49,41 @@ def count_labels(samples: Samples, num_classes: int) -> Array:
     return np.bincount(samples.y, minlength=num_classes)
 
 
-def federation_of(dataset: Dataset, counts: Array, scenario: ScenarioSettings, seed: int) -> Federation:
-    """Peers that hold so many samples of each label, without clusters; each is tested on samples with its own shares of
-    labels. Of each peer's samples train_per_peer / (train_per_peer + val_per_peer) are for training.
+def draw_from(there: Array, sizes: Array, generator: np.random.Generator) -> Array:
+    """How many samples of each label every peer gets where all draw from the same samples at random, without putting
+    any back.
 
-    counts [peer, label]: of training and validation samples together
+    there [label], sizes [peer]: together at most as many as there are  → [peer, label]
     """
-    counts = _whole(counts, dataset)
-    generator = np.random.default_rng(rng.key(seed, "labels"))
-    train = apportion(counts, _training_sizes(counts, scenario), generator)
-    held = deal(dataset.train.y, np.concatenate([train, counts - train]), generator)
-    peers = [
-        PeerData(dataset.train.take(mine), dataset.train.take(val))
-        for mine, val in zip(held[: len(counts)], held[len(counts) :], strict=True)
-    ]
-    return Federation(tuple(peers), None, _tests(dataset, counts, scenario, generator))
+    labels = generator.permutation(np.repeat(np.arange(len(there)), there))[: sizes.sum()]
+    cells = np.repeat(np.arange(len(sizes)), sizes) * len(there) + labels
+    counts: Array = np.bincount(cells, minlength=len(sizes) * len(there)).reshape(len(sizes), len(there))
+    return counts
 
 
-def _whole(counts: Array, dataset: Dataset) -> Array:
-    """The counts as whole numbers, for which there are samples enough; errors name the peer or label."""
-    given, there = np.asarray(counts), count_labels(dataset.train, dataset.num_classes)
-    if given.ndim != 2 or given.shape[1] != len(there):
-        raise ValueError(
-            f"counts have shape {list(given.shape)}: give a row for each peer and a column for each of the "
-            f"{len(there)} labels of {dataset.name}"
-        )
-    whole: Array = given.astype(np.int64)
-    if (wrong := np.argwhere((whole != given) | (whole < 0))).size:
-        peer, label = wrong[0]
-        raise ValueError(
-            f"counts say {given[peer, label]} samples of label {label} for peer {peer}: give whole numbers of at least "
-            "0, for instance by pens.apportion"
-        )
-    if (few := np.flatnonzero(whole.sum(1) < 2)).size:
-        raise NotEnoughData(
-            f"peer {few[0]} gets {whole[few[0]].sum()} samples: each peer needs at least two, one for training and one "
-            "for validation"
-        )
-    if (scarce := np.flatnonzero(whole.sum(0) > there)).size:
-        label = scarce[0]
-        raise NotEnoughData(
-            f"the peers together get {whole[:, label].sum()} samples of label {label}, but {dataset.name} has "
-            f"{there[label]}: use fewer, or smaller peers"
-        )
-    return whole
+def within(counts: Array, there: Array, generator: np.random.Generator) -> Array:
+    """As near to these counts as the samples allow. Of a label that too many want, each peer gives up the same share
+    of what it wanted, and gets other labels for it, in proportion to what is left of them.
 
+    Two peers want 4 of label 0, a third 4 of label 1, and there are 4 and 8: the first two get 2 and 2.
 
-def _training_sizes(counts: Array, scenario: ScenarioSettings) -> Array:
-    """How many of its samples each peer trains on: all but one at most, and at least one.
-
-    40 training and 20 validation samples: of 90 a peer trains on 60, of 2 on 1.  counts [peer, label]  → [peer, 1]
+    counts [peer, label], there [label]  → [peer, label], with the same sums over labels
     """
-    sizes, each = counts.sum(1, keepdims=True), scenario.train_per_peer + scenario.val_per_peer
-    rounded = (2 * sizes * scenario.train_per_peer + each) // (2 * each)
-    trained: Array = np.clip(rounded, 1, sizes - 1)
-    return trained
+    counts, missing = counts.copy(), np.zeros(len(counts), np.int64)
+    for label in np.flatnonzero(counts.sum(0) > there):
+        taken = apportion(counts[:, label], int(counts[:, label].sum() - there[label]), generator)
+        counts[:, label] -= taken
+        missing += taken
+    left = there - counts.sum(0)
+    for peer in np.flatnonzero(missing):
+        more = apportion(left, int(missing[peer]), generator)
+        counts[peer] += more
+        left -= more
+    return counts
 
 
 def deal(labels: Array, counts: Array, generator: np.random.Generator) -> list[Array]:
-    """Positions of samples for each holder, so many of each label, none twice, in random order.
+    """Positions of samples for each holder, so many of each label, none twice, in random order. A holder may get none.
 
     labels [sample], counts [holder, label]
     """
@@ -121,41 +94,33 @@ def deal(labels: Array, counts: Array, generator: np.random.Generator) -> list[A
         for holder in np.flatnonzero(counts[:, label]):
             begin = begins[holder, label]
             found[holder].append(pool[begin : begin + counts[holder, label]])
-    return [generator.permutation(np.concatenate(parts)) for parts in found]
+    nothing = np.zeros(0, np.int64)
+    return [generator.permutation(np.concatenate(parts)) if parts else nothing for parts in found]
 
 
-def _tests(
-    dataset: Dataset, counts: Array, scenario: ScenarioSettings, generator: np.random.Generator
-) -> tuple[Samples, ...]:
-    """A test set for each peer, all of one size: the largest that there are samples for, or `test_samples`."""
-    there, shared = count_labels(dataset.test, counts.shape[1]), scenario.test == "full"
-    most = min(_largest_test(counts, there, shared), scenario.test_samples or len(dataset.test))
-    wanted = _test_counts(counts, there, most, shared, generator)
-    if wanted is None:
-        raise NotEnoughData(
-            f"{dataset.name} has {len(dataset.test)} test samples, too few for one of its own labels for each of "
-            f"{len(counts)} peers: use fewer peers or test = full, and test data of all labels"
-        )
-    if shared:
-        taken = [deal(dataset.test.y, mine[None], generator)[0] for mine in wanted]
-    else:
-        taken = deal(dataset.test.y, wanted, generator)
-    return tuple(dataset.test.take(mine) for mine in taken)
+def counts_of_tests(
+    shares: Array, there: Array, most: int, shared: bool, generator: np.random.Generator
+) -> Array | None:
+    """How many samples of each cluster and label every test set gets, all of one size: `most`, or fewer where rounding
+    asks for more than there are of some label; None where there are too few for one each. `shared`: each draws from all
+    samples, so that sets may overlap.
 
-
-def _test_counts(counts: Array, there: Array, most: int, shared: bool, generator: np.random.Generator) -> Array | None:
-    """Test samples of each label for every peer, fewer than `most` where rounding asks for more than there are of some
-    label; None where there are too few for one each.  → [peer, label]"""
+    shares [test, cluster, label]: as whole weights, there [label]  → [test, cluster, label]
+    """
+    flat = shares.reshape(len(shares), -1)
     for size in (size for size in range(most, 0, -1) for _ in range(_TRIES)):
-        wanted = apportion(counts, size, generator)
-        if shared or (wanted.sum(0) <= there).all():
+        wanted = apportion(flat, size, generator).reshape(shares.shape)
+        if ((wanted.sum(1).max(0) if shared else wanted.sum((0, 1))) <= there).all():
             return wanted
     return None
 
 
-def _largest_test(counts: Array, there: Array, shared: bool) -> int:
-    """How many test samples each peer can have, before they are rounded.  counts [peer, label], there [label]"""
-    shares = counts / counts.sum(1, keepdims=True)
-    wanted = shares.max(0) if shared else shares.sum(0)
-    some = wanted > 0
-    return int((there[some] / wanted[some] + _TINY).min())
+def largest_test(counts: Array, there: Array, shared: bool) -> int:
+    """How many samples each test set can have, before they are rounded.  counts [test, label], there [label]"""
+    sizes = counts.sum(1)
+    wanted = np.zeros(len(there), object)  # of each label, for a sample in each test set
+    for size in np.unique(sizes):
+        of_it = counts[sizes == size]
+        shares = np.array([Fraction(int(count), int(size)) for count in (of_it.max(0) if shared else of_it.sum(0))])
+        wanted = np.maximum(wanted, shares) if shared else wanted + shares
+    return min(int(of // share) for of, share in zip(there.tolist(), wanted, strict=True) if share)

@@ -18,6 +18,7 @@ from pens.data.scenarios import Federation, check_own_data
 from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.hooks import calling, is_ours, place_of, refuse_result
 from pens.parts import HUB, PARTITIONS, is_place
+from pens.settings.named_parts import parts_in_use
 from pens.settings.schema import ScenarioSettings
 from pens.settings.section import Section
 from pens.settings.tree import Settings
@@ -59,9 +60,22 @@ class Partition(ABC):
         """Share the data out, after `check` has passed. A seed always gives the same federation: generators come from
         `numpy.random.default_rng(pens.rng.key(seed, "…"))`."""
 
+    def indices(self, dataset: Dataset, settings: Settings, seed: int) -> Federation:
+        """Who holds which samples of a data set whose inputs are the samples' numbers, [sample, 1, 1, 1]. Override it
+        where `build` computes other inputs or labels than it was given."""
+        return self.build(dataset, settings, seed)
+
+    def changes(self, settings: Settings) -> str:
+        """What `build` does to samples, which their indices do not say, in a few words; empty: nothing."""
+        return ""
+
     def describe(self, settings: Settings) -> str:
         """What the scenario is, in a few words for tables and reports."""
         return self.name
+
+    def beside_clusters(self, settings: Settings) -> str:
+        """What tables say of the scenario beside the clusters' names: nothing where these say it all."""
+        return described(self, settings) if sizes_of(self, settings) is None else ""
 
     def cluster_sizes(self, settings: Settings) -> Mapping[str, int] | None:
         """How many peers each cluster has, by the clusters' names; None where clusters are not known. Which of both may
@@ -90,13 +104,14 @@ def partition_of(settings: Settings) -> Partition:
     return found
 
 
-def build_federation(dataset: Dataset, settings: Settings, seed: int) -> Federation:
-    """Who holds what by the partition of these settings, checked."""
+def build_federation(dataset: Dataset, settings: Settings, seed: int, indices: bool = False) -> Federation:
+    """Who holds what by the partition of these settings, checked. `indices`: of a data set of samples' numbers."""
     partition = partition_of(settings)
     whose = f"partition {partition.name}"
-    with calling(whose, partition, "check"):
-        partition.check(settings, dataset)
-    federation = _built(whose, partition, dataset, settings, seed)
+    if not indices:
+        with calling(whose, partition, "check"):
+            partition.check(settings, dataset)
+    federation = _built(whose, partition, dataset, settings, seed, indices)
     if not isinstance(federation, Federation):
         raise DataError(f"{whose} built a {type(federation).__name__}: return a pens.Federation")
     if len(federation.peers) != settings.scenario.peers:
@@ -105,18 +120,21 @@ def build_federation(dataset: Dataset, settings: Settings, seed: int) -> Federat
             "set peers to the number that it builds"
         )
     _check_clusters(partition, settings, federation)
-    if not is_ours(type(partition)):
+    if not _is_ours(settings):
         _check_values(whose, dataset, federation)
         described(partition, settings)
     return federation
 
 
-def _built(whose: str, partition: Partition, dataset: Dataset, settings: Settings, seed: int) -> Federation:
+def _built(
+    whose: str, partition: Partition, dataset: Dataset, settings: Settings, seed: int, indices: bool
+) -> Federation:
     """What the partition builds. Where it is not ours, errors name it and the line in it: data that are refused do not
     say whose they are."""
+    make = partition.indices if indices else partition.build
     try:
         with calling(whose, partition, "build"):
-            return partition.build(dataset, settings, seed)
+            return make(dataset, settings, seed)
     except DataError as error:
         if is_ours(type(partition)):
             raise
@@ -162,13 +180,18 @@ def check_repeats(dataset: Dataset, settings: Settings, seed: int, federation: F
     """Refuse a partition of others that builds another federation when it is asked again: a run that is stopped would
     go on with other data."""
     partition = partition_of(settings)
-    if is_ours(type(partition)):
+    if _is_ours(settings):
         return
     if build_federation(dataset, settings, seed).fingerprint != federation.fingerprint:
         raise DataError(
             f"partition {partition.name} built two different federations for seed {seed}: draw all random numbers from "
             'numpy.random.default_rng(pens.rng.key(seed, "…")), and take nothing from a set or a clock'
         )
+
+
+def _is_ours(settings: Settings) -> bool:
+    """Whether all parts that decide who holds what are of this package."""
+    return all(is_ours(type(part)) for part in parts_in_use(settings))
 
 
 def described(partition: Partition, settings: Settings) -> str:
@@ -192,8 +215,8 @@ def data_words(settings: Settings) -> str:
         partition = partition_of(settings)
     except SettingsError:  # of a record, and not installed here
         return f"{source}, {settings.scenario.partition}"
-    known = sizes_of(partition, settings) is not None
-    return source if known else f"{source}, {described(partition, settings)}"
+    words = partition.beside_clusters(settings)
+    return f"{source}, {words}" if words else source
 
 
 def check_enough(dataset: Dataset, scenario: ScenarioSettings, rotations: int | None = None) -> None:

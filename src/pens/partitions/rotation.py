@@ -17,8 +17,13 @@ from pens.data.samples import Array, Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.partitions.partition import Partition, check_enough
-from pens.settings.schema import ScenarioSettings
+from pens.partitions.turning import turned
+from pens.settings.schema import Interpolation, ScenarioSettings
 from pens.settings.tree import Settings
+from pens.tasks.task import IGNORED
+
+ROTATION_KEYS = ("rotations", "half_turn", "interpolation", "test")
+"""The settings of [scenario] that decide how images are turned, and `test`."""
 
 
 class Rotation(Partition):
@@ -26,7 +31,7 @@ class Rotation(Partition):
 
     name = "rotation"
     about = "equally many peers for each of some rotations of the images (the paper's scenario)"
-    keys = ("rotations", "half_turn", "test")
+    keys = ROTATION_KEYS
 
     def check(self, settings: Settings, dataset: Dataset | None = None) -> None:
         """Refuse a number of peers that cannot be divided among the rotations, and too few or no images."""
@@ -44,6 +49,9 @@ class Rotation(Partition):
     def build(self, dataset: Dataset, settings: Settings, seed: int) -> Federation:
         return rotated_federation(dataset, settings.scenario, seed)
 
+    def changes(self, settings: Settings) -> str:
+        return rotation_words(settings.scenario)
+
     def describe(self, settings: Settings) -> str:
         return f"rotations {', '.join(rotation_names(settings.scenario))}"
 
@@ -60,7 +68,7 @@ def rotated_federation(dataset: Dataset, settings: ScenarioSettings, seed: int) 
     train_parts = split(dataset.train, len(settings.rotations), rng.key(seed, "split train"))
     peers: list[PeerData] = []
     for part, angle in zip(train_parts, settings.rotations, strict=True):
-        peers += hand_out(rotate(part, angle, settings.half_turn), per_cluster, settings)
+        peers += hand_out(rotate(part, angle, settings.half_turn, settings.interpolation), per_cluster, settings)
     return Federation(
         peers=tuple(peers),
         clusters=tuple(p // per_cluster for p in range(settings.peers)),
@@ -80,22 +88,27 @@ def rotated_tests(dataset: Dataset, settings: ScenarioSettings, seed: int) -> tu
     if settings.test == "partitioned":
         parts = split(dataset.test, len(settings.rotations), rng.key(seed, "split test"))
     return tuple(
-        rotate(part.take(slice(settings.test_samples)), angle, settings.half_turn)
+        rotate(part.take(slice(settings.test_samples)), angle, settings.half_turn, settings.interpolation)
         for part, angle in zip(parts, settings.rotations, strict=True)
     )
 
 
-def rotate(samples: Samples, angle: int, half_turn: str = "rotation") -> Samples:
-    """Images turned by a multiple of 90 degrees, counter-clockwise; labels unchanged. Labels of pixels [sample, height,
-    width] are turned with them."""
-    y = _rotated(samples.y, angle, half_turn) if samples.y.ndim == 3 else samples.y
-    return Samples(_rotated(samples.x, angle, half_turn), y)
-
-
-def _rotated(images: Array, angle: int, half_turn: str) -> Array:
+def rotate(
+    samples: Samples, angle: int, half_turn: str = "rotation", interpolation: Interpolation = "bilinear"
+) -> Samples:
+    """Images turned by so many degrees, counter-clockwise; labels unchanged. Labels of pixels [sample, height, width]
+    are turned with them, and ignored where the image has no pixel."""
     if angle % 360 == 180 and half_turn == "flip":
-        return np.ascontiguousarray(images[..., ::-1, :])
-    return np.ascontiguousarray(np.rot90(images, angle // 90 % 4, axes=(-2, -1)))
+        flipped = np.ascontiguousarray(samples.x[..., ::-1, :])
+        return Samples(flipped, np.ascontiguousarray(samples.y[..., ::-1, :]) if samples.y.ndim == 3 else samples.y)
+    y = turned(samples.y, angle, "nearest", IGNORED) if samples.y.ndim == 3 else samples.y
+    return Samples(turned(samples.x, angle, interpolation), y)
+
+
+def rotation_words(settings: ScenarioSettings) -> str:
+    """What is done to images, in a few words; empty where they stay as they are."""
+    angles = ", ".join(str(angle) for angle in settings.rotations)
+    return f"the rotations {angles}" if any(angle % 360 for angle in settings.rotations) else ""
 
 
 def split(samples: Samples, parts: int, key: int) -> list[Samples]:

@@ -15,7 +15,9 @@ from pens import rng
 from pens.data.samples import Array, Dataset
 from pens.data.scenarios import Federation
 from pens.errors import SettingsError
-from pens.partitions.labels import count_labels, federation_of
+from pens.partitions.axes import LabelLaw
+from pens.partitions.cells import federation_of
+from pens.partitions.labels import apportion, count_labels
 from pens.partitions.partition import Partition
 from pens.settings.section import Count, Section
 from pens.settings.tree import Settings
@@ -58,8 +60,28 @@ class Shards(Partition):
         return federation_of(dataset, draw_shards(there, scenario.peers, shards, size, generator), scenario, seed)
 
     def describe(self, settings: Settings) -> str:
-        shards = settings.section(ShardsSettings).shards_per_peer
-        return f"{shards} label shard{'s' if shards > 1 else ''} per peer"
+        return _words(settings)
+
+
+class ShardsLaw(LabelLaw):
+    """The same as a label law of the partition product: a large peer's shards are larger."""
+
+    name = "shards"
+    about = "samples sorted by label and cut into shards, a few for each peer"
+    section = ShardsSettings
+
+    def counts(
+        self, there: Array, sizes: Array, clusters: Array, settings: Settings, generator: np.random.Generator
+    ) -> Array:
+        return cut_shards(there, sizes, settings.section(ShardsSettings).shards_per_peer, generator)
+
+    def describe(self, settings: Settings) -> str:
+        return _words(settings)
+
+
+def _words(settings: Settings) -> str:
+    shards = settings.section(ShardsSettings).shards_per_peer
+    return f"{shards} label shard{'s' if shards > 1 else ''} per peer"
 
 
 def draw_shards(there: Array, peers: int, shards: int, size: int, generator: np.random.Generator) -> Array:
@@ -71,8 +93,29 @@ def draw_shards(there: Array, peers: int, shards: int, size: int, generator: np.
     there [label]: samples of each label  → [peer, label]
     """
     drawn = generator.permutation(int(there.sum()) // size)[: peers * shards].reshape(peers, shards)
+    return _on_the_line(there, drawn * size, (drawn + 1) * size)
+
+
+def cut_shards(there: Array, sizes: Array, shards: int, generator: np.random.Generator) -> Array:
+    """Likewise for peers of any sizes: each peer's samples are cut into so many shards, equal but for rounding. All
+    shards lie on the sorted samples in random order, and samples that nobody gets lie between them, evenly.
+
+    there [label], sizes [peer]  → [peer, label]
+    """
+    lengths = apportion(np.ones((len(sizes), shards), np.int64), sizes, generator).ravel()
+    order = generator.permutation(len(lengths))
+    gaps = apportion(np.ones(len(order) + 1, np.int64), int(there.sum() - lengths.sum()), generator)
+    ends = np.zeros(len(lengths), np.int64)
+    ends[order] = np.cumsum(lengths[order] + gaps[:-1])
+    return _on_the_line(there, (ends - lengths).reshape(-1, shards), ends.reshape(-1, shards))
+
+
+def _on_the_line(there: Array, begin: Array, end: Array) -> Array:
+    """How many samples of each label lie within each peer's shards of the sorted samples.
+
+    there [label], begin and end [peer, shard]  → [peer, label]
+    """
     ends = np.cumsum(there)
-    begin, end = drawn[..., None] * size, (drawn[..., None] + 1) * size
-    overlap = np.minimum(end, ends) - np.maximum(begin, ends - there)  # [peer, shard, label]
+    overlap = np.minimum(end[..., None], ends) - np.maximum(begin[..., None], ends - there)  # [peer, shard, label]
     counts: Array = np.maximum(overlap, 0).sum(1)
     return counts

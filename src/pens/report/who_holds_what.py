@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from rich.markup import escape
 from rich.table import Table
 
 from pens.data.samples import Array, Samples
 from pens.data.scenarios import UNKNOWN as NO_CLUSTER
 from pens.data.scenarios import Federation
+from pens.report.cluster_samples import draw_tiles, tiles_of
 
 _MOST_BARS, _MOST_CLASSES, _MOST_ROWS = 60, 12, 40
+_MOST_NAMES = 16  # clusters that are named above a map
+_CHARACTERS = 80  # that fit above a map
+_BLUE = "#0067b0"
 
 
 class Holder(NamedTuple):
@@ -91,18 +95,25 @@ def more_words(federation: Federation) -> str:
 
 
 def draw_holders(federation: Federation, path: Path) -> None:
-    """Samples and classes per peer: a bar for each peer, divided by class; of many peers a map of shares, and sizes in
-    order."""
+    """Samples and classes per peer: a bar for each peer, divided by class; of many peers a map of shares, and sizes,
+    cluster by cluster. Below it, of images, what samples of each cluster look like."""
     found = holders(federation)
     names = class_names(federation) if _has_classes(federation) else ()
     few = len(found) <= _MOST_BARS and len(names) <= 20
-    (_bars if few else _map)(found, names).savefig(path, dpi=140)
+    height = 1.4 + 0.24 * len(found) if few else 5 if names else 3
+    tiles = tiles_of(federation)
+    figure = Figure(figsize=(9, height + (tiles.height if tiles else 0)), layout="constrained")
+    ratios = [height, tiles.height] if tiles else [height]
+    places = figure.subfigures(len(ratios), 1, squeeze=False, height_ratios=ratios)[:, 0]
+    (_bars if few else _map)(places[0], found, names)
+    if tiles:
+        draw_tiles(places[1], tiles)
+    figure.savefig(path, dpi=140)
 
 
-def _bars(found: Sequence[Holder], names: Sequence[str]) -> Figure:
+def _bars(figure: SubFigure, found: Sequence[Holder], names: Sequence[str]) -> None:
     from matplotlib import colormaps
 
-    figure = Figure(figsize=(7.5, 1.4 + 0.24 * len(found)), layout="constrained")
     axis = figure.subplots()
     places, begun = np.arange(len(found)), np.zeros(len(found))
     colours = colormaps["tab20" if len(names) > 10 else "tab10"].colors  # type: ignore[attr-defined]
@@ -111,25 +122,24 @@ def _bars(found: Sequence[Holder], names: Sequence[str]) -> Figure:
         axis.barh(places, counts, left=begun, color=colours[number % len(colours)], label=name, height=0.8)
         begun = begun + counts
     if not names:
-        axis.barh(places, [sum(holder.parts[:2]) for holder in found], color="#0067b0", height=0.8)
+        axis.barh(places, [sum(holder.parts[:2]) for holder in found], color=_BLUE, height=0.8)
     labels = [f"{holder.name} ({holder.cluster})" if holder.cluster else holder.name for holder in found]
     axis.set_yticks(places, labels)
-    axis.invert_yaxis()
+    axis.set_ylim(len(found) - 0.4, -0.6)
     axis.set(xlabel="training and validation samples")
     axis.spines[["top", "right"]].set_visible(False)
     if names:
         axis.legend(frameon=False, title="class", loc="center left", bbox_to_anchor=(1, 0.5))
-    return figure
 
 
-def _map(found: Sequence[Holder], names: Sequence[str]) -> Figure:
-    """For many peers: sizes in descending order, and below each the shares of its classes."""
-    order = sorted(found, key=lambda holder: -sum(holder.parts[:2]))
-    figure = Figure(figsize=(9, 5 if names else 3), layout="constrained")
+def _map(figure: SubFigure, found: Sequence[Holder], names: Sequence[str]) -> None:
+    """For many peers: sizes in descending order within each cluster, and below each the shares of its classes."""
+    clusters = list(dict.fromkeys(holder.cluster for holder in found))
+    order = sorted(found, key=lambda holder: (clusters.index(holder.cluster), -sum(holder.parts[:2])))
     axes = figure.subplots(2 if names else 1, 1, squeeze=False, sharex=True)[:, 0]
     sizes = np.array([sum(holder.parts[:2]) for holder in order])
-    axes[0].fill_between(np.arange(len(sizes)), sizes, step="mid", color="#0067b0", linewidth=0)
-    axes[0].set(ylabel="samples", ylim=(0, None))
+    axes[0].bar(np.arange(len(sizes)), sizes, width=1, color=_BLUE, linewidth=0)
+    axes[0].set(ylabel="samples", ylim=(0, None), xlim=(-0.5, len(sizes) - 0.5))
     axes[0].spines[["top", "right"]].set_visible(False)
     if names:
         shares = np.array([holder.classes / max(1, holder.classes.sum()) for holder in order]).T
@@ -138,5 +148,33 @@ def _map(found: Sequence[Holder], names: Sequence[str]) -> Figure:
         if len(names) <= 30:
             axes[1].set_yticks(range(len(names)), names)
         figure.colorbar(image, ax=axes[1], label="share of the peer's samples")
-    axes[-1].set(xlabel=f"{len(found):,} peers, those with most samples first")
-    return figure
+    first = "those with most samples first" if clusters == [""] else "by cluster, those with most samples first"
+    axes[-1].set(xlabel=f"{len(found):,} peers, {first}")
+    if clusters != [""]:
+        _name_clusters(axes, [holder.cluster for holder in order])
+
+
+def _name_clusters(axes: Array, of: Sequence[str]) -> None:
+    """Lines between clusters, and their names above them: slanted where many or narrow ones would overlap.
+
+    axes [panel], of [peer]
+    """
+    begins = [peer for peer in range(len(of)) if peer == 0 or of[peer] != of[peer - 1]]
+    ends = [*begins[1:], len(of)]
+    for axis in axes:
+        for begin in begins[1:]:
+            axis.axvline(begin - 0.5, color="#d55e00", linewidth=1)
+    places = list(zip(begins, ends, strict=True))
+    is_wide = all((end - begin) / len(of) * _CHARACTERS > len(of[begin]) + 5 for begin, end in places)
+    for begin, end in places[:_MOST_NAMES]:
+        axes[0].annotate(
+            f"{of[begin] or '?'} ({end - begin})",
+            ((begin + end - 1) / 2, 1),
+            (0, 4),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="center" if is_wide else "left",
+            rotation=0 if is_wide else 30,
+            rotation_mode="anchor",
+            fontsize=8,
+        )

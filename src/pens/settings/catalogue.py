@@ -11,7 +11,7 @@ from typing import Any
 from pens.errors import SettingsError, suggest
 from pens.parts import METHODS, absolute, is_reference, load_object
 from pens.settings.keys import section_types
-from pens.settings.named_parts import PARTS
+from pens.settings.named_parts import LISTS, PARTS
 from pens.settings.toml import toml_line
 from pens.settings.tree import Settings
 
@@ -45,7 +45,8 @@ def _entry(section: str, key: str, form: Mapping[str, Any]) -> Entry:
     allowed, choices, about = _allowed(form), tuple(_choices(form)), _one_line(form.get("description", ""))
     if registry := PARTS.get(f"{section}.{key}"):
         choices = registry.names()
-        allowed = _alternatives([*choices, "your own as file.py:name or module:name"])
+        several = "some of " if f"{section}.{key}" in LISTS else ""
+        allowed = several + _alternatives([*choices, "your own as file.py:name or module:name"])
         about += "".join(f" {name}: {registry.find(name).about}." for name in choices)
     return Entry(section, key, allowed, form["default"], about, choices)
 
@@ -88,10 +89,11 @@ def section_about(section: str) -> str:
     return _one_line(section_types()[section].model_json_schema().get("description", ""))
 
 
-def as_toml(settings: Settings) -> str:
-    """Settings as the text of a .toml file, with the explanation of each above it."""
+def as_toml(settings: Settings, source: str = "") -> str:
+    """Settings as the text of a .toml file, with the explanation of each above it. `source`: where they come from."""
     values = settings.model_dump(mode="json")
-    lines = ["# Change what you like and run it: pens run FILE.toml. A setting that is left out has its default."]
+    lines = [line for paragraph in source.split("\n\n") if paragraph for line in (*_comment(paragraph), "#")]
+    lines += ["# Change what you like and run it: pens run FILE.toml. A setting that is left out has its default."]
     section = ""
     for entry in entries():
         if entry.section != section:
@@ -140,7 +142,7 @@ def _choices(form: Mapping[str, Any]) -> Iterator[str]:
         yield from form.get("enum", ())
 
 
-_NOUNS = {"integer": "whole number", "number": "number"}
+_NOUNS = {"integer": "whole number", "number": "number", "array": "list"}
 _OTHERS = {"null": "none", "object": "a table", None: "any value"}
 _BOUNDS = {
     "minimum": "of at least {:g}",

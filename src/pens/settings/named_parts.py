@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,21 @@ from pens.settings.section import Section
 
 PARTS: Mapping[str, parts.Registry[Any]] = {
     "scenario.partition": parts.PARTITIONS,
+    "product.label_law": parts.LABEL_LAWS,
+    "product.size_law": parts.SIZE_LAWS,
+    "product.shift": parts.SHIFTS,
     "gossip.topology": parts.TOPOLOGIES,
     "gossip.merge": parts.MERGE_RULES,
     "model.task": parts.TASKS,
 }
-"""The settings that name a part. A part given by reference must be found before its section can be read."""
+"""The settings that name a part. A part given by reference must be found before its section can be read. Those in the
+section of a part (product) come after the setting that names it, and count only where it is named."""
+
+LISTS = ("product.shift",)
+"""Those that name several."""
+
+DATA_PARTS = tuple(name for name in PARTS if name.startswith(("scenario.", "product.")))
+"""Those that decide who holds what."""
 
 PLACES = ("data.source", "data.partition_file", "model.net")
 """Settings that may name a file."""
@@ -30,12 +40,12 @@ def with_parts(values: Mapping[str, Any], folder: Path | None = None) -> dict[st
     flat = dict(values)
     for name, registry in PARTS.items():
         for key in (name, name.rpartition(".")[2]):
-            if registry.fits(flat.get(key)):
-                part = registry.add(flat[key])
-                flat[key] = registry.reference(part.name) or part.name
-            elif isinstance(flat.get(key), str) and parts.is_reference(flat[key]):
-                flat[key] = parts.absolute(flat[key], folder)
-                _found(registry, flat[key])
+            if key not in flat:
+                continue
+            named = _listed(flat[key]) if name in LISTS else [flat[key]]
+            found = [_absolute(registry, part, folder) for part in named]
+            if found != named:
+                flat[key] = found if name in LISTS else found[0]
     for name in PLACES:
         for key in (name, name.rpartition(".")[2]):
             if isinstance(flat.get(key), str):
@@ -43,14 +53,57 @@ def with_parts(values: Mapping[str, Any], folder: Path | None = None) -> dict[st
     return flat
 
 
+def _listed(value: Any) -> list[Any]:
+    """What a setting lists: `rotation,noise` and `["rotation", "noise"]` name two."""
+    if isinstance(value, str):
+        return [word.strip() for word in value.strip("[]").replace('"', "").split(",") if word.strip()]
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _absolute(registry: parts.Registry[Any], part: Any, folder: Path | None) -> Any:
+    """What names a part, wherever it is read; what is none stays as it is."""
+    if registry.fits(part):
+        added = registry.add(part)
+        return registry.reference(added.name) or added.name
+    if not isinstance(part, str) or not parts.is_reference(part):
+        return part
+    place = parts.absolute(part, folder)
+    _found(registry, place)
+    return place
+
+
+def _named(settings: SettingsTree | Mapping[str, Any], name: str) -> list[str]:
+    """The parts that a setting of this name names; none where it is not set."""
+    section, _, key = name.partition(".")
+    of = settings.get(section) if isinstance(settings, Mapping) else getattr(settings, section, None)
+    value = of.get(key) if isinstance(of, Mapping) else getattr(of, key, None)
+    return [part for part in (_listed(value) if name in LISTS else [value]) if isinstance(part, str)]
+
+
+def _in_use(settings: SettingsTree | Mapping[str, Any]) -> Iterator[tuple[str, parts.Registry[Any], str]]:
+    """Each part that these settings name: by which setting, what finds it, and its name."""
+    titles = set(SettingsTree.model_fields)
+    for name, registry in PARTS.items():
+        for part in _named(settings, name) if name.partition(".")[0] in titles else ():
+            yield name, registry, part
+            if (section := _section_of(_found_or_none(registry, part))) is not None:
+                titles.add(section.title)
+
+
+def _found_or_none(registry: parts.Registry[Any], name: str) -> Any:
+    try:
+        return _found(registry, name)
+    except SettingsError:
+        return None
+
+
 def prints_of_parts(settings: SettingsTree) -> dict[str, str]:
     """What tells whether the files of the parts that these settings name have changed, by what a part is called in
     words. Parts that are not there any more are left out."""
     found: dict[str, str] = {}
-    for name, registry in PARTS.items():
-        section, _, key = name.partition(".")
+    for _, registry, name in _in_use(settings):
         try:
-            part = registry.find(getattr(getattr(settings, section), key))
+            part = registry.find(name)
         except SettingsError:
             continue
         if mark := parts.file_print(part):
@@ -71,9 +124,7 @@ def _section_of(part: Any) -> type[Section] | None:
 def excuse(tree: Mapping[str, Any]) -> None:
     """Of the parts that a record's settings name, note those that are not there, so that the settings can be read."""
     for name, registry in PARTS.items():
-        section, _, key = name.partition(".")
-        part = tree.get(section, {}).get(key)
-        if isinstance(part, str):
+        for part in _named(tree, name):
             registry.absent.discard(part)
             if why_lost(registry, part):
                 registry.absent.add(part)
@@ -81,13 +132,8 @@ def excuse(tree: Mapping[str, Any]) -> None:
 
 def lost_parts(settings: SettingsTree) -> dict[str, str]:
     """Parts that settings name and that are not there, each with what is wrong: "topology 'star'" → why."""
-    found = {}
-    for name, registry in PARTS.items():
-        section, _, key = name.partition(".")
-        part = getattr(getattr(settings, section), key)
-        if why := why_lost(registry, part):
-            found[f"{registry.what} {part!r}"] = why
-    return found
+    named = ((registry, part, why_lost(registry, part)) for _, registry, part in _in_use(settings))
+    return {f"{registry.what} {part!r}": why for registry, part, why in named if why}
 
 
 def why_lost(registry: parts.Registry[Any], part: str) -> str:
@@ -101,25 +147,31 @@ def why_lost(registry: parts.Registry[Any], part: str) -> str:
 
 def titles_out_of_use(settings: SettingsTree) -> set[str]:
     """The sections of parts that these settings contain but do not name."""
-    unused: set[str] = set()
-    for name, registry in PARTS.items() if settings.__pydantic_extra__ else ():
-        section, _, key = name.partition(".")
-        used = _section_of(_found(registry, getattr(getattr(settings, section), key)))
-        others = (registry.find(other).section for other in registry.names())
-        unused |= {other.title for other in others if other is not None and other is not used}
-    return unused & set(settings.__pydantic_extra__ or {})
+    if not settings.__pydantic_extra__:
+        return set()
+    used = {section.title for section in sections_of(parts_in_use(settings, PARTS))}
+    known = (registry.find(part).section for registry in PARTS.values() for part in registry.names())
+    others = {section.title for section in known if section is not None}
+    return (others - used) & set(settings.__pydantic_extra__)
+
+
+def parts_in_use(settings: SettingsTree, of: Collection[str] = DATA_PARTS) -> list[Any]:
+    """The parts that these settings name: those that decide who holds what, or `of` some other settings."""
+    return [_found(registry, part) for name, registry, part in _in_use(settings) if name in of]
+
+
+def sections_of(found: Iterable[Any]) -> list[type[Section]]:
+    """The sections that these parts have."""
+    return [section for section in map(_section_of, found) if section is not None]
 
 
 def sections_in_use(tree: Mapping[str, Any]) -> dict[str, Section]:
     """The sections of the parts that are named, with their defaults; not of those that are named by default."""
-    sections = []
-    for name, registry in PARTS.items():
-        section, _, key = name.partition(".")
-        part = tree[section][key]
-        if isinstance(part, str) and part != _default(section, key):
-            sections.append(_section_of(_found(registry, part)))
-    return {section.title: section() for section in sections if section is not None}
+    named = ((registry, part) for name, registry, part in _in_use(tree) if part != _default(name))
+    return {section.title: section() for section in sections_of(_found(registry, part) for registry, part in named)}
 
 
-def _default(section: str, key: str) -> object:
-    return getattr(SettingsTree.model_fields[section].default, key)
+def _default(name: str) -> object:
+    """What a setting of ours names where nothing is set; None for one of a part's section."""
+    section, _, key = name.partition(".")
+    return getattr(SettingsTree.model_fields[section].default, key) if section in SettingsTree.model_fields else None

@@ -20,6 +20,7 @@ from pens.settings.section import Count, Fraction, NotNegative, Positive, Sectio
 
 S = TypeVar("S", bound="Section")
 WireForm = Literal["fp32", "fp16", "int8"]
+Interpolation = Literal["bilinear", "nearest"]
 Keep = Literal["last", "first", "best"]
 """Which model a peer keeps aside, beside its newest one, for a later update to begin with. last: none. first: its own
 as it was before the first update that says so. best: of that one and of those that are validated from then on, the one
@@ -66,8 +67,8 @@ class ScenarioSettings(Section):
     partition: str = "rotation"
     """How the data are divided among peers (`pens settings dirichlet` explains the settings of one partition)."""
     rotations: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 180)
-    """Partitions rotation and groups: by how many degrees images are turned, a multiple of 90 for each cluster; with
-    rotation clusters have equally many peers."""
+    """By how many degrees each cluster's images are turned, counter-clockwise: partitions rotation, with equally many
+    peers for each, and groups, and the shift rotation. Any whole number; multiples of 90 only move pixels."""
     peers: Annotated[int, Field(ge=2)] = 20
     """The number of peers; with rotation the same number for each of the rotations (paper: 100)."""
     train_per_peer: Count = 40
@@ -80,15 +81,14 @@ class ScenarioSettings(Section):
     test_samples: Count | None = None
     """The largest number of test samples per cluster, or per peer where there are no clusters; none: no limit."""
     half_turn: Literal["rotation", "flip"] = "rotation"
-    """Partitions rotation and groups: what 180 degrees mean; the authors' code mirrors the image instead of turning
-    it."""
+    """What a rotation by 180 degrees means; the authors' code mirrors the image instead of turning it."""
+    interpolation: Interpolation = "bilinear"
+    """How values between pixels are found where images are turned by another angle than a multiple of 90; corners
+    become 0, mid-grey in built-in data sets. nearest: the nearest pixel's, as in the published code of DAC."""
 
     @field_validator("rotations")
     @classmethod
-    def _quarter_turns(cls, rotations: tuple[int, ...]) -> tuple[int, ...]:
-        for angle in rotations:
-            if angle % 90:
-                raise ValueError(f"{angle} is not a multiple of 90: use 0, 90, 180 or 270")
+    def _each_once(cls, rotations: tuple[int, ...]) -> tuple[int, ...]:
         if len({angle % 360 for angle in rotations}) < len(rotations):
             raise ValueError("two of these are the same rotation: list each once")
         return rotations
@@ -98,8 +98,9 @@ class ModelSettings(Section):
     """The network and how its weights start."""
 
     net: str = "auto"
-    """The network: digits-cnn, paper-cnn, mlp, auto (the one that suits the data), one of an installed package, or your
-    own as file.py:Name or module:Name, which is given `shape` and `num_classes` where it has such arguments."""
+    """The network: digits-cnn, paper-cnn, gn-lenet (of other papers), mlp, auto (one that suits the data), one of an
+    installed package, or your own as file.py:Name or module:Name, which is given `shape` and `num_classes` where it has
+    such arguments."""
     init: Literal["independent", "common"] = "independent"
     """Whether each peer begins with random weights of its own, or all with the same ones (paper: both)."""
     batch_norm: Literal["local", "merged"] = "local"
