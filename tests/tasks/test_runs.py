@@ -247,6 +247,41 @@ class OfTheBatch(Pinball):
         return outputs[:, 0] - outputs.mean() * 3
 
 
+class ByAnother(Pinball):
+    """The first three samples are not enough to notice it."""
+
+    name = "by-another"
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return super().losses(outputs, targets) * (2 if len(targets) > 5 else 1)
+
+
+class Drawn(Pinball):
+    name = "drawn"
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return super().losses(outputs, targets) * (torch.rand(len(targets)) > 1e-9)
+
+
+class InPlace(Pinball):
+    name = "in-place"
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return super().losses(outputs, targets.mul_(2))
+
+
+class InPlaceOutputs(Pinball):
+    name = "in-place-outputs"
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return super().losses(outputs.mul_(2), targets)
+
+
+class Centred(Pinball):
+    name = "centred"
+    metrics = (pens.Metric("centred", lambda outputs, targets: outputs[:, 0] - outputs.mean()),)
+
+
 class OneNumber(Pinball):
     name = "one-number"
 
@@ -277,10 +312,15 @@ class Wide(Pinball):
     ("task", "reason"),
     [
         (OfTheBatch, "the loss of a sample depends on the other samples of its batch"),
-        (OneNumber, r"losses returns shape \(\) for 3 samples: expected one row for each sample"),
+        (ByAnother, "the loss of a sample depends on the other samples of its batch"),
+        (Drawn, "losses draws random numbers, so that no run could be repeated"),
+        (InPlace, "losses changes its targets in place: make new tensors, clamp in place of clamp_"),
+        (InPlaceOutputs, "losses changes its outputs in place"),
+        (Centred, "what a sample adds to centred depends on the other samples of its batch"),
+        (OneNumber, r"losses returns shape \(\) for 8 samples: expected one row for each sample"),
         (Broken, "losses fails: ZeroDivisionError: oh"),
         (Detached, "has no gradient: expected one real number for each sample"),
-        (Wide, r"statistics of wide have shape \(3, 2\) .* beside a `value`"),
+        (Wide, r"statistics of wide have shape \(8, 2\) .* beside a `value`"),
         (Line, "task = "),
     ],
 )
