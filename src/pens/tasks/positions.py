@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pens.data.samples import Array
+from pens.data.samples import IGNORED, Array
 from pens.errors import DataError
 from pens.tasks.metric import Metric
 from pens.tasks.task import Task, check_whole, num_classes
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-IGNORED = -100
-"""The label of positions that count nowhere."""
 
 
 class Positions(Task):
