@@ -387,11 +387,14 @@ def _comparisons(peers: Sequence[PeerRecord], numbers: Mapping[str, int]) -> Com
 
 
 def _models(peers: Sequence[PeerRecord]) -> dict[str, Tensor]:
-    """{name: [peer, *shape]}; NaN where a peer left no model, or one of another network."""
+    """{name: [peer, *shape]}; NaN where a peer left no model, or one of another network. A tensor that is the same of
+    all peers, as what is frozen, is held once."""
     example = next((peer.model for peer in peers if peer.model), {})
     models = {}
     for name, tensor in example.items():
         missing = torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else torch.zeros_like(tensor)
         left = [peer.model.get(name, missing) for peer in peers]
-        models[name] = torch.stack([t if t.shape == tensor.shape else missing for t in left])
+        left = [t if t.shape == tensor.shape else missing for t in left]
+        same = all(t.equal(tensor) for t in left)
+        models[name] = tensor.expand(len(left), *tensor.shape) if same else torch.stack(left)
     return models
