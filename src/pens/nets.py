@@ -165,6 +165,15 @@ def _arguments(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
+def without_nested_tensors(module: nn.Module) -> nn.Module:
+    """A module whose encoders of transformers compute what stands at padded positions in evaluation as in training.
+    PyTorch would by default give zeros there in evaluation alone, by nested tensors, with a warning."""
+    for part in module.modules():
+        if isinstance(part, nn.TransformerEncoder):
+            part.use_nested_tensor = False
+    return module
+
+
 def _conv_block(inputs: int, outputs: int, padding: int = 0) -> list[nn.Module]:
     return [nn.Conv2d(inputs, outputs, 3, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
 

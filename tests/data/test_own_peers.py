@@ -288,3 +288,22 @@ class Sized(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         scores: torch.Tensor = self.out(x)
         return scores
+
+
+def test_positions_that_count_nowhere_are_of_no_class() -> None:
+    """Numbers from 0 stay as they are; other classes get numbers, and −100 stays."""
+    x = np.zeros((10, 3), np.float32)
+    from_zero = np.array([[0, 2, -100], [1, -100, -100]] * 5)
+    assert_kept(Federation.of({"a": (x, from_zero)}), from_zero, ())
+    assert_kept(Federation.of({"a": (x, from_zero + 7 * (from_zero != -100))}, classes=[7, 8, 9]), from_zero, "789")
+    named = np.array(["O", "PLACE", "TIME", "-100"])[from_zero % 103]
+    assert_kept(Federation.of({"a": (x, named)}), from_zero, ("O", "PLACE", "TIME"))
+    with pytest.raises(DataError, match=r"-5.*is none of the classes 0, 1, 2"):
+        Federation.of({"a": (x, np.where(from_zero == 1, -5, from_zero))}, classes=[0, 1, 2])
+
+
+def assert_kept(federation: Federation, expected: Any, names: Any) -> None:
+    (peer,), (test,) = federation.peers, federation.tests
+    held = np.concatenate([peer.train.y, peer.val.y, test.y])
+    assert sorted(map(tuple, held)) == sorted(map(tuple, expected))
+    assert federation.class_names == tuple(names)

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, weight_norm
+from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.checkpoint import checkpoint
 
 from pens.data.samples import Samples
@@ -49,6 +52,18 @@ class StepsFirst(nn.Module):
         return F.dropout(x.flatten(1, 2).transpose(0, 1), 0.4, self.training).mean(0)
 
 
+class Packed(nn.Module):
+    """A recurrent layer on packed sequences."""
+
+    def __init__(self, *sizes: int, **options: Any) -> None:
+        super().__init__()
+        self.layer = nn.GRU(*sizes, **options)
+
+    def forward(self, x: Tensor) -> Any:
+        lengths = torch.full((len(x),), 8)
+        return self.layer(pack_padded_sequence(x.flatten(1, 2), lengths, batch_first=True))[1][-1]
+
+
 class RemembersMeans(nn.Module):
     mean: Tensor
 
@@ -74,6 +89,25 @@ class Frames(nn.Module):
         return normal.reshape(len(x), -1)
 
 
+class ByValue(nn.Module):
+    """One of two layers for each sample, by the sample: the second for samples behind the first ones."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self.first = DATA.x[0, :first, 0, 0, 0].tolist()
+        self.often, self.seldom = nn.Linear(64, 10), nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([(self.often if one[0].item() in self.first else self.seldom)(one) for one in x.flatten(1)])
+
+
+class Renormalised(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.weight.div_(torch.linalg.vector_norm(self.weight))
+        return super().forward(x)
+
+
 STACK_REFUSES: dict[str, tuple[NetFactory, str]] = {
     "noise of a layer": (lambda: Net(nn.Flatten(), nn.AlphaDropout(0.2)), r"layer 'layers.0' \(AlphaDropout\): draws"),
     "unknown to vmap": (lambda: Net(nn.Flatten(), nn.RReLU()), r"layer 'layers.0' \(RReLU\): calls aten::rrelu"),
@@ -85,6 +119,12 @@ STACK_REFUSES: dict[str, tuple[NetFactory, str]] = {
     ),
     "mean in a buffer": (lambda: Net(nn.Flatten(), RemembersMeans()), r"do not count.* \(layers.0.mean\)"),
     "steps first": (lambda: Net(nn.Identity(), StepsFirst(), features=8), r"batch_first=True"),
+    "weights changed in forward": (
+        lambda: nn.Sequential(nn.Flatten(), Renormalised(64, 10)),
+        r"changes its weights '1.weight' in forward",
+    ),
+    "chosen by values": (lambda: ByValue(2), "takes a number out of a tensor"),
+    "packed": (lambda: Net(nn.Identity(), Packed(8, 6, batch_first=True), features=6), "nn.GRU gets a PackedSequence"),
     "remembering instance norm": (
         lambda: Net(nn.Flatten(), nn.InstanceNorm2d(1, track_running_stats=True)),
         r"layer 'layers.0' \(nn.InstanceNorm2d\) has track_running_stats",
@@ -99,6 +139,15 @@ def test_what_a_stack_cannot_do_is_refused_and_the_remedy_works(name: str) -> No
         StackedNetwork(factory, DATA.x[0, :3], 10)
     loop = LoopEngine(StackedNetwork(factory, DATA.x[0, :3], 10, stacked=False))
     assert np.isfinite(train(loop, DATA, RECIPES[0], 1).loss).all()
+
+
+def test_the_loop_trains_layers_that_a_trial_did_not_use() -> None:
+    network = StackedNetwork(lambda: ByValue(3), DATA.x[0, :3], 10, stacked=False)
+    assert [place.name for place in network.stored.trained] == ["often.weight", "often.bias"]
+    first = network.new_row(0)
+    trained = LoopEngine(network).train(first[None], DATA, [0], [100], 1, RECIPES[3]).rows[0]
+    for name, tensor in network.tensors(trained).items():
+        assert not torch.equal(tensor, network.tensors(first)[name]), name
 
 
 class ComputedAgain(nn.Module):
@@ -145,6 +194,41 @@ class Squeezed(nn.Linear):
         return super().forward(x.flatten(1)).squeeze()
 
 
+class Fourier(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        turned: Tensor = torch.fft.fft(super().forward(x.flatten(1)))
+        return turned
+
+
+class Double(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(1).double())
+
+
+class Assigned(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.data = self.weight.data.clamp(-0.1, 0.1)
+        return super().forward(x.flatten(1))
+
+
+class InEvaluation(nn.Linear):
+    """Does something else with its scores in evaluation."""
+
+    def __init__(self, does: Callable[[Tensor], object]) -> None:
+        super().__init__(64, 10)
+        self.does = does
+
+    def forward(self, x: Tensor) -> Any:
+        scores = super().forward(x.flatten(1))
+        return scores if self.training else self.does(scores)
+
+
+class Locked(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+        self.lock = threading.Lock()
+
+
 class Breaks(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         raise KeyError("a fault")
@@ -155,6 +239,23 @@ ALL_REFUSE: dict[str, tuple[NetFactory, str]] = {
     "in a list": (InAList, r"lists or closures that hold parameters"),
     "complex": (Complex, r"parameter 'turns' of Complex is complex.*view_as_complex"),
     "old weight norm": (_old_weight_norm, r"cannot be copied: .* use torch.nn.utils.parametrizations.weight_norm"),
+    "packed, with dropout": (
+        lambda: Net(nn.Identity(), Packed(8, 6, 2, batch_first=True, dropout=0.1), features=6),
+        r"no masks from a peer's key: pass padded sequences, or set dropout = 0 and backend",
+    ),
+    "assigned": (lambda: Assigned(64, 10), r"assigns to the .data of its tensor 'weight'.* clamp_"),
+    "complex scores": (lambda: Fourier(64, 10), r"numbers of type complex64: let forward return real"),
+    "double": (
+        lambda: Double(64, 10),
+        r"but got: double, float.*float32 here, whatever|Double and Float.*float32 here",
+    ),
+    "classes in evaluation": (
+        lambda: InEvaluation(lambda scores: scores.argmax(1)),
+        r"shape \(3,\) of type int64 in evaluation, and shape \(3, 10\) in training",
+    ),
+    "pair in evaluation": (lambda: InEvaluation(lambda scores: (scores, scores)), r"returns a tuple in evaluation"),
+    "fails in evaluation": (lambda: InEvaluation(lambda scores: 1 // 0), r"not run in evaluation on .* ZeroDivision"),
+    "lock": (Locked, r"cannot be copied: TypeError: .* outside it, or give the module a method __deepcopy__"),
     "squeezed": (lambda: Squeezed(64, 10), r"shape \(10,\) for a batch of one sample, in place of \(1, 10\)"),
     "breaks": (
         lambda: nn.Sequential(nn.Flatten(), Breaks(64, 10)),

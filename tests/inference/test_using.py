@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import pens
 from pens.errors import DataError, MissingPackage, ModelError, ResultError
 from pens.inference.exporting import write_program
-from pens.inference.network_form import NetworkForm
+from pens.inference.network_form import NetworkForm, module_of
 from pens.inference.peer_models import PeerModels
 from pens.partitions.rotation import rotated_federation
 from pens.settings.tree import Settings
@@ -98,6 +98,16 @@ def test_tokens_are_whole_numbers() -> None:
     assert form.example(4).dtype == torch.int64
     with pytest.raises(DataError, match=r"real numbers .float64., but the network was trained on whole ones"):
         form.inputs(np.ones((3, 5)))
+
+
+def test_encoders_predict_what_was_tested_at_padded_positions() -> None:
+    def make() -> nn.Module:
+        return nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 1)
+
+    module = module_of(NetworkForm("", "own", (3, 4), 2, factory=make), make().state_dict(), None, "peer 0")
+    padded = torch.tensor([[False, False, True]])
+    with torch.no_grad():
+        assert module(torch.ones(1, 3, 4), src_key_padding_mask=padded)[0, 2].abs().sum() > 0
 
 
 def test_peers_that_are_not_there_and_other_networks_are_refused(run: pens.RunResult) -> None:

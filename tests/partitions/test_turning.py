@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from pens.data.samples import Samples
+from pens.data.samples import IGNORED, Samples
 from pens.partitions.rotation import rotate
 from pens.partitions.turning import turned, weights_of
 from pens.settings.schema import Interpolation
-from pens.tasks.task import IGNORED
 
 
 def test_four_pixels_turned_by_45_degrees() -> None:

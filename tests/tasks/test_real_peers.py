@@ -67,9 +67,12 @@ def test_nodes_decide_as_the_simulator_does_and_tell_errors(tmp_path: Path) -> N
     result = compose([tmp_path / f"peer-{p}" for p in range(6)], tmp_path / "run")
     assert result.metric == RMSE
     expected = one.evaluate(simulator.learners.models, simulator.learners.tested_rows(),
-                            SampleStack(data.tests, CPU), data.tested_on).score  # fmt: skip
+                            SampleStack(data.tests, CPU), data.tested_on, further=True)  # fmt: skip
     assert len(final_models(simulator)) == 6
-    np.testing.assert_allclose(result.score, expected, rtol=1e-4)
+    np.testing.assert_allclose(result.score, expected.score, rtol=1e-4)
+    assert {measure.name for measure in result.further} == set(expected.further) == {"MAE", "R²"}
+    for measure, values in result.further.items():
+        np.testing.assert_allclose(values, expected.further[measure.name], rtol=1e-4)
     assert ExperimentDir(tmp_path / "run").results()[0].metric == RMSE
 
 

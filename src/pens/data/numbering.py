@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pens.data.reading import Parts, Raw, Reading
-from pens.data.samples import Array, Samples
+from pens.data.samples import IGNORED, Array, Samples
 from pens.errors import DataError
 
 _MOST_NUMBERED = 10_000
@@ -30,9 +30,10 @@ class Numbering:
         if reading.classes is not None:
             return Numbering(_listed(reading.classes), False)
         targets = [_plain(raw.y) for parts in given.values() for raw in parts.values()]
-        if all(y.dtype.kind in "iu" and _are_numbered(y) for y in targets):
+        labels = [y[_are_classes(y)] for y in targets]
+        if all(y.dtype.kind in "iu" and _are_numbered(y) for y in labels):
             return Numbering(None, False)
-        return Numbering(np.unique(np.concatenate([y.reshape(-1) for y in _comparable(targets)])), False)
+        return Numbering(np.unique(np.concatenate(_comparable(labels))), False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -53,15 +54,15 @@ class Numbering:
         else:
             classes = self._classes
         place = np.searchsorted(classes, y, sorter=order).clip(max=len(classes) - 1)
-        numbers = order[place]
-        wrong = np.flatnonzero((classes[numbers] != y).reshape(len(y), -1).any(1))
+        numbers, known = order[place], _are_classes(y)
+        wrong = np.flatnonzero(((classes[numbers] != y) & known).reshape(len(y), -1).any(1))
         if len(wrong):
             listed = ", ".join(map(str, classes.tolist()[:8])) + (" …" if len(classes) > 8 else "")
             raise DataError(
                 f"peer {name}: target {y[wrong[0]]!s} of its sample {wrong[0]} is none of the classes {listed}: add it "
                 "to `classes`, or correct it"
             )
-        return Samples(raw.x, numbers.astype(np.int64))
+        return Samples(raw.x, np.where(known, numbers, IGNORED).astype(np.int64))
 
 
 def _listed(classes: Sequence[Any]) -> Array:
@@ -74,6 +75,14 @@ def _listed(classes: Sequence[Any]) -> Array:
 def _are_numbered(y: Array) -> bool:
     """Whether whole numbers can be the numbers of classes, from 0; larger ones are codes, such as postcodes."""
     return not len(y) or (int(y.min()) >= 0 and int(y.max()) < _MOST_NUMBERED)
+
+
+def _are_classes(y: Array) -> Array:
+    """Which targets are classes: all but those of positions that count nowhere."""
+    if y.ndim < 2:
+        return np.ones(y.shape, bool)
+    none: Array = y != (str(IGNORED) if y.dtype.kind == "U" else IGNORED)
+    return none
 
 
 def _plain(y: Array) -> Array:

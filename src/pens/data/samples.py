@@ -19,6 +19,9 @@ from pens.errors import DataError
 
 Array = NDArray[Any]
 
+IGNORED = -100
+"""The label of positions that count nowhere, where a sample has a label for each of its positions."""
+
 _LARGEST = np.finfo(np.float32).max
 _CHECKED_AT_ONCE = 1 << 20  # numbers checked together: a few MB, whatever the size of the array
 

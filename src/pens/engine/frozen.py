@@ -64,10 +64,21 @@ def copied(module: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(module, {id(tensor): tensor for name, tensor in tensors if name in shared})
     except Exception as error:  # the user's own code
-        raise ModelError(
-            f"{type(module).__name__} cannot be copied: {error}. In place of torch.nn.utils.weight_norm use "
-            "torch.nn.utils.parametrizations.weight_norm, and parametrise no weights of nn.LSTM, nn.GRU and nn.RNN"
-        ) from error
+        raise ModelError(f"{type(module).__name__} cannot be copied: {_why_not_copied(error)}") from error
+
+
+def _why_not_copied(error: Exception) -> str:
+    """The reason in words, and what to do."""
+    if "graph leaves" not in str(error):
+        return (
+            f"{type(error).__name__}: {error}. Each core and mode needs its own copy of the module: make what cannot "
+            "be copied (locks, files, connections) outside it, or give the module a method __deepcopy__"
+        )
+    return (
+        "an attribute holds a tensor that was computed from its parameters. In place of torch.nn.utils.weight_norm use "
+        "torch.nn.utils.parametrizations.weight_norm; parametrise no weights of nn.LSTM, nn.GRU and nn.RNN; after "
+        "torch.nn.utils.prune call prune.remove, and multiply by a mask that is a buffer; compute all else in forward"
+    )
 
 
 def set_mode(module: nn.Module, train: bool) -> nn.Module:

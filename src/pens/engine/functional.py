@@ -32,7 +32,7 @@ from pens.engine.gradient_buffers import GradientBuffers
 from pens.engine.keyed import KeyedDropoutMode
 from pens.engine.layout import Layout
 from pens.engine.lowering import PATHS, Level, kernel_orders, lower
-from pens.engine.stumbles import brief
+from pens.engine.own_modules import made
 from pens.engine.trials import alone, try_plain, why_not_stacked
 from pens.errors import ModelError
 from pens.nets import NetFactory
@@ -53,17 +53,17 @@ class StackedNetwork:
         stacked: bool = True,
         levels: Sequence[Level] = ("sliced", "plain"),
         precision: str = "tf32",
-        made: nn.Module | None = None,
+        given: nn.Module | None = None,
     ) -> None:
         """`example` [sample, ...]: a few real inputs, on which the network is tried out.
 
         `num_classes`: so many class scores it has to give for a sample, or what else it has to return.
 
         `levels`: the levels of lowering to try; the first that gives the right answer is taken.
-        `made`: the `whole` of another network from this factory, so that both share what is frozen.
+        `given`: the `whole` of another network from this factory, so that both share what is frozen.
         """
         self.device = example.device
-        module = made or _made(factory, _FROZEN_SEED).to(self.device)
+        module = given or made(factory, _FROZEN_SEED).to(self.device)
         refuse_synchronised(module)
         self._factory, self.whole, self._precision = factory, module, precision
         self._shared = frozen_names(module)
@@ -90,6 +90,12 @@ class StackedNetwork:
         self.stored = _layout(module, used)
         """The layout of rows as they are stored, sent and merged."""
         self.size = self.stored.size
+        names = {name for name, _ in module.named_parameters()} - self._shared
+        self.may_train = tuple(place for place in (*self.stored.trained, *self.stored.kept) if place.name in names)
+        """The places of all parameters that are not frozen, also of those that the trial did not use. One by one, a
+        network may decide by values or at random which of them it uses."""
+        if not stacked:
+            self._refuse_other_first_weights()
         self.bytes_per_sample = _saved_bytes(self, example, key, stacked)
         if stacked:
             self._choose_level(levels, example, key)
@@ -110,6 +116,15 @@ class StackedNetwork:
             if reason is None:
                 return
         raise ModelError(reason or "no level of lowering was given: this is a fault of pens, please report it")
+
+    def _refuse_other_first_weights(self) -> None:
+        """Refuse a factory whose first weights do not come from the seed alone."""
+        one, two = (self.new_row(1).nan_to_num() for _ in range(2))
+        if not torch.equal(one, two):
+            raise ModelError(
+                f"{self.name} has other first weights when it is made again with the same seed, so that no run could "
+                "be repeated: draw them by PyTorch's generator (torch.randn, nn.init), and not by Python's or NumPy's"
+            )
 
     def copied(self) -> StackedNetwork:
         """A copy for another thread: a call writes tensors into the module, and the user's code may keep some there."""
@@ -145,7 +160,7 @@ class StackedNetwork:
 
     def paths(self) -> list[tuple[str, str, str]]:
         """How each layer is computed: (name, layer, by its replacement layer or by its own code under vmap)."""
-        plain, frozen = dict(_made(self._factory).named_modules()), set(frozen_modules(self.whole))
+        plain, frozen = dict(made(self._factory).named_modules()), set(frozen_modules(self.whole))
         paths = []
         for name, layer in self.layers_in_training().items():
             if name in plain:
@@ -167,7 +182,7 @@ class StackedNetwork:
         """The weights of a fresh network, initialised from a seed.  [size]"""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            module = _made(self._factory)
+            module = made(self._factory)
         return self.row_of(module)
 
     def row_of(self, module: nn.Module) -> Tensor:
@@ -263,41 +278,6 @@ class StackedNetwork:
 def is_frozen_in(module: nn.Module, name: str, frozen: Collection[str] | None = None) -> bool:
     """Whether a module within a network is part of a frozen one."""
     return any(f"{name}.".startswith(f"{outer}.") for outer in frozen or frozen_modules(module))
-
-
-def _made(factory: NetFactory, seed: int | None = None) -> nn.Module:
-    """A new network from the user's factory, on the CPU in float32. `seed`: of its random numbers; None: go on."""
-    try:
-        with torch.random.fork_rng(devices=[], enabled=seed is not None):
-            if seed is not None:
-                torch.manual_seed(seed)
-            module = factory()
-    except Exception as error:  # the user's own code
-        raise ModelError(
-            f"the network cannot be made: {type(error).__name__}: {brief(error)}. pens gives `model` the "
-            "arguments `shape` and `num_classes` where it needs them: pass a class or function that needs no others"
-        ) from error
-    if not isinstance(module, nn.Module):
-        raise ModelError(
-            f"model makes a value of type {type(module).__name__}: pass an nn.Module class, or a function that returns "
-            "an nn.Module"
-        )
-    if any(isinstance(p, nn.UninitializedParameter) for p in module.parameters()):
-        raise ModelError(
-            f"{type(module).__name__} has lazy layers, whose sizes are not known before the first call: use layers "
-            "with all sizes given, nn.Linear in place of nn.LazyLinear for instance"
-        )
-    if isinstance(module, torch.jit.ScriptModule):
-        raise ModelError(
-            "model makes a TorchScript module, which cannot be trained here: pass the nn.Module it is from"
-        )
-    wrong = [name for name, p in module.named_parameters() if p.is_complex()]
-    if wrong:
-        raise ModelError(
-            f"parameter {wrong[0]!r} of {type(module).__name__} is complex, and models are rows of real numbers: keep "
-            "its real and imaginary part as a parameter [..., 2], and use torch.view_as_complex"
-        )
-    return module.cpu().float()  # unlike to(torch.float32), this leaves complex buffers alone
 
 
 def _layout(module: nn.Module, used: set[str]) -> Layout:

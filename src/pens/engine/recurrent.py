@@ -39,11 +39,7 @@ class _Stepped(nn.RNNBase):
             with _without_advice() if input.is_cuda else nullcontext():
                 return super().forward(input, _contiguous(hx))
         if isinstance(input, PackedSequence):
-            raise ModelError(
-                f"nn.{self.mode.split('_')[0]} gets a PackedSequence, whose shape depends on the samples, so that a "
-                "stack of models cannot run it, and dropout between the layers has no masks for it: pass padded "
-                f"sequences, or leave out the dropout and train without a stack. {LOOP}"
-            )
+            raise ModelError(f"nn.{self.mode.split('_')[0]} gets a PackedSequence, {self._why_not_packed(drops)}")
         is_single = input.dim() == 2
         x = input.unsqueeze(1) if is_single else input.transpose(0, 1) if self.batch_first else input
         states = None if hx is None else hx if self.mode == "LSTM" else (hx,)
@@ -53,6 +49,17 @@ class _Stepped(nn.RNNBase):
         if is_single:
             return x.squeeze(1), _as_given(tuple(state.squeeze(1) for state in last))
         return x.transpose(0, 1) if self.batch_first else x, _as_given(last)
+
+    def _why_not_packed(self, drops: bool) -> str:
+        if drops:
+            return (
+                "for which its dropout between layers has no masks from a peer's key: pass padded sequences, or set "
+                'dropout = 0 and backend = "loop", since its shape depends on the samples'
+            )
+        return (
+            "whose shape depends on the samples, so that a stack of models cannot run it: pass padded sequences. "
+            f"{LOOP}"
+        )
 
     def _run(self, x: Tensor, states: State | None, drop: float) -> tuple[Tensor, State]:
         """All layers.  x [step, batch, feature] → the same, and the last states [layer × direction, batch, hidden]"""

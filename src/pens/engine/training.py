@@ -339,11 +339,11 @@ class LoopEngine:
         """Train one model. moments [moment, size]: its optimizer's state after `steps` steps, changed in place."""
         # .data: views, so that what changes them changes the row; and yet a changed buffer is no changed weight
         tensors = {name: tensor.data for name, tensor in network.tensors(row).items()}
-        for place in network.stored.trained:
+        for place in network.may_train:
             tensors[place.name].requires_grad_()
-        optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in network.stored.trained])
+        optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in network.may_train])
         for moment, name in zip(moments, _MOMENTS[recipe.optimizer], strict=False):
-            for place in network.stored.trained:  # these are views, too
+            for place in network.may_train:  # these are views, too
                 optimizer.state[tensors[place.name]][name] = network.tensors(moment)[place.name]
                 optimizer.state[tensors[place.name]]["step"] = torch.tensor(float(steps))
         total = health = 0.0

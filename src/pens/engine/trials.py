@@ -22,6 +22,7 @@ from pens.engine.calls import LOOP, Call
 from pens.engine.frozen import frozen_names
 from pens.engine.layout import Layout
 from pens.engine.lowering import Level
+from pens.engine.repeats import refuse_what_is_kept
 from pens.engine.stumbles import Inside, brief, noted, stumble, warn_of_slow_operations
 from pens.errors import ModelError
 from pens.tasks.task import Outputs
@@ -71,26 +72,32 @@ def try_plain(network: Tried, example: Tensor, key: Tensor, wanted: Outputs) -> 
     buffers = {n: b.detach() for n, b in module.named_buffers() if n not in shared}
     tensors |= {n: b.clone() for n, b in buffers.items()}
     before = {n: b.clone() for n, b in buffers.items()}
-    inside = Inside()
+    memory = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+    inside, when = Inside(), ""
     try:
-        with inside.following(module):
+        with inside.following(module, network._modules[False]):
             together = network.single(tensors, x.clone(), key, True)
             if _draws_own_noise(network, tensors, x, key, True):
                 network._keyed = True
                 together = network.single(tensors, x.clone(), key, True)
-            network.draws = {mode: _draws_own_noise(network, tensors, x, key, mode) for mode in (True, False)}
             _refuse_form(network, together, x, wanted)
+            when = " in evaluation"
+            with torch.no_grad():
+                tested = network.single(_copies(tensors), x.clone(), key, False)
+            _refuse_other_form(network, together, tested)
+            refuse_what_is_kept(network, tensors, x, key)
+            network.draws = {mode: _draws_own_noise(network, tensors, x, key, mode) for mode in (True, False)}
             mixes = any(_mixes(network, tensors, x, key, mode) for mode in (True, False))
     except ModelError:
         raise
     except Exception as error:  # the user's own code
         raise ModelError(
-            f"{network.name} does not run on samples of shape {tuple(example.shape[1:])} and type "
-            f"{str(example.dtype).removeprefix('torch.')}: {inside.where}{type(error).__name__}: {brief(error)}"
-            f"{_whole_words(example)}"
+            f"{network.name} does not run{when} on samples of shape {tuple(example.shape[1:])} and type "
+            f"{_type(example)}: {inside.where}{type(error).__name__}: {brief(error)}"
+            f"{_about_types(example, str(error))}"
         ) from None
-    with torch.no_grad():
-        refuse_nan(network, together, network.single(_copies(tensors), x.clone(), key, False))
+    refuse_nan(network, together, tested)
+    _refuse_other_memory(network, tensors, memory)
     if mixes:
         raise ModelError(
             f"{network.name} mixes the samples of a batch, so that peers could not be trained side by side: {_MIXING}"
@@ -123,6 +130,39 @@ def _refuse_form(network: Tried, scores: object, x: Tensor, wanted: Outputs) -> 
         raise ModelError(
             f"{network.name} returns shape {tuple(scores.shape)} for a batch of {len(x)}: {wanted.expected}"
         )
+    if not scores.is_floating_point():
+        raise ModelError(
+            f"{network.name} returns numbers of type {_type(scores)}: let forward return real numbers, from which a "
+            "loss can be computed, as abs() makes them of complex ones"
+        )
+
+
+def _refuse_other_form(network: Tried, trained: Tensor, tested: object) -> None:
+    """Refuse a network that returns something else in evaluation than in training."""
+    if not isinstance(tested, Tensor):
+        returned = f"a {type(tested).__name__}"
+    elif tested.shape != trained.shape or not tested.is_floating_point():
+        returned = f"shape {tuple(tested.shape)} of type {_type(tested)}"
+    else:
+        return
+    raise ModelError(
+        f"{network.name} returns {returned} in evaluation, and shape {tuple(trained.shape)} in training: let forward "
+        "return the same scores in both, whatever self.training is"
+    )
+
+
+def _refuse_other_memory(network: Tried, tensors: dict[str, Tensor], memory: dict[str, int]) -> None:
+    """Refuse a network that gives a tensor other memory. A peer's tensors are views of its row, which stays."""
+    for name, tensor in tensors.items():
+        if tensor.data_ptr() != memory[name]:
+            raise ModelError(
+                f"{network.name} assigns to the .data of its tensor {name!r} in forward, so that the value does not "
+                "reach the peer's model: write into the tensor, with torch.no_grad() and clamp_, mul_ or copy_"
+            )
+
+
+def _type(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def refuse_nan(network: Tried, *scores: Tensor) -> None:
@@ -227,6 +267,12 @@ def why_not_stacked(
     for name, layer in network._never_run.named_modules():
         if setting := _looks_at_batches(layer):
             return f"layer {name!r} (nn.{type(layer).__name__}) has {setting}, which looks at whole batches. {LOOP}"
+    for place in network.stored.trained:
+        if not torch.equal(expected[0][place.name].nan_to_num(), network.tensors(rows[0])[place.name].nan_to_num()):
+            return (
+                f"{network.name} changes its weights {place.name!r} in forward, which a stack calls for peers, too, "
+                f"that have no samples left. {LOOP}"
+            )
     inside = Inside()
     with noted() as said:
         try:
@@ -304,7 +350,7 @@ def _leaves(network: Tried, rows: Tensor) -> tuple[dict[str, Tensor], dict[str, 
 def _found(
     network: Tried, scores: Tensor, tensors: dict[str, Tensor], leaves: dict[str, Tensor], slopes: Tensor
 ) -> dict[str, Tensor]:
-    gradients = torch.autograd.grad(scores, list(leaves.values()), slopes)
+    gradients = torch.autograd.grad(scores, list(leaves.values()), slopes, allow_unused=True, materialize_grads=True)
     after = {name: tensor.detach() for name, tensor in tensors.items()}
     return {_SCORES: scores.detach(), **after, **{_SLOPE + n: g for n, g in zip(leaves, gradients, strict=True)}}
 
@@ -323,11 +369,13 @@ def _agree(scores: Tensor, expected: Tensor, rounding: float = _ROUNDING, least:
     return bool(off <= rounding * size + least)
 
 
-def _whole_words(example: Tensor) -> str:
-    """What to do where whole numbers were not meant as tokens; empty for real numbers."""
-    if example.dtype.is_floating_point:
+def _about_types(example: Tensor, said: str) -> str:
+    """What to do where types of numbers do not fit; empty where it is not about them."""
+    if not example.dtype.is_floating_point:
+        return (
+            ". Inputs that are whole numbers are taken for tokens, which a network embeds: give features as real "
+            "numbers, x.astype('float32'), pixels divided by 255; standardise = 'yes' makes real numbers of them, too"
+        )
+    if "dtype" not in said:
         return ""
-    return (
-        ". Inputs that are whole numbers are taken for tokens, which a network embeds: give features as real numbers, "
-        "x.astype('float32'), pixels divided by 255; standardise = 'yes' makes real numbers of them, too"
-    )
+    return ". Inputs and weights are float32 here, whatever the module was made with: let forward cast all else to it"

@@ -57,7 +57,7 @@ def build_engine(
     num_visits = num_samples * settings.training.epochs * settings.gossip.rounds
     task = task_of(settings)
     outputs = outputs_of(task, num_outputs, shown.y.shape[1:])
-    try_out_task(task, outputs.shape, shown.y[:3])
+    try_out_task(task, outputs.shape, shown.y)
     return new_engine(factory, example, outputs, settings.engine, num_visits, task)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pens.data.samples import Array, Samples, check_finite
 from pens.errors import DataError, ModelError
 from pens.hooks import calling
-from pens.nets import net_factory, with_sizes
+from pens.nets import net_factory, with_sizes, without_nested_tensors
 from pens.settings.schema import SettingsTree
 
 _KNOWN = {"digits": (1, 8, 8), "fashion-mnist": (1, 28, 28), "cifar-10": (3, 32, 32)}
@@ -108,7 +108,7 @@ def module_of(form: NetworkForm | None, state: Mapping[str, Tensor], model: Mode
     """A module with one peer's tested model, ready to evaluate. `model`: makes the user's own network.
 
     whose: the peer in words, for error messages."""
-    module = _built(form, model).float()
+    module = without_nested_tensors(_built(form, model)).float()
     copied = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
     if any(not t.isfinite().all() for t in copied.values() if t.is_floating_point()):
         raise ModelError(f"{whose} has no model of finite numbers: a real peer that left no model has NaN in its place")

@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pens import rng
-from pens.data.samples import Array, Dataset, Samples
+from pens.data.samples import IGNORED, Array, Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
 from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.partitions.partition import Partition, check_enough
 from pens.partitions.turning import turned
 from pens.settings.schema import Interpolation, ScenarioSettings
 from pens.settings.tree import Settings
-from pens.tasks.task import IGNORED
 
 ROTATION_KEYS = ("rotations", "half_turn", "interpolation", "test")
 """The settings of [scenario] that decide how images are turned, and `test`."""

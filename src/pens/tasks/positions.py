@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pens.data.samples import Array
+from pens.data.samples import IGNORED, Array
 from pens.errors import DataError
 from pens.tasks.metric import Metric
-from pens.tasks.task import IGNORED, Task, check_whole, num_classes
+from pens.tasks.task import Task, check_whole, num_classes
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -29,9 +29,6 @@ from pens.tasks.metric import Measure, Metric
 if TYPE_CHECKING:
     from torch import Tensor
 
-IGNORED = -100
-"""The label of positions that count nowhere."""
-
 
 class Task(ABC):
     """What is learned: a loss for each sample, and metrics."""

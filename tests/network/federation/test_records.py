@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from safetensors.torch import save_file
+import torch
+from safetensors.torch import load_file, save_file
 
 import pens
 from pens.command_line.main import main
@@ -95,6 +96,20 @@ def write_table(path: Path, columns: dict[str, Any]) -> None:
 
 def same_columns(a: object, b: object) -> bool:
     return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in vars(a))
+
+
+def test_what_all_peers_share_is_held_once(simulated: RunResult, tmp_path: Path) -> None:
+    folders = take_apart(simulated, tmp_path / "peers")
+    for folder in folders:
+        model = load_file(folder / "models.safetensors")
+        save_file(model | {"frozen": torch.arange(1000.0)}, folder / "models.safetensors")
+    composed = compose(folders, tmp_path / "run")
+    (on_disk,) = ExperimentDir(tmp_path / "run").results()
+    for found in (composed, on_disk):
+        assert [bool(t.stride(0)) for name, t in found.models.items()] == [n != "frozen" for n in found.models]
+        assert found.models[1]["frozen"].equal(torch.arange(1000.0))
+    (file,) = (tmp_path / "run").glob("*/models.safetensors")
+    assert load_file(file)["frozen"].shape[0] == 1
 
 
 def test_taken_apart_and_composed_is_the_same_run(simulated: RunResult, tmp_path: Path) -> None:

@@ -127,6 +127,8 @@ class PeerRecord:
     """What the main metric of the task says; accuracy in classification."""
     tested: bool
     """Whether `accuracy` is that on test data; otherwise it is the last one on validation data."""
+    further: Mapping[Measure, float]
+    """The task's other metrics on test data, as far as they are on record."""
     neighbours: tuple[str, ...] | None
     counts: Mapping[str, int]
     bytes_sent: int
@@ -195,7 +197,8 @@ def _record(
 ) -> PeerRecord:
     recall(references := card.get("references", {}))  # before the settings, which may have sections of theirs
     settings = stored_settings(card["settings"])
-    metric, neighbours = task_of(settings).measure, result.get("neighbours")
+    (metric, *others), neighbours = (of.measure for of in task_of(settings).metrics), result.get("neighbours")
+    further = result.get("further", {})
     accuracy = result.get(metric.key("accuracy"))
     sizes = card.get("data_sizes") or {"train": 0, "val": 0}
     return PeerRecord(
@@ -218,6 +221,7 @@ def _record(
         model=model,
         accuracy=float(history["val_accuracy"][-1] if accuracy is None else accuracy),
         tested=accuracy is not None,
+        further={measure: float(further[measure.name]) for measure in others if measure.name in further},
         neighbours=None if neighbours is None else tuple(map(str, neighbours)),
         counts={name: int(result.get(name, 0)) for name in COUNTS},
         bytes_sent=int(result.get("bytes_sent", 0)),
@@ -288,6 +292,11 @@ def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
         seed=peers[0].seed,
         score=np.array([peer.accuracy for peer in peers]),
         metric=peers[0].metric,
+        further={
+            measure: np.array([peer.further[measure] for peer in peers])
+            for measure in peers[0].further
+            if all(measure in peer.further for peer in peers)
+        },
         clusters=clusters,
         cluster_names=cluster_names,
         agreement=neighbour_agreement(neighbours, clusters),
@@ -378,11 +387,14 @@ def _comparisons(peers: Sequence[PeerRecord], numbers: Mapping[str, int]) -> Com
 
 
 def _models(peers: Sequence[PeerRecord]) -> dict[str, Tensor]:
-    """{name: [peer, *shape]}; NaN where a peer left no model, or one of another network."""
+    """{name: [peer, *shape]}; NaN where a peer left no model, or one of another network. A tensor that is the same of
+    all peers, as what is frozen, is held once."""
     example = next((peer.model for peer in peers if peer.model), {})
     models = {}
     for name, tensor in example.items():
         missing = torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else torch.zeros_like(tensor)
         left = [peer.model.get(name, missing) for peer in peers]
-        models[name] = torch.stack([t if t.shape == tensor.shape else missing for t in left])
+        left = [t if t.shape == tensor.shape else missing for t in left]
+        same = all(t.equal(tensor) for t in left)
+        models[name] = tensor.expand(len(left), *tensor.shape) if same else torch.stack(left)
     return models

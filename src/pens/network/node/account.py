@@ -142,6 +142,7 @@ class Account:
             "stopped_early": learners.by_peer[me].has_stopped,
             "metric": asdict(parts.learning.measure),
             self._key("accuracy"): parts.learning.accuracy,
+            "further": parts.learning.further,
             self._key("val_accuracy"): parts.learning.val_accuracy,
             self._key("first_val_accuracy"): self.first_val_accuracy,
             "alone": {self._key(name): of for name, of in asdict(parts.alone).items()} if parts.alone else None,

@@ -93,7 +93,7 @@ class Control:
         found: list[AloneControl] = []
 
         def measure() -> None:
-            val_accuracy, accuracy = self._learning.measured(its.learners)
+            val_accuracy, accuracy, _ = self._learning.measured(its.learners)
             found.append(AloneControl(val_accuracy, accuracy, updates))
             its.learners.let_go()
 

@@ -83,6 +83,8 @@ class Learning:
         """The main metric (accuracy in classification) of the model that the peer keeps, on the test samples."""
         self.val_accuracy: float | None = None
         """The main metric of the model that the peer keeps, on its validation samples."""
+        self.further: dict[str, float] = {}
+        """The task's other metrics of that model, by name, on the test samples."""
         self._tested_row: int | None = None
 
     # --- received models ----------------------------------------------------------------------------------------------
@@ -166,10 +168,11 @@ class Learning:
         (row,) = self.learners.tested_rows()
         if row != self._tested_row:
             self._tested_row = row
-            self.val_accuracy, self.accuracy = self.measured(self.learners)
+            self.val_accuracy, self.accuracy, self.further = self.measured(self.learners)
 
-    def measured(self, learners: Learners) -> tuple[float, float | None]:
-        """The main metric of the kept model on validation samples, and on test samples where there are any."""
+    def measured(self, learners: Learners) -> tuple[float, float | None, dict[str, float]]:
+        """The main metric of the kept model on validation samples, and on test samples where there are any; and the
+        other metrics on these, by name."""
         (row,) = learners.tested_rows()
         found: list[float] = []
 
@@ -179,8 +182,9 @@ class Learning:
 
         self.compute(work())
         if not self._test:
-            return found[0], None
-        return found[0], float(self._engine.evaluate(learners.models, [row], self._test, [0]).score[0])
+            return found[0], None, {}
+        tested = self._engine.evaluate(learners.models, [row], self._test, [0], further=True)
+        return found[0], float(tested.score[0]), {name: float(values[0]) for name, values in tested.further.items()}
 
     # --- what is told -------------------------------------------------------------------------------------------------
 

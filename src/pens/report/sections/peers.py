@@ -30,7 +30,7 @@ def peers_section(study: Study) -> ReportSection:
             f"{m} from {low_to_high([o.score for o in peer_outcomes if o.method == m], measure)} {unit}".rstrip()
             for m in study.methods
         )
-        answer = f"Gains cannot be computed, because {why}. Accuracy of the peers: {spread}."
+        answer = f"Gains cannot be computed, because {why}. {measure.title} of the peers: {spread}."
         return ReportSection("peers", question, answer, tuple(shown))
     columns = (
         "method",
@@ -75,7 +75,8 @@ def _signed(measure: Measure, value: float) -> str:
 def _gain_words(gained: Sequence[Gains], measure: Measure) -> str:
     """The losses of each method in words; methods without losses come first, in one clause."""
     happy = [g.method for g in gained if not g.lost]
-    words = [f"no peer loses accuracy with {listed(happy)}"] if happy else []
+    loses = "loses accuracy" if measure == ACCURACY else "becomes worse"
+    words = [f"no peer {loses} with {listed(happy)}"] if happy else []
     for g in sorted(gained, key=lambda g: g.share_lost):
         if g.lost:
             cluster = f", {g.worst.cluster}" if g.worst.cluster else ""
