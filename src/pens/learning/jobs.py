@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from pens.protocol.messages import ModelRef, PeerId, Update
+from pens.protocol.messages import ModelRef, PeerId, Phase, Update
 
 
 @dataclass(eq=False, slots=True)
@@ -223,7 +223,8 @@ def encode_update(update: Update) -> list[Any]:
 def decode_update(data: Sequence[Any]) -> Update:
     """What `encode_update` made plain data of."""
     models, *others = data
-    return Update(_refs(models), **dict(zip(_BESIDE_MODELS, map(_with_tuples, others), strict=True)))
+    said = dict(zip(_BESIDE_MODELS, map(_with_tuples, others), strict=True))
+    return Update(_refs(models), **{**said, "phases": tuple(Phase(*phase) for phase in said["phases"])})
 
 
 def _with_tuples(value: Any) -> Any:

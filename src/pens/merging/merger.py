@@ -100,9 +100,15 @@ def pieces(layout: Layout, merging: Merging, prefixes: tuple[str, ...]) -> tuple
     chosen = _found(layout, tuple(segment_of) or ("",), f"{who} has a segment")
     only = _found(layout, merging.only or ("",), "merge_only names")
     both = [name for name in chosen if name in only]
+    check_prefixes(layout, merging.own, "the method keeps as each peer's own")
     names = [name for name in both if name not in merging.kept(layout)]
     if not both:
         raise SettingsError(f"merge_only and the segments of {who} have no tensor in common: nothing would be merged")
+    if merging.own and not names:
+        raise SettingsError(
+            f"the method keeps {', '.join(merging.own)} as each peer's own, which is all that could be merged: name a "
+            "smaller part of the network"
+        )
     said = _found(layout, prefixes, "the method says weights for") if prefixes else {}
     for prefix in prefixes:
         if not any(name in names for name in layout.places_of([prefix])):
@@ -148,6 +154,12 @@ def _put(merged: Tensor, places: list[int], done: Done) -> None:
 
 def _found(layout: Layout, prefixes: tuple[str, ...], what: str) -> dict[str, str]:
     """The tensors that prefixes stand for. Each prefix has to stand for some, alone."""
+    check_prefixes(layout, prefixes, what)
+    return layout.places_of(prefixes)
+
+
+def check_prefixes(layout: Layout, prefixes: Iterable[str], what: str) -> None:
+    """Refuse a prefix that no tensor's name begins with. `what` says who names it."""
     for prefix in prefixes:
         if not layout.places_of([prefix]):
             names = [place.name for place in (*layout.trained, *layout.kept)]
@@ -155,7 +167,6 @@ def _found(layout: Layout, prefixes: tuple[str, ...], what: str) -> dict[str, st
                 f"{what} {prefix!r}, but no tensor's name begins with it, up to a dot or to its end"
                 f"{suggest(prefix, names) or '.'} The network has {', '.join(names)}"
             )
-    return layout.places_of(prefixes)
 
 
 def _within(merge: RowMerge, prefix: str | None) -> RowMerge:

@@ -29,6 +29,7 @@ from pens.protocol.messages import (
     Losses,
     ModelRef,
     Note,
+    Phase,
     Request,
     Send,
     Update,
@@ -235,6 +236,12 @@ class _Guard:
     def _check_update(self, function: str, update: Update) -> None:
         if not self._behaviour.peer.busy:
             self._refuse(function, update, "make updates by self.peer.update(…), so that the peer knows of them")
+        if not _are_phases(update.phases):
+            self._refuse(
+                function,
+                update.phases,
+                'phases are a tuple of pens.Phase, such as pens.Phase(2, only=("auto",)): epochs, tuples of prefixes',
+            )
         if update.keep not in get_args(Keep):
             self._refuse(function, update, f"`keep` has to be one of {', '.join(get_args(Keep))}")
 
@@ -344,6 +351,16 @@ class _Guard:
 
 
 _NOTHING = object()
+
+
+def _are_phases(said: Any) -> bool:
+    """Whether these are phases: whole epochs, and tuples of the beginnings of names."""
+    return isinstance(said, tuple) and all(
+        isinstance(phase, Phase)
+        and type(phase.epochs) is int
+        and all(isinstance(of, tuple) and all(isinstance(each, str) for each in of) for of in phase[1:])
+        for phase in said
+    )
 
 
 def _differ(value: Any, other: Any) -> bool:

@@ -33,6 +33,17 @@ class ModelRef(NamedTuple):
     version: int
 
 
+class Phase(NamedTuple):
+    """A part of an update in which only some parameters are trained, by an optimizer that begins anew. All other
+    tensors of the model, buffers included, stand still to the last bit."""
+
+    epochs: int
+    only: tuple[str, ...] = ()
+    """Train parameters whose names begin with one of these prefixes; empty: all."""
+    without: tuple[str, ...] = ()
+    """But not those whose names begin with one of these. "auto", here and above, stands for the last layer."""
+
+
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
@@ -139,6 +150,8 @@ class Update:
     apart: bool = False
     """Whether this is a trial of what the peer reaches without others. Its best model is kept beside that of all other
     updates, and is tested if the peer's validation data prefer it."""
+    phases: tuple[Phase, ...] = ()
+    """What is trained, one after the other; their epochs add up to `epochs`. Empty: all parameters together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from pens import rng
-from pens.protocol.messages import Action, ModelRef, Note, PeerId, Update
+from pens.protocol.messages import Action, ModelRef, Note, PeerId, Phase, Update
 from pens.protocol.plan import Plan
 from pens.settings.schema import Keep
 
@@ -51,11 +51,14 @@ class Situation:
         weights: tuple[float, ...] | None = None,
         segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = (),
         apart: bool = False,
+        phases: tuple[Phase, ...] = (),
     ) -> Update:
         """Merge and train: the peer is busy until that is done. `Update` explains the arguments."""
         self.busy = True
-        epochs = self.plan.epochs if epochs is None else epochs
-        return Update(models, top_m, epochs, may_stop, keep, from_kept, weights, segment_weights, apart)
+        if epochs is None:
+            phases = phases or self.plan.phases
+            epochs = sum(phase.epochs for phase in phases) if phases else self.plan.epochs
+        return Update(models, top_m, epochs, may_stop, keep, from_kept, weights, segment_weights, apart, phases)
 
     @property
     def num_saved(self) -> int:
