@@ -30,10 +30,11 @@ from torch import Tensor
 
 from pens.engine.rounding import model_bytes
 from pens.errors import SettingsError
+from pens.learning.blending import Blender
 from pens.learning.context import Context
 from pens.learning.curves import Curves
 from pens.learning.executor import Executor, MomentRows, Work
-from pens.learning.jobs import JobGraph, Question, Scoring, Updating
+from pens.learning.jobs import Blending, JobGraph, Question, Scoring, Updating
 from pens.learning.learner import NO_SAMPLES, Answer, Form, Learner
 from pens.learning.ledger import Ledger
 from pens.learning.named_models import NamedModels
@@ -42,7 +43,7 @@ from pens.learning.scoring import Scorer
 from pens.learning.updating import Updater
 from pens.merging.merger import check_prefixes, merged_names
 from pens.merging.rule import check_said
-from pens.protocol.messages import Ask, Compare, Counts, ModelRef, PeerId, Phase, Update
+from pens.protocol.messages import Ask, Blend, Compare, Counts, ModelRef, PeerId, Phase, Update
 
 
 class Learners:
@@ -76,6 +77,7 @@ class Learners:
         """The tensors of a model that are sent; None: all."""
         context = Context(executor, rules, self.names, self.by_peer, self.jobs)
         self._scorer, self._updater = Scorer(context, wide=peers is not None), Updater(context)
+        self._blender = Blender(context, self._updater.inputs)
         if rules.optimizer_remembers:
             self._begin_optimizers()
         self._begin_with(first_models)
@@ -123,6 +125,15 @@ class Learners:
         models = tuple(self.names.retain(ref) for ref in refs)
         self._record_scoring(peer, models, question=Question(ask.name, query.on, time, len(query.models)))
         learner.answers.append(Answer(ask.name, learner.scorings))
+
+    def record_blend(self, peer: PeerId, own: ModelRef, action: Blend) -> None:
+        """The models that it averages are retained until it is computed, and the one that comes out until the peer is
+        done with it. `own`: the peer's model at this moment."""
+        who, models = f"the blend of peer {peer}", len(action.models) + bool(action.untrained)
+        check_said(self.rules.merging, who, models, action.weights, action.segment_weights)
+        for ref in (own, *action.models, action.out, action.out):
+            self.names.retain(ref)
+        self.jobs.add_blending(Blending(peer, own, action), self.names.rows)
 
     def record_update(self, peer: PeerId, own: ModelRef, action: Update, time: float) -> ModelRef:
         """The models were retained for the peer; they are released when the update is done. `own`: the peer's model
@@ -205,13 +216,14 @@ class Learners:
     # --- computing ----------------------------------------------------------------------------------------------------
 
     def compute_batch(self) -> Work:
-        """Work off what is ready: all comparisons, then all updates, those that became ready by them included."""
-        yield from self._scorer.work_off()
+        """Work off what is ready: blends, comparisons, then all updates, those that became ready by them included."""
+        yield from self.compare()
         yield from self._updater.work_off()
 
     def compare(self) -> Work:
-        """Work off the comparisons and questions that are ready."""
-        return self._scorer.work_off()
+        """Work off the comparisons and questions that are ready, and the blends that some of them are about."""
+        yield from self._blender.work_off()
+        yield from self._scorer.work_off()
 
     # --- results -----------------------------------------------------------------------------------------------------
 

@@ -131,7 +131,7 @@ class Updater:
         for i, job in enumerate(jobs):
             learner, validated = self._by_peer[job.peer], [form[i] for form in forms]
             if finite[i]:
-                learner.merges.update(ref.owner for ref in job.models)
+                learner.merges.update(ref.owner for ref in job.models if not ref.is_made)
             if trained.moments:
                 self._remember(learner, trained.moments[i], finite[i])
             self._keep_aside(learner, job, min(validated, key=lambda model: model.loss))
@@ -254,4 +254,5 @@ def _best(learner: Learner) -> int:
 def _record(job: Updating, train_loss: float, val_loss: float, val_accuracy: float) -> UpdateRecord:
     numbers = (train_loss, val_loss, val_accuracy)
     searching, epochs = not job.action.may_stop, job.action.epochs
-    return UpdateRecord(job.time, job.peer, job.out.version, searching, len(job.models), *numbers, epochs)
+    merged = sum(not ref.is_made for ref in job.models)
+    return UpdateRecord(job.time, job.peer, job.out.version, searching, merged, *numbers, epochs)

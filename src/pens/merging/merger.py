@@ -187,14 +187,22 @@ def _merged(
 
 def _by_weights(models: ModelStack, merging: Merging, merges: Sequence[RowMerge], piece: Piece) -> Iterator[Done]:
     """A linear rule: the stack adds the models up."""
-    weights = [_weights(merging, merge, piece.segment) for merge in merges]
-    for is_plain, places in _alike(range(len(merges)), lambda place: weights[place] is None):
+    weighted = [_alone(merge.rows, _weights(merging, merge, piece.segment)) for merge in merges]
+    for is_plain, places in _alike(range(len(merges)), lambda place: weighted[place][1] is None):
         for start in range(0, len(places), _MERGES_AT_ONCE):
             some = places[start : start + _MERGES_AT_ONCE]
-            groups, shares = [merges[p].rows for p in some], [weights[p] or () for p in some]
+            groups, shares = [weighted[p][0] for p in some], [weighted[p][1] or () for p in some]
             for columns in piece.ranges:
                 added = models.mix(groups, columns) if is_plain else models.blend(groups, shares, columns)
                 yield Done(some, columns, added)
+
+
+def _alone(rows: list[int], weights: Sequence[float] | None) -> tuple[list[int], Sequence[float] | None]:
+    """Rows and weights; where one model counts for all, that one alone, which then comes out to the last bit."""
+    counting = [place for place, weight in enumerate(weights or ()) if weight]
+    if weights is None or len(counting) > 1 or weights[counting[0]] != 1:
+        return rows, weights
+    return [rows[counting[0]]], None
 
 
 def _weights(merging: Merging, merge: RowMerge, segment: str) -> Sequence[float] | None:
