@@ -114,7 +114,7 @@ class FedAvg(Method):
     name = "fedavg"
     about = "federated averaging: in each round peers train a server's model, and the server averages the results"
     colours = ("#4d6600", "#b5cf4a")
-    section = FedAvgSettings
+    section: type[Section] | None = FedAvgSettings
     in_step = True
     num_servers = 1
 
@@ -139,10 +139,14 @@ class FedAvg(Method):
         """The server alone."""
         return ()
 
+    def participation(self, settings: RunSettings) -> float:
+        """The share of the peers that train in a round."""
+        return settings.section(FedAvgSettings).participation
+
     def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:
         usual = super().plan(settings, train, val, num_peers)
         return replace(usual, behaviours={"gossiping": TrainingForServer}, notes=True, own=train)
 
     def server_plan(self, settings: RunSettings, num_peers: int) -> Plan:
-        told = _Serving(settings.section(FedAvgSettings).participation, chosen(settings).rule.takes_weights)
+        told = _Serving(self.participation(settings), chosen(settings).rule.takes_weights)
         return replace(super().plan(settings, 0, 0, num_peers), behaviours={"gossiping": Serving}, notes=True, own=told)
