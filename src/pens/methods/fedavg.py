@@ -108,6 +108,11 @@ class Serving(Behaviour):
         self._awaited = state["awaited"]
 
 
+def served(settings: Settings) -> dict[str, object]:
+    """Settings of peers that train what a server sends, for as long as it does."""
+    return {"own_in_merge": False, "train_first": False, "patience": settings.gossip.rounds + 1}
+
+
 class FedAvg(Method):
     """A server averages the models that peers train from its own."""
 
@@ -119,14 +124,7 @@ class FedAvg(Method):
     num_servers = 1
 
     def resolve(self, settings: Settings) -> Settings:
-        return settings.replace(
-            {
-                "validated": "merged",
-                "own_in_merge": False,
-                "train_first": False,
-                "patience": settings.gossip.rounds + 1,
-            }
-        )
+        return settings.replace({**served(settings), "validated": "merged"})
 
     def check(self, settings: RunSettings, who: Participants) -> None:
         if settings.timing.latency > _LATEST:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from pens.methods.fedavg import FedAvg
+from pens.methods.fedavg import FedAvg, served
 from pens.methods.partial import head_then_body, keeping
 from pens.protocol.plan import Plan
 from pens.settings.section import Count, Section
@@ -49,7 +49,7 @@ class FedRep(FedAvg):
     section = FedrepSettings
 
     def resolve(self, settings: Settings) -> Settings:
-        return super().resolve(settings).replace({"validated": settings.stopping.validated})
+        return settings.replace(served(settings))
 
     def participation(self, settings: RunSettings) -> float:
         return settings.section(FedrepSettings).fedrep_participation
