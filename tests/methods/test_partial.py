@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+import torch
 
 import pens
 from pens.errors import SettingsError
@@ -21,6 +22,7 @@ from tests.fakes import fake_simulation
 from tests.methods import specs
 from tests.methods.parts import PartsEngine, bodies, heads
 from tests.methods.test_fedavg import unequal
+from tests.network.node.test_node import cluster
 from tests.simulations import Log, final_models, run, simulation
 
 NOBODY_LOSES = [[0.0] * 3] * 3
@@ -140,3 +142,24 @@ def test_published_values_are_the_defaults() -> None:
     assert (deprl.head_epochs, deprl.body_epochs, deprl.head) == (3, 1, ("auto",))
     assert (fedrep.head_epochs, fedrep.body_epochs, fedrep.fedrep_participation) == (10, 1, 1.0)
     assert specs.spec_of("fedrep", Settings()).settings.stopping.validated == "trained"
+
+
+@pytest.mark.parametrize(
+    ("head", "stays"), [(("auto",), {"out.weight", "out.bias"}), (("conv",), {"conv.weight", "conv.bias"})]
+)
+def test_the_heads_of_real_peers_never_leave_them_either(head: tuple[str, ...], stays: set[str]) -> None:
+    """Messages have one form, so that zeros are sent in a head's place. The peer's own model is what it was."""
+    node = cluster("deprl", **{"deprl.head": list(head)}).node(0, known=6)
+    (row,) = node.learners.models.read([node.learners.names.row(node.learning.current)])
+    payload = node.learning._pack(node.learning.current)
+    assert payload
+    layout = node.learners.executor.engine.network.stored
+    own, sent = layout.tensors(row), layout.tensors(node.learning.read(payload))
+    for name, tensor in sent.items():
+        assert torch.equal(tensor, torch.zeros_like(tensor) if name in stays else own[name])
+    (again,) = node.learners.models.read([node.learners.names.row(node.learning.current)])
+    assert torch.equal(again, row)
+
+
+def test_peers_of_deprl_begin_with_the_same_model() -> None:
+    assert specs.made_of(Settings().replace({"init": "independent"}), "deprl").model.init == "common"

@@ -18,7 +18,7 @@ from pens.methods.method import Method, Participants
 from pens.methods.partial import head_then_body, keeping
 from pens.protocol.plan import Plan
 from pens.settings.section import Count, Section
-from pens.settings.tree import RunSettings
+from pens.settings.tree import RunSettings, Settings
 
 if TYPE_CHECKING:
     from pens.learning.rules import LearningRules
@@ -44,6 +44,11 @@ class Deprl(Method):
     colours = ("#0f6b6b", "#5fc9c9")
     section = DeprlSettings
     networked = True
+
+    def resolve(self, settings: Settings) -> Settings:
+        """All peers begin with the same model, as in the authors' code: an average of unlike bodies that no head fits
+        can leave nothing to train."""
+        return settings.replace({"init": "common"})
 
     def check(self, settings: RunSettings, who: Participants) -> None:
         who.check_enough("n_peers", settings.gossip.n_peers)

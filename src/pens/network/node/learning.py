@@ -163,8 +163,11 @@ class Learning:
 
     def _pack(self, ref: ModelRef) -> bytes | None:
         (row,) = self.learners.models.read([self.learners.names.row(ref)])
+        tensors, travelling = self._layout.tensors(row), self.learners.travelling
+        for name in () if travelling is None else tensors.keys() - set(travelling):
+            tensors[name].zero_()  # it stays here, and messages have one form
         try:
-            return encode(self._layout.tensors(row), self._form)
+            return encode(tensors, self._form)
         except PayloadError:
             return None
 
