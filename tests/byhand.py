@@ -70,7 +70,7 @@ class CountingEngine(EngineOfCalls):
         return torch.zeros(self.network.size)
 
     def trained(self, call: Training) -> Trained:
-        rows, data, slots, keys, epochs, recipe, moments = call
+        rows, data, slots, keys, epochs, recipe, moments, _ = call
         new, losses = rows.clone(), np.ones(len(rows))
         for i, (slot, key) in enumerate(zip(slots, keys, strict=True)):
             if (slot, sum(one.slot == slot for one in self.trainings)) in self.fails:

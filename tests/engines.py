@@ -24,6 +24,7 @@ class Training(NamedTuple):
     epochs: int
     recipe: Recipe
     moments: Moments | None = None
+    only: tuple[str, ...] | None = None
 
 
 class Evaluating(NamedTuple):

@@ -30,7 +30,7 @@ class FakeEngine(EngineOfCalls):
         self._clusters = torch.tensor(clusters, dtype=torch.float32)
         self.network = SimpleNamespace(
             size=2,
-            stored=Layout.stored({"numbers": torch.Size([2])}, {}),
+            stored=Layout.stored({"body.cluster": torch.Size([1]), "head.noise": torch.Size([1])}, {}),
             new_row=lambda seed: torch.tensor([0.5, seed % 1000 / 1000]),
         )
         self.batches: list[tuple[int, int]] = []

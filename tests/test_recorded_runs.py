@@ -33,6 +33,9 @@ METHODS = (
     "dpsgd",
     "el",
     "fedavg",
+    "deprl",
+    "fedrep",
+    "facade",
 )
 FOLDER = Path(__file__).parent / "recorded"
 SETTINGS: dict[str, object] = {

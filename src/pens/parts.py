@@ -212,6 +212,9 @@ METHODS: Registry[Any] = Registry(
         "dpsgd": "pens.methods.dpsgd:Dpsgd",
         "el": "pens.methods.el:El",
         "fedavg": "pens.methods.fedavg:FedAvg",
+        "deprl": "pens.methods.deprl:Deprl",
+        "fedrep": "pens.methods.fedrep:FedRep",
+        "facade": "pens.methods.facade:Facade",
     },
 )
 PARTITIONS: Registry[Any] = Registry(

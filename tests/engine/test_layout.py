@@ -49,7 +49,7 @@ def test_gradients_are_collected_in_their_rows_wherever_they_were_computed(
                 place.view(rows).copy_(made)
                 made = place.view(rows)
             gradients.append(made)
-        GradientBuffers().collect(layout, rows, gradients)
+        GradientBuffers().collect(layout.trained, rows, gradients)
         for place in layout.trained:
             assert torch.equal(place.view(rows), tensors[place.name])
             assert layout.parts(rows)[place.name].data_ptr() == place.view(rows).data_ptr()

@@ -415,4 +415,4 @@ def test_recorded_steps_are_kept_as_long_as_they_fit(monkeypatch: pytest.MonkeyP
         rows = first_rows(engine.network, 3)
         for count in (2, 2, 3):
             engine.train(rows[:count], data, [0, 1, 2][:count], [7, 8, 9][:count], 1, RECIPES[0])
-        assert [number for number, _, _ in engine._recorded] == kept
+        assert [number for number, *_ in engine._recorded] == kept

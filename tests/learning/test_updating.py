@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 
 from pens.engine.optimizers import Recipe
+from pens.errors import SettingsError
 from pens.learning.learner import Form
-from pens.protocol.messages import PeerId
+from pens.protocol.messages import PeerId, Phase
 from pens.protocol.policies import EarlyStopping
 from pens.settings.schema import Keep, StoppingSettings
 from tests.learning.three import compute, engine_of, executor_for, first_trainings, learners, update, values
@@ -246,3 +248,45 @@ def test_each_update_has_a_key_of_its_own() -> None:
         compute(them)
         keys += [t.key for t in engine_of(them).trainings]
     assert len(set(keys)) == 8
+
+
+def test_updates_that_train_different_parts_are_computed_phase_by_phase() -> None:
+    """Three updates that are ready together: one of all parameters, and two of two phases each, in different order.
+    Each phase is a training of its own, with a key of its own but for the first; epochs and work are the same."""
+    them = learners()
+    short, long = Phase(1, ("epochs",)), Phase(2)
+    for peer, phases in enumerate(((), (short, long), (long, short))):
+        update(them, peer, them.first_model(PeerId(peer)), epochs=3, phases=phases)
+    compute(them)
+    trainings = [(t.slot, t.epochs, t.before[t.slot]) for t in engine_of(them).trainings]
+    assert trainings == [(0, 3, 0.0), (1, 1, 0.0), (1, 2, 1.0), (2, 2, 0.0), (2, 1, 2.0)]
+    assert [values(them, learner.latest) for learner in them.by_peer.values()] == [[3, 0, 0], [0, 3, 0], [0, 0, 3]]
+    assert [r.epochs for r in them.history] == [3, 3, 3]
+    assert len({t.key for t in engine_of(them).trainings}) == 5
+
+
+def test_a_run_goes_on_in_the_middle_of_phases_that_wait() -> None:
+    them, again = learners(), learners()
+    first = update(them, 0, them.first_model(PeerId(0)), epochs=3, phases=(Phase(1, ("epochs",)), Phase(2)))
+    data, tensors = them.state()
+    again.restore(json.loads(json.dumps(data)), tensors)
+    for some in (them, again):
+        compute(some)
+        assert values(some, first) == [3, 0, 0]
+        assert [t.epochs for t in engine_of(some).trainings] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("phases", "epochs", "remembers", "told"),
+    [
+        ((Phase(1), Phase(1)), 3, False, "phases of 2 epochs and epochs = 3: leave out epochs"),
+        ((Phase(2, ("epoch",)),), 2, False, "a phase for 'epoch', but no tensor's name .* did you mean 'epochs'"),
+        ((Phase(2, (), ("epochs",)),), 2, False, "which trains nothing: give it at least one epoch, and parameters"),
+        ((Phase(0), Phase(2)), 2, False, "which trains nothing"),
+        ((Phase(2),), 2, True, "whose optimizers begin anew, but those of this method go on"),
+    ],
+)
+def test_phases_that_cannot_be_are_refused(phases: tuple[Phase, ...], epochs: int, remembers: bool, told: str) -> None:
+    them = learners(optimizer_remembers=remembers)
+    with pytest.raises(SettingsError, match=told):
+        update(them, 0, them.first_model(PeerId(0)), epochs=epochs, phases=phases)

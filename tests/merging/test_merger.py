@@ -80,6 +80,39 @@ def test_each_peer_keeps_its_own_batch_norm_unless_it_is_to_be_merged(
         assert merge_rows(stack, WITH_BATCH_NORM, Merging(rule, **how), [one])[0].tolist() == expected
 
 
+@pytest.mark.parametrize("rule", [Mean(), Median()])
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (("auto",), [4, 8, 12, 0, 0, 24, 0]),  # the last layer with its frozen part
+        (("conv.weight", "head.frozen"), [0, 0, 12, 16, 20, 24, 0]),
+    ],
+)
+def test_what_a_method_keeps_stays_each_peers_own_and_is_not_sent(
+    rule: MergeRule, own: tuple[str, ...], expected: list[float]
+) -> None:
+    how = Merging(rule, own=own)
+    assert merged(how) == expected
+    assert not how.is_plain(LAYOUT)
+    assert how.key != Merging(rule).key
+    sent = [place for place in (*LAYOUT.trained, *LAYOUT.kept) if place.name in merged_names(LAYOUT, how)]
+    assert {number for place in sent for number in range(place.start, place.stop)} == {
+        number for number, value in enumerate(expected) if value
+    }
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        (("heads",), "the method keeps as each peer's own 'heads', but no tensor's name begins with it"),
+        (("conv", "auto"), "the method keeps conv, auto as each peer's own, which is all that could be merged"),
+    ],
+)
+def test_a_method_that_keeps_nothing_or_everything_is_refused_before_a_run(own: tuple[str, ...], told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        try_out(Merging(Mean(), own=own), LAYOUT)
+
+
 class BodyAndHead(LinearRule):
     """Halves of the body, a quarter of the other's head; the rest is nobody's."""
 

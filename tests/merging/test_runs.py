@@ -28,7 +28,7 @@ from pens.network.operating.peer_config import read_peer_config
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES
-from pens.protocol.messages import Action, Event, ModelRef, PeerId, Update
+from pens.protocol.messages import Action, Blend, Drop, Event, ModelRef, PeerId, Phase, Update
 from pens.protocol.peer import Peer
 from pens.settings.reading import parse_assignments
 from pens.settings.tree import Settings
@@ -145,6 +145,9 @@ def test_weights_cross_files() -> None:
         update = Update(refs, None, 3, True, "best", True, weights, segments)
         assert decode_job(json.loads(json.dumps(encode_job(update)))) == update
         assert decode_update(json.loads(json.dumps(encode_update(update)))) == update
+    made = Blend(ModelRef(PeerId(0), -3), refs, (0.25, 0.5, 0.25), (("out", (0.5, 0.25, 0.25)),), ("head", 1))
+    for job in (made, Drop(made.out, "replaced"), replace(update, phases=(Phase(2, ("out",)), Phase(1)))):
+        assert decode_job(json.loads(json.dumps(encode_job(job)))) == job
     with pytest.raises(ValueError, match="shorter"):
         decode_job(["update", [[1, 2]], None, 3, True, False])  # as once written
 
@@ -318,6 +321,9 @@ class Asking(pens.Gossiping):
     def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
         asked = () if self.peer.plan.own == "own" else models
         return [pens.Ask("losses", pens.Losses(asked, own=True), when="updated"), *super().use(models)]
+
+    def on_answered(self, name: str, answer: Any) -> list[Action]:
+        return []
 
 
 @pytest.mark.parametrize(("own", "scores", "refused"), [("own", False, False), ("", False, True), ("", True, False)])

@@ -148,6 +148,9 @@ class Curious(pens.Behaviour):
     def on_wake(self) -> list[pens.Action]:
         return [Ask("losses", Losses((), own=True))]
 
+    def on_answered(self, name: str, answer: Any) -> list[pens.Action]:
+        return []
+
 
 class Diligent(pens.Behaviour):
     phase = "gossiping"

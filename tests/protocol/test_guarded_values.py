@@ -90,6 +90,35 @@ def test_what_are_no_weights_is_told_by_the_function_that_others_wrote(
         gossiping(Weighing).handle(Pulled(came()))
 
 
+@pytest.mark.parametrize(
+    "phases",
+    [[pens.Phase(1)], ((1, ("head",)),), (pens.Phase(1.0),), (pens.Phase(1, "head"),), (pens.Phase(1, (2,)),)],  # type: ignore[arg-type]
+)
+def test_what_are_no_phases_is_told_by_the_function_that_others_wrote(phases: Any) -> None:
+    class Training(pens.Gossiping):
+        def use(self, models: tuple[ModelRef, ...]) -> list[pens.Action]:
+            return [self.peer.update(models, may_stop=True, epochs=1, phases=phases)]
+
+    with pytest.raises(
+        SettingsError, match=r"^behaviour Training: its use returned .*: phases are a tuple of pens\.Phase"
+    ):
+        gossiping(Training).handle(Pulled(came()))
+
+
+def test_epochs_of_phases_are_added_up_and_a_plan_may_say_them() -> None:
+    class Training(pens.Gossiping):
+        def use(self, models: tuple[ModelRef, ...]) -> list[pens.Action]:
+            return [self.peer.update(models, may_stop=True, phases=(pens.Phase(2, ("auto",)), pens.Phase(5)))]
+
+    (update,) = gossiping(Training).handle(Pulled(came()))
+    assert isinstance(update, Update)
+    assert update.epochs == 7
+    peer = gossiping(pens.Gossiping)
+    peer.plan = replace(peer.plan, phases=(pens.Phase(1), pens.Phase(3)))
+    assert peer.update((), may_stop=True) == Update((), None, 4, may_stop=True, phases=(pens.Phase(1), pens.Phase(3)))
+    assert peer.update((), may_stop=True, epochs=0) == Update((), None, 0, may_stop=True)
+
+
 def test_types_are_told_with_their_article() -> None:
     class Counting(pens.Gossiping):
         def drawn(self) -> Any:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pens.engine.layout import Layout
+from pens.engine.layout import Layout, Place
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class GradientBuffers:
         return Wanted(weight, bias)
 
     @staticmethod
-    def collect(layout: Layout, rows: Tensor, gradients: Sequence[Tensor]) -> None:
-        """Copy the gradients of the trained parameters into `rows`, except those that lie there already.
+    def collect(places: Sequence[Place], rows: Tensor, gradients: Sequence[Tensor]) -> None:
+        """Copy the gradients of some trained parameters into `rows`, except those that lie there already.
 
-        rows [peer, num_trained], gradients [peer, *shape] each, in the layout's order
+        rows [peer, num_trained], gradients [peer, *shape] each, in the order of their places
         """
-        for place, gradient in zip(layout.trained, gradients, strict=True):
+        for place, gradient in zip(places, gradients, strict=True):
             buffer = place.view(rows)
             if gradient.data_ptr() != buffer.data_ptr():
                 buffer.copy_(gradient)

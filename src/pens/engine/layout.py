@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 _BOUNDARY = 32  # numbers of four bytes
+LAST_LAYER = "auto"
+"""In the place of a prefix: the last layer that has trained parameters."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,20 @@ class Layout:
     def places_of(self, prefixes: Iterable[str]) -> dict[str, str]:
         """Tensors (trained, frozen and buffers) whose names begin with one of the prefixes, each with the longest
         prefix that fits. Names are divided at dots: "layers.1" fits layers.1.weight, and not layers.10.weight. The
-        empty prefix fits all.  → {name: prefix}"""
+        empty prefix fits all, and `LAST_LAYER` the tensors of the last layer.  → {name: prefix}"""
         known = sorted(prefixes, key=len, reverse=True)
-        fits = {p.name: [k for k in known if _begins_with(p.name, k)] for p in (*self.trained, *self.kept)}
+        fits = {p.name: [k for k in known if self._fits(p.name, k)] for p in (*self.trained, *self.kept)}
         return {name: fitting[0] for name, fitting in fits.items() if fitting}
+
+    def _fits(self, name: str, prefix: str) -> bool:
+        if prefix == LAST_LAYER:
+            return bool(self.trained) and _layer(name) == _layer(self.trained[-1].name)
+        return _begins_with(name, prefix)
+
+    def part(self, only: Collection[str] = (), without: Collection[str] = ()) -> tuple[str, ...]:
+        """The tensors whose names begin with one of the prefixes `only` (none: all), and with none of `without`."""
+        chosen, left_out = self.places_of(only or ("",)), self.places_of(without)
+        return tuple(name for name in chosen if name not in left_out)
 
     def ranges(self, names: Collection[str]) -> tuple[slice, ...]:
         """The ranges of a row in which the named tensors lie; tensors that lie side by side share one range."""
@@ -100,6 +112,11 @@ class Layout:
         for place in (*self.trained, *self.kept):
             columns[place.start : place.stop] = place.flat(theirs[place.name][None])[0]
         return columns
+
+
+def _layer(name: str) -> str:
+    """The layer whose tensor this is."""
+    return name.rpartition(".")[0]
 
 
 def _begins_with(name: str, prefix: str) -> bool:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from pens import rng
 from pens.data.samples import Array
 from pens.engine.batches import SampleStack, Subset, plan_visits
 from pens.engine.compiled import can_compile
@@ -99,10 +100,12 @@ class Engine(Protocol):
         epochs: int,
         recipe: Recipe,
         moments: Moments | None = None,
+        only: tuple[str, ...] | None = None,
     ) -> Trained:
         """Train model i on the samples of slot i, in the order of key i.  rows [model, size]
 
         `moments`: the optimizer state to go on with; None: each model's optimizer begins anew.
+        `only`: the names of the tensors that change, parameters and buffers; None: all. Then optimizers begin anew.
         """
 
     def evaluate(
@@ -140,7 +143,7 @@ class StackEngine:
         self.memory_bytes = memory_bytes
         self._evaluator = evaluator
         self._cores = Cores(network)
-        self._recorded: dict[tuple[int, int, Recipe], StackUpdate] = {}
+        self._recorded: dict[tuple[int, int, Recipe, tuple[str, ...] | None], StackUpdate] = {}
         self._recorded_for: SampleStack | None = None
         self._pool: Any = None
         self._records = network.device.type == "cuda"
@@ -156,7 +159,9 @@ class StackEngine:
         epochs: int,
         recipe: Recipe,
         moments: Moments | None = None,
+        only: tuple[str, ...] | None = None,
     ) -> Trained:
+        assert moments is None or only is None
         data = self._prepared(data)
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         per_model = self.network.bytes_per_sample * recipe.batch_size + 5 * 4 * self.network.size
@@ -169,7 +174,7 @@ class StackEngine:
             some_slots, some_keys = [slots[i] for i in pick], [keys[i] for i in pick]
             keys_there = torch.tensor(some_keys, device=rows.device)
             visits = plan_visits(data, some_slots, keys_there, epochs, recipe.batch_size, self._records)
-            update = self._update(network, data, recipe, len(pick), len(visits))
+            update = self._update(network, data, recipe, len(pick), len(visits), only)
             here, past = list(chunk), moments.pick(pick) if moments else None
             some_rows, some_loss, some_moments = update.run(rows[pick], some_slots, visits, past)
             new_rows[here], loss[here] = some_rows[: len(chunk)], some_loss[: len(chunk)]
@@ -215,21 +220,27 @@ class StackEngine:
         return [*chunk, *[chunk[0]] * (size - len(chunk))]
 
     def _update(
-        self, network: StackedNetwork, data: SampleStack, recipe: Recipe, num_models: int, num_steps: int
+        self,
+        network: StackedNetwork,
+        data: SampleStack,
+        recipe: Recipe,
+        num_models: int,
+        num_steps: int,
+        only: tuple[str, ...] | None,
     ) -> StackUpdate:
         """An update for so many models and steps: on a GPU recorded once and kept until other data are used, on a CPU
         made anew each time."""
         if not self._records:
-            return StackUpdate(network, data, recipe, num_models, num_steps, self._task)
+            return StackUpdate(network, data, recipe, num_models, num_steps, self._task, only)
         if self._recorded_for is not data:
             self._recorded, self._recorded_for = {}, data
             self._pool = torch.cuda.graph_pool_handle()
-        shape = (num_models, num_steps, recipe)
+        shape = (num_models, num_steps, recipe, only)
         if shape not in self._recorded:
-            models = num_models + sum(others for others, _, _ in self._recorded)
+            models = num_models + sum(others for others, *_ in self._recorded)
             if models * self._bytes_in_work > kept_bytes(network.device):
                 self._recorded.clear()
-            update = StackUpdate(network, data, recipe, num_models, num_steps, self._task)
+            update = StackUpdate(network, data, recipe, num_models, num_steps, self._task, only)
             try:
                 update.record(self._pool)
             except RuntimeError as error:  # the network does what cannot be recorded: steps are called one by one
@@ -239,7 +250,7 @@ class StackEngine:
                     PensWarning,
                     stacklevel=2,
                 )
-                return StackUpdate(network, data, recipe, num_models, num_steps, self._task)
+                return StackUpdate(network, data, recipe, num_models, num_steps, self._task, only)
             self._recorded[shape] = update
         return self._recorded[shape]
 
@@ -308,7 +319,9 @@ class LoopEngine:
         epochs: int,
         recipe: Recipe,
         moments: Moments | None = None,
+        only: tuple[str, ...] | None = None,
     ) -> Trained:
+        assert moments is None or only is None
         recipe = replace(recipe, batch_size=data.fitting(recipe.batch_size))
         new_moments = moments.values.clone() if moments else torch.zeros(len(rows), 0, self.network.size)
         steps = moments.steps if moments else [0] * len(rows)
@@ -317,7 +330,8 @@ class LoopEngine:
         def work(network: StackedNetwork, one: range) -> tuple[Tensor, float]:
             (i,) = one
             past = new_moments[i], steps[i]
-            return self._train_one(network, rows[i].clone(), data, slots[i], keys[i], epochs, recipe, *past, not share)
+            row, key = rows[i].clone(), keys[i]
+            return self._train_one(network, row, data, slots[i], key, epochs, recipe, *past, not share, only)
 
         results = self._cores.map(work, list(_chunks(len(rows), 1)), share)
         later = _later(moments, new_moments, data, slots, epochs, recipe)
@@ -335,15 +349,19 @@ class LoopEngine:
         moments: Tensor,
         steps: int,
         seeded: bool,
+        only: tuple[str, ...] | None,
     ) -> tuple[Tensor, float]:
         """Train one model. moments [moment, size]: its optimizer's state after `steps` steps, changed in place."""
         # .data: views, so that what changes them changes the row; and yet a changed buffer is no changed weight
         tensors = {name: tensor.data for name, tensor in network.tensors(row).items()}
-        for place in network.may_train:
+        places = [place for place in network.may_train if only is None or place.name in only]
+        buffers = [] if only is None else [place.name for place in network.stored.kept if place.name not in only]
+        still = {name: tensors[name].clone() for name in buffers}
+        for place in places:
             tensors[place.name].requires_grad_()
-        optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in network.may_train])
+        optimizer = _torch_optimizer(recipe, [tensors[p.name] for p in places])
         for moment, name in zip(moments, _MOMENTS[recipe.optimizer], strict=False):
-            for place in network.may_train:  # these are views, too
+            for place in places:  # these are views, too
                 optimizer.state[tensors[place.name]][name] = network.tensors(moment)[place.name]
                 optimizer.state[tensors[place.name]]["step"] = torch.tensor(float(steps))
         total = health = 0.0
@@ -357,6 +375,8 @@ class LoopEngine:
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
+            for name, buffer in still.items():
+                tensors[name].copy_(buffer)
             health += loss.item()
             total += loss.item() * visits.share[step, 0].item()
         return row, total if np.isfinite(health) and bool(row.isfinite().all()) else float("nan")
@@ -429,6 +449,28 @@ def new_engine(
     if device.type == "cpu" and network.level != "compiled" and is_large:
         evaluator = LoopEngine(alone, task)  # one by one PyTorch's convolutions are faster without a backward pass
     return StackEngine(network, memory_bytes(device, settings.memory_mb), evaluator, task)
+
+
+def train_in_parts(
+    engine: Engine,
+    rows: Tensor,
+    data: SampleStack,
+    slots: Sequence[int],
+    keys: Sequence[int],
+    recipe: Recipe,
+    parts: Sequence[tuple[int, tuple[str, ...]]],
+) -> Trained:
+    """Train a part of each model after the other: for so many epochs the tensors of these names, and no other. Each
+    phase has an optimizer of its own, and an order of samples of its own. The loss is that of the last phase, and is
+    not finite where that of any phase was not."""
+    healthy = torch.ones(len(rows), dtype=torch.bool)
+    for number, (epochs, only) in enumerate(parts):
+        own = [rng.key(key, "phase", number) for key in keys] if number else keys
+        trained = engine.train(rows, data, slots, own, epochs, recipe, None, only)
+        losses = torch.as_tensor(trained.losses)
+        healthy = healthy.to(losses.device) & losses.isfinite()
+        rows = trained.rows
+    return replace(trained, losses=torch.where(healthy, losses, torch.nan))
 
 
 def _featured(cut: Cut, data: SampleStack, most_bytes: int) -> SampleStack | None:

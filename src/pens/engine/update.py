@@ -13,7 +13,7 @@ in excess repeat a peer, and their results are discarded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,12 +41,21 @@ class StackUpdate:
         num_models: int,
         num_steps: int,
         task: Task | None = None,
+        only: Collection[str] | None = None,
     ) -> None:
+        """`only`: the names of the tensors that change; None: all."""
         device = data.device
         self._task = task or Classification()
         self.network, self.data = network, data
+        layout = network.in_work
+        self._places = [place for place in layout.trained if only is None or place.name in only]
+        everything = (*layout.trained, *layout.kept)
+        self._still = () if only is None else layout.ranges([p.name for p in everything if p.name not in only])
+        """Columns that stand still: an optimizer changes them, too (weight decay), and each step puts them back."""
         self.ragged = data.is_ragged(recipe.batch_size)
         self.rows = torch.zeros((num_models, network.in_work.size), device=device)
+        self._before = torch.zeros_like(self.rows if self._still else self.rows[:0])
+        """The rows as they were before the update, where some columns stand still."""
         self.gradients = torch.zeros_like(self._learned)
         self.optimizer = new_optimizer(recipe, self._learned, network.level == "compiled")
         self.slots = torch.zeros((num_models, 1), dtype=torch.int64, device=device)
@@ -97,6 +106,8 @@ class StackUpdate:
         The loss is not finite where the loss of any step or any resulting weight was not finite.
         """
         self.rows.copy_(self.network.to_work(rows))
+        if self._still:
+            self._before.copy_(self.rows)
         self.slots.copy_(torch.tensor(slots, device=rows.device)[:, None])
         for name, table in vars(visits).items():
             getattr(self.visits, name).copy_(table)
@@ -139,6 +150,8 @@ class StackUpdate:
         self.optimizer.step(self._learned, self.gradients, batch.taken, batch.active if self.ragged else None)
         if self.ragged:  # a peer that has no samples left in this epoch keeps its buffers
             kept.copy_(torch.where(batch.active[:, None], kept, before))
+        for columns in self._still:
+            self.rows[:, columns] = self._before[:, columns]
 
     def _batch(self) -> Batch:
         if self._fused:
@@ -161,14 +174,15 @@ class StackUpdate:
         layout = self.network.in_work
         tensors = layout.tensors(self.rows)
         # .data, not detach: the network may write to its buffers, which share the rows' memory but no weight's
-        leaves = [tensors[p.name].data.requires_grad_() for p in layout.trained]
-        tensors |= {p.name: leaf for p, leaf in zip(layout.trained, leaves, strict=True)}
+        tensors |= {p.name: tensors[p.name].data for p in layout.trained}
+        leaves = [tensors[p.name].requires_grad_() for p in self._places]
         self.network.gradient_buffers.offer(layout, self.gradients)
         real = batch.weight > 0 if self.network.has_batch_norm else None
         x = self.network.features(batch.x) if self._cuts else batch.x
         scores = self.network.logits(tensors, x, batch.keys, train=True, real=real)
         slopes = self._measure(scores.detach(), batch)
-        self.network.gradient_buffers.collect(layout, self.gradients, torch.autograd.grad(scores, leaves, slopes))
+        gradients = torch.autograd.grad(scores, leaves, slopes)
+        self.network.gradient_buffers.collect(self._places, self.gradients, gradients)
 
     def _measure(self, scores: Tensor, batch: Batch) -> Tensor:
         """Add up each peer's loss, count the step, and return the loss's gradient with respect to the scores.

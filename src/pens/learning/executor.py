@@ -25,7 +25,7 @@ from pens.engine.batches import SampleStack, Subset
 from pens.engine.cores import one_thread
 from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
-from pens.engine.training import Engine, Evaluation, Trained
+from pens.engine.training import Engine, Evaluation, Trained, train_in_parts
 from pens.merging.merger import RowMerge, merge_rows
 from pens.merging.rule import Merging
 
@@ -59,11 +59,13 @@ class Train:
     """What the optimizer of each model remembers; None: each optimizer starts from zero."""
     merging: Merging | None = None
     """By which rule models are merged; None: the plain average."""
+    parts: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    """Epochs and the names of the tensors that change in them, one phase after the other; empty: all in all epochs."""
 
     @property
     def kind(self) -> tuple[Any, ...]:
         rule = self.merging.key if self.merging else ""
-        return 1, self.epochs, repr(self.recipe), self.keep_merged, self.moments is None, rule
+        return 1, self.epochs, repr(self.recipe), self.keep_merged, self.moments is None, rule, self.parts
 
 
 @dataclass(frozen=True)
@@ -161,11 +163,12 @@ class Executor:
         mixed = self._merged(groups, first.merging)
         merged = self.models.add(mixed) if first.keep_merged else []
         remembered = self._recalled(_joined([c.moments or [] for c in calls]))
-        trained = (
-            self.engine.train(mixed, data, slots, keys, first.epochs, first.recipe, remembered)
-            if first.epochs
-            else Trained(mixed, torch.where(mixed.isfinite().all(1), 0.0, torch.nan), remembered)
-        )
+        if first.parts:
+            trained = train_in_parts(self.engine, mixed, data, slots, keys, first.recipe, first.parts)
+        elif first.epochs:
+            trained = self.engine.train(mixed, data, slots, keys, first.epochs, first.recipe, remembered)
+        else:
+            trained = Trained(mixed, torch.where(mixed.isfinite().all(1), 0.0, torch.nan), remembered)
         for do in meanwhile:
             do()
         rows = self.models.add(trained.rows)

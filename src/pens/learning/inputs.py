@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pens.learning.context import Context
-from pens.learning.jobs import Updating
+from pens.learning.jobs import Blending, Updating
 from pens.merging.merger import RowMerge
 from pens.merging.rule import Merge, Merging
 from pens.protocol.messages import PeerId, Update
@@ -25,6 +25,13 @@ class Inputs:
         if merging.is_plain(layout) and all(not _says_weights(job.action) for job in jobs):
             return groups, None
         return [self._row_merge(job, rows) for job, rows in zip(jobs, groups, strict=True)], merging
+
+    def blend(self, job: Blending, untrained: Sequence[int]) -> RowMerge:
+        """What a blend averages. `untrained`: the row of a model that counts last, where there is one."""
+        own, received = self._names.rows[job.own], self._names.received_rows(job.action.models)
+        others = (*(ref.owner for ref in job.action.models), *[job.peer] * len(untrained))
+        about = Merge(job.peer, (job.peer, *others), True, weights=job.action.weights)
+        return RowMerge([own, *received, *untrained], own, about, job.action.segment_weights)
 
     def group(self, job: Updating) -> list[int]:
         """Algorithm 1, MERGE_SAVED_MODELS: the received models and, unless configured otherwise, the peer's own."""

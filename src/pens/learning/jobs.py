@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from pens.protocol.messages import ModelRef, PeerId, Update
+from pens.protocol.messages import Blend, ModelRef, PeerId, Phase, Update
 
 
 @dataclass(eq=False, slots=True)
@@ -74,7 +74,19 @@ class Scoring:
     missing: int = 0
 
 
-Job = Scoring | Updating
+@dataclass(eq=False, slots=True)
+class Blending:
+    """A recorded blend: an average that becomes a model of the peer's own, beside the one that it trains."""
+
+    peer: PeerId
+    own: ModelRef
+    """The peer's own model at that moment."""
+    action: Blend
+    place: int = 0
+    missing: int = 0
+
+
+Job = Scoring | Updating | Blending
 
 
 class JobGraph:
@@ -87,6 +99,7 @@ class JobGraph:
         self._open: dict[int, Job] = {}
         self._recorded = 0
         self._waiting: dict[ModelRef, list[Job]] = {}
+        self._ready_blendings: list[Blending] = []
         self._ready_scorings: list[Scoring] = []
         self._ready_updates: list[Updating] = []
         self._chains: dict[PeerId, deque[Updating]] = {}
@@ -110,6 +123,9 @@ class JobGraph:
     def add_scoring(self, job: Scoring, known: Collection[ModelRef]) -> None:
         self._add(job, job.models, known)
         self._unscored[job.peer] += 1
+
+    def add_blending(self, job: Blending, known: Collection[ModelRef]) -> None:
+        self._add(job, (job.own, *job.action.models), known)
 
     def add_update(self, job: Updating, known: Collection[ModelRef], compares: bool) -> None:
         """`compares`: a comparison follows, which waits for the models and chooses among them."""
@@ -136,6 +152,11 @@ class JobGraph:
         for job in self._waiting.pop(ref, ()):
             self._miss_one_less(job)
 
+    def take_blendings(self, at_most: int) -> list[Blending]:
+        """Blends that are ready, in the order of recording; 0: all. Each is then to be `blended`."""
+        taken, self._ready_blendings = _first(self._ready_blendings, at_most)
+        return taken
+
     def take_scorings(self, at_most: int) -> list[Scoring]:
         """Comparisons that are ready, in the order of recording; 0: all. Each is then to be `scored`."""
         taken, self._ready_scorings = _first(self._ready_scorings, at_most)
@@ -147,6 +168,10 @@ class JobGraph:
         for job in taken:
             self._begin(job)
         return taken
+
+    def blended(self, job: Blending) -> None:
+        """A blend is done."""
+        del self._open[job.place]
 
     def scored(self, job: Scoring, chosen: tuple[ModelRef, ...]) -> None:
         """A comparison is done."""
@@ -174,10 +199,13 @@ class JobGraph:
             self._make_ready(job)
 
     def _make_ready(self, job: Job) -> None:
-        if isinstance(job, Scoring):
-            self._ready_scorings.append(job)
-        else:
-            self._ready_updates.append(job)
+        match job:
+            case Blending():
+                self._ready_blendings.append(job)
+            case Scoring():
+                self._ready_scorings.append(job)
+            case Updating():
+                self._ready_updates.append(job)
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 
@@ -197,6 +225,10 @@ class JobGraph:
                 job = Updating(me, time, update, update.models, ModelRef(me, own), ModelRef(me, out))
                 updates[peer, out] = job
                 self.add_update(job, known, (peer, out) in compared)
+            elif kind == "blend":
+                own, blend = values
+                me = PeerId(peer)
+                self.add_blending(Blending(me, ModelRef(me, own), decode_blend(blend)), known)
             else:
                 number, round_, models, top_m, merging, question = values
                 merges = None if merging is None else updates[peer, merging]
@@ -205,6 +237,8 @@ class JobGraph:
 
 
 def _encode(job: Job) -> list[Any]:
+    if isinstance(job, Blending):
+        return ["blend", job.peer, job.own.version, encode_blend(job.action)]
     if isinstance(job, Updating):
         action = encode_update(replace(job.action, models=job.models))
         return ["update", job.peer, job.time, job.own.version, job.out.version, action]
@@ -223,7 +257,21 @@ def encode_update(update: Update) -> list[Any]:
 def decode_update(data: Sequence[Any]) -> Update:
     """What `encode_update` made plain data of."""
     models, *others = data
-    return Update(_refs(models), **dict(zip(_BESIDE_MODELS, map(_with_tuples, others), strict=True)))
+    said = dict(zip(_BESIDE_MODELS, map(_with_tuples, others), strict=True))
+    return Update(_refs(models), **{**said, "phases": tuple(Phase(*phase) for phase in said["phases"])})
+
+
+def encode_blend(blend: Blend) -> list[Any]:
+    """As plain data."""
+    models = [list(ref) for ref in (blend.out, *blend.models)]
+    return [models, list(blend.weights), [list(pair) for pair in blend.segment_weights], list(blend.untrained)]
+
+
+def decode_blend(data: Sequence[Any]) -> Blend:
+    """What `encode_blend` made plain data of."""
+    models, *said = data
+    out, *others = _refs(models)
+    return Blend(out, tuple(others), *map(_with_tuples, said))
 
 
 def _with_tuples(value: Any) -> Any:
@@ -235,7 +283,7 @@ def _refs(models: list[list[int]]) -> tuple[ModelRef, ...]:
     return tuple(ModelRef(PeerId(owner), version) for owner, version in models)
 
 
-J = TypeVar("J", Scoring, Updating)
+J = TypeVar("J", Scoring, Updating, Blending)
 
 
 def _first(ready: list[J], at_most: int) -> tuple[list[J], list[J]]:

@@ -30,19 +30,20 @@ from torch import Tensor
 
 from pens.engine.rounding import model_bytes
 from pens.errors import SettingsError
+from pens.learning.blending import Blender
 from pens.learning.context import Context
 from pens.learning.curves import Curves
 from pens.learning.executor import Executor, MomentRows, Work
-from pens.learning.jobs import JobGraph, Question, Scoring, Updating
+from pens.learning.jobs import Blending, JobGraph, Question, Scoring, Updating
 from pens.learning.learner import NO_SAMPLES, Answer, Form, Learner
 from pens.learning.ledger import Ledger
 from pens.learning.named_models import NamedModels
 from pens.learning.rules import LearningRules
 from pens.learning.scoring import Scorer
 from pens.learning.updating import Updater
-from pens.merging.merger import merged_names
+from pens.merging.merger import check_prefixes, merged_names
 from pens.merging.rule import check_said
-from pens.protocol.messages import Ask, Compare, Counts, ModelRef, PeerId, Update
+from pens.protocol.messages import Ask, Blend, Compare, Counts, ModelRef, PeerId, Phase, Update
 
 
 class Learners:
@@ -71,10 +72,12 @@ class Learners:
             for peer, slot in zip(numbers, (*slots, *[NO_SAMPLES] * num_servers), strict=True)
         }
         self.jobs = JobGraph()
+        self._checked_phases: set[tuple[Phase, ...]] = set()
         self.travelling = self._travelling()
         """The tensors of a model that are sent; None: all."""
         context = Context(executor, rules, self.names, self.by_peer, self.jobs)
         self._scorer, self._updater = Scorer(context, wide=peers is not None), Updater(context)
+        self._blender = Blender(context, self._updater.inputs)
         if rules.optimizer_remembers:
             self._begin_optimizers()
         self._begin_with(first_models)
@@ -123,10 +126,20 @@ class Learners:
         self._record_scoring(peer, models, question=Question(ask.name, query.on, time, len(query.models)))
         learner.answers.append(Answer(ask.name, learner.scorings))
 
+    def record_blend(self, peer: PeerId, own: ModelRef, action: Blend) -> None:
+        """The models that it averages are retained until it is computed, and the one that comes out until the peer is
+        done with it. `own`: the peer's model at this moment."""
+        who, models = f"the blend of peer {peer}", len(action.models) + bool(action.untrained)
+        check_said(self.rules.merging, who, models, action.weights, action.segment_weights)
+        for ref in (own, *action.models, action.out, action.out):
+            self.names.retain(ref)
+        self.jobs.add_blending(Blending(peer, own, action), self.names.rows)
+
     def record_update(self, peer: PeerId, own: ModelRef, action: Update, time: float) -> ModelRef:
         """The models were retained for the peer; they are released when the update is done. `own`: the peer's model
         before. Returns the name of the model that will come out, retained once for the caller."""
         self._check_weights(peer, action)
+        self._check_phases(peer, action)
         learner = self.by_peer[peer]
         self._check_samples(peer, "compares models, or trains", of=action.epochs or action.top_m is not None)
         learner.recorded += 1
@@ -150,6 +163,29 @@ class Learners:
                 "leave out one of the two"
             )
         check_said(self.rules.merging, who, len(action.models), action.weights, action.segment_weights)
+
+    def _check_phases(self, peer: PeerId, action: Update) -> None:
+        """Refuse phases that train nothing, or that do not fit the update."""
+        if not action.phases or action.phases in self._checked_phases:
+            return
+        who, layout = f"the update of peer {peer}", self.executor.engine.network.stored
+        if self.rules.optimizer_remembers:
+            raise SettingsError(
+                f"{who} has phases, whose optimizers begin anew, but those of this method go on from update to update: "
+                "leave out phases, or keeps_moments"
+            )
+        if (total := sum(phase.epochs for phase in action.phases)) != action.epochs:
+            raise SettingsError(
+                f"{who} has phases of {total} epochs and epochs = {action.epochs}: leave out epochs, they are added up"
+            )
+        for phase in action.phases:
+            check_prefixes(layout, (*phase.only, *phase.without), f"{who} has a phase for")
+            names = layout.part(phase.only, phase.without)
+            if phase.epochs < 1 or not any(place.name in names for place in layout.trained):
+                raise SettingsError(
+                    f"{who} has the phase {phase}, which trains nothing: give it at least one epoch, and parameters"
+                )
+        self._checked_phases.add(action.phases)
 
     def _check_samples(self, peer: PeerId, does: str, of: object = True) -> None:
         if of and not self.by_peer[peer].has_samples:
@@ -180,13 +216,14 @@ class Learners:
     # --- computing ----------------------------------------------------------------------------------------------------
 
     def compute_batch(self) -> Work:
-        """Work off what is ready: all comparisons, then all updates, those that became ready by them included."""
-        yield from self._scorer.work_off()
+        """Work off what is ready: blends, comparisons, then all updates, those that became ready by them included."""
+        yield from self.compare()
         yield from self._updater.work_off()
 
     def compare(self) -> Work:
-        """Work off the comparisons and questions that are ready."""
-        return self._scorer.work_off()
+        """Work off the comparisons and questions that are ready, and the blends that some of them are about."""
+        yield from self._blender.work_off()
+        yield from self._scorer.work_off()
 
     # --- results -----------------------------------------------------------------------------------------------------
 

@@ -24,14 +24,14 @@ class ReceivedModels:
         self._rounded: dict[ModelRef, int] = {}
 
     def rows(self, refs: Sequence[ModelRef], own: Mapping[ModelRef, int]) -> list[int]:
-        """The row of each model; `own`: the one that its sender trained."""
+        """The row of each model; `own`: the one that its sender trained. What a peer made itself never travelled."""
         if self._form == "fp32":
             return [own[ref] for ref in refs]
-        missing = [ref for ref in dict.fromkeys(refs) if ref not in self._rounded]
+        missing = [ref for ref in dict.fromkeys(refs) if ref not in self._rounded and not ref.is_made]
         if missing:
             rounded = round_rows(self._models.read([own[ref] for ref in missing]), self._layout, self._form)
             self._rounded.update(zip(missing, self._models.add(rounded), strict=True))
-        return [self._rounded[ref] for ref in refs]
+        return [own[ref] if ref.is_made else self._rounded[ref] for ref in refs]
 
     def forget(self, ref: ModelRef) -> None:
         """Release the rounded copy of a model whose name has no references."""

@@ -21,7 +21,7 @@ from pens.learning.executor import Answer, Call, Evaluate, MomentRows, NewModels
 from pens.learning.inputs import Inputs
 from pens.learning.jobs import Updating
 from pens.learning.learner import APART, NO_SAMPLES, Form, Kept, Learner
-from pens.protocol.messages import PeerId
+from pens.protocol.messages import PeerId, Phase
 
 
 class Updater:
@@ -43,13 +43,13 @@ class Updater:
             learner = self._by_peer[job.peer]
             if job.action.may_stop and not learner.may_stop:
                 learner.begin_stopping(self._rules.new_stopping)
-        for epochs in sorted({job.action.epochs for job in jobs}):
-            yield from self._update([job for job in jobs if job.action.epochs == epochs], epochs)
+        for trained in sorted({_trained(job) for job in jobs}):
+            yield from self._update([job for job in jobs if _trained(job) == trained], *trained)
 
-    def _update(self, jobs: list[Updating], epochs: int) -> Work:
-        """Updates of so many epochs, as one batch."""
+    def _update(self, jobs: list[Updating], epochs: int, phases: tuple[Phase, ...]) -> Work:
+        """Updates that train the same for so many epochs, as one batch."""
         slots = self._context.slots([job.peer for job in jobs])
-        trained = yield from train(self._training(jobs, slots, epochs))
+        trained = yield from train(self._training(jobs, slots, epochs, phases))
         self.num_updates += len(jobs)
         self.num_batches += 1
         rows = zip(jobs, trained.rows, trained.merged or trained.rows, strict=True)
@@ -63,13 +63,15 @@ class Updater:
             yield from self._undo(jobs, bad, trained.rows, candidates, validations)
         self._take_over(jobs, trained, finite, candidates, validations)
 
-    def _training(self, jobs: list[Updating], slots: list[int], epochs: int) -> Train:
+    def _training(self, jobs: list[Updating], slots: list[int], epochs: int, phases: tuple[Phase, ...]) -> Train:
         rules = self._rules
         groups, merging = self.inputs.merges(jobs)
         keys = [rng.key(rules.seed, "update", job.peer, job.out.version) for job in jobs]
         keep_merged = rules.stopping.validated != "trained"
         moments = [self._moments(job.peer) for job in jobs] if rules.optimizer_remembers else None
-        return Train(groups, slots, keys, epochs, rules.recipe, keep_merged, moments, merging)
+        layout = self._context.executor.engine.network.stored
+        parts = tuple((phase.epochs, layout.part(phase.only, phase.without)) for phase in phases)
+        return Train(groups, slots, keys, epochs, rules.recipe, keep_merged, moments, merging, parts)
 
     def _moments(self, peer: PeerId) -> MomentRows:
         moments = self._by_peer[peer].moments
@@ -129,7 +131,7 @@ class Updater:
         for i, job in enumerate(jobs):
             learner, validated = self._by_peer[job.peer], [form[i] for form in forms]
             if finite[i]:
-                learner.merges.update(ref.owner for ref in job.models)
+                learner.merges.update(ref.owner for ref in job.models if not ref.is_made)
             if trained.moments:
                 self._remember(learner, trained.moments[i], finite[i])
             self._keep_aside(learner, job, min(validated, key=lambda model: model.loss))
@@ -239,6 +241,11 @@ class Validated(NamedTuple):
     """The score such that higher is better."""
 
 
+def _trained(job: Updating) -> tuple[int, tuple[Phase, ...]]:
+    """What an update trains, and how long: the same for those that are computed together."""
+    return job.action.epochs, job.action.phases
+
+
 def _best(learner: Learner) -> int:
     assert learner.best is not None, "a peer that stopped has been validated"
     return learner.best
@@ -247,4 +254,5 @@ def _best(learner: Learner) -> int:
 def _record(job: Updating, train_loss: float, val_loss: float, val_accuracy: float) -> UpdateRecord:
     numbers = (train_loss, val_loss, val_accuracy)
     searching, epochs = not job.action.may_stop, job.action.epochs
-    return UpdateRecord(job.time, job.peer, job.out.version, searching, len(job.models), *numbers, epochs)
+    merged = sum(not ref.is_made for ref in job.models)
+    return UpdateRecord(job.time, job.peer, job.out.version, searching, merged, *numbers, epochs)

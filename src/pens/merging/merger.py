@@ -101,9 +101,15 @@ def pieces(layout: Layout, merging: Merging, prefixes: tuple[str, ...]) -> tuple
     chosen = _found(layout, tuple(segment_of) or ("",), f"{who} has a segment")
     only = _found(layout, merging.only or ("",), "merge_only names")
     both = [name for name in chosen if name in only]
+    check_prefixes(layout, merging.own, "the method keeps as each peer's own")
     names = [name for name in both if name not in merging.kept(layout)]
     if not both:
         raise SettingsError(f"merge_only and the segments of {who} have no tensor in common: nothing would be merged")
+    if merging.own and not names:
+        raise SettingsError(
+            f"the method keeps {', '.join(merging.own)} as each peer's own, which is all that could be merged: name a "
+            "smaller part of the network"
+        )
     said = _found(layout, prefixes, "the method says weights for") if prefixes else {}
     for prefix in prefixes:
         if not any(name in names for name in layout.places_of([prefix])):
@@ -149,6 +155,12 @@ def _put(merged: Tensor, places: list[int], done: Done) -> None:
 
 def _found(layout: Layout, prefixes: tuple[str, ...], what: str) -> dict[str, str]:
     """The tensors that prefixes stand for. Each prefix has to stand for some, alone."""
+    check_prefixes(layout, prefixes, what)
+    return layout.places_of(prefixes)
+
+
+def check_prefixes(layout: Layout, prefixes: Iterable[str], what: str) -> None:
+    """Refuse a prefix that no tensor's name begins with. `what` says who names it."""
     for prefix in prefixes:
         if not layout.places_of([prefix]):
             names = [place.name for place in (*layout.trained, *layout.kept)]
@@ -156,7 +168,6 @@ def _found(layout: Layout, prefixes: tuple[str, ...], what: str) -> dict[str, st
                 f"{what} {prefix!r}, but no tensor's name begins with it, up to a dot or to its end"
                 f"{suggest(prefix, names) or '.'} The network has {', '.join(names)}"
             )
-    return layout.places_of(prefixes)
 
 
 def _within(merge: RowMerge, prefix: str | None) -> RowMerge:
@@ -177,14 +188,22 @@ def _merged(
 
 def _by_weights(models: ModelStack, merging: Merging, merges: Sequence[RowMerge], piece: Piece) -> Iterator[Done]:
     """A linear rule: the stack adds the models up."""
-    weights = [_weights(merging, merge, piece.segment) for merge in merges]
-    for is_plain, places in _alike(range(len(merges)), lambda place: weights[place] is None):
+    weighted = [_alone(merge.rows, _weights(merging, merge, piece.segment)) for merge in merges]
+    for is_plain, places in _alike(range(len(merges)), lambda place: weighted[place][1] is None):
         for start in range(0, len(places), _MERGES_AT_ONCE):
             some = places[start : start + _MERGES_AT_ONCE]
-            groups, shares = [merges[p].rows for p in some], [weights[p] or () for p in some]
+            groups, shares = [weighted[p][0] for p in some], [weighted[p][1] or () for p in some]
             for columns in piece.ranges:
                 added = models.mix(groups, columns) if is_plain else models.blend(groups, shares, columns)
                 yield Done(some, columns, added)
+
+
+def _alone(rows: list[int], weights: Sequence[float] | None) -> tuple[list[int], Sequence[float] | None]:
+    """Rows and weights; where one model counts for all, that one alone, which then comes out to the last bit."""
+    counting = [place for place, weight in enumerate(weights or ()) if weight]
+    if weights is None or len(counting) > 1 or weights[counting[0]] != 1:
+        return rows, weights
+    return [rows[counting[0]]], None
 
 
 def _weights(merging: Merging, merge: RowMerge, segment: str) -> Sequence[float] | None:

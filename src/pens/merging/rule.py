@@ -127,6 +127,8 @@ class Merging:
     """Merge only tensors whose names begin with one of these; empty: all."""
     keeps_batch_norm: bool = True
     """Whether each peer keeps its own scales, shifts and running statistics of batch normalisation."""
+    own: tuple[str, ...] = ()
+    """Tensors whose names begin with one of these are never merged, nor sent: they stay each peer's own."""
 
     def is_plain(self, layout: Layout) -> bool:
         """Whether it is the plain average of whole models, so that nobody need be asked."""
@@ -134,12 +136,13 @@ class Merging:
 
     def kept(self, layout: Layout) -> frozenset[str]:
         """The tensors that are never merged."""
-        return layout.batch_norm if self.keeps_batch_norm else frozenset()
+        own = frozenset(layout.places_of(self.own)) if self.own else frozenset()
+        return own | layout.batch_norm if self.keeps_batch_norm else own
 
     @property
     def key(self) -> str:
         """The same for what may be computed together."""
-        return f"{self.rule.name} {self.options!r} {self.only!r} {self.keeps_batch_norm}"
+        return f"{self.rule.name} {self.options!r} {self.only!r} {self.keeps_batch_norm} {self.own!r}"
 
 
 def chosen(settings: SettingsTree) -> Merging:

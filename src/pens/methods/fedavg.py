@@ -108,25 +108,23 @@ class Serving(Behaviour):
         self._awaited = state["awaited"]
 
 
+def served(settings: Settings) -> dict[str, object]:
+    """Settings of peers that train what a server sends, for as long as it does."""
+    return {"own_in_merge": False, "train_first": False, "patience": settings.gossip.rounds + 1}
+
+
 class FedAvg(Method):
     """A server averages the models that peers train from its own."""
 
     name = "fedavg"
     about = "federated averaging: in each round peers train a server's model, and the server averages the results"
     colours = ("#4d6600", "#b5cf4a")
-    section = FedAvgSettings
+    section: type[Section] | None = FedAvgSettings
     in_step = True
     num_servers = 1
 
     def resolve(self, settings: Settings) -> Settings:
-        return settings.replace(
-            {
-                "validated": "merged",
-                "own_in_merge": False,
-                "train_first": False,
-                "patience": settings.gossip.rounds + 1,
-            }
-        )
+        return settings.replace({**served(settings), "validated": "merged"})
 
     def check(self, settings: RunSettings, who: Participants) -> None:
         if settings.timing.latency > _LATEST:
@@ -139,10 +137,14 @@ class FedAvg(Method):
         """The server alone."""
         return ()
 
+    def participation(self, settings: RunSettings) -> float:
+        """The share of the peers that train in a round."""
+        return settings.section(FedAvgSettings).participation
+
     def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:
         usual = super().plan(settings, train, val, num_peers)
         return replace(usual, behaviours={"gossiping": TrainingForServer}, notes=True, own=train)
 
     def server_plan(self, settings: RunSettings, num_peers: int) -> Plan:
-        told = _Serving(settings.section(FedAvgSettings).participation, chosen(settings).rule.takes_weights)
+        told = _Serving(self.participation(settings), chosen(settings).rule.takes_weights)
         return replace(super().plan(settings, 0, 0, num_peers), behaviours={"gossiping": Serving}, notes=True, own=told)

@@ -13,7 +13,7 @@ import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn, TypeVar, get_args
 
 from pens.errors import SettingsError
 from pens.hooks import a_type, calling, is_ours, plain_numbers, refuse_result
@@ -22,6 +22,7 @@ from pens.protocol.messages import (
     NOTE_BYTES,
     Action,
     Ask,
+    Blend,
     Compare,
     Counts,
     Drop,
@@ -29,6 +30,7 @@ from pens.protocol.messages import (
     Losses,
     ModelRef,
     Note,
+    Phase,
     Request,
     Send,
     Update,
@@ -37,6 +39,7 @@ from pens.protocol.situation import Situation
 from pens.settings.schema import Keep
 
 _ACTIONS = get_args(Action)
+Merging = TypeVar("Merging", Update, Blend)
 _WHY_DROPPED = ("refused", "replaced", "unused", "judged")
 _EVENTS = ("begin", "on_wake", "on_received", "on_pulled", "on_updated", "on_answered", "leave")
 _DECISIONS = ("use", "begin_round", "hold_out", "use_if_enough")
@@ -73,8 +76,8 @@ class _Guard:
         self._untried = {"ask", "answer", "update", "updated"}
         """Moments at which the state has not been tried out yet, beside those by the number of events."""
         self._who = f"behaviour {type(behaviour).__name__}"
-        self._held: Counter[ModelRef] | None = Counter()
-        """Models that came and are not used up; None: not known, because the behaviour was restored."""
+        self._held: Counter[ModelRef] | None = Counter(peer.made.values())
+        """Models that came or were made, and are not used up; None: not known, because the behaviour was restored."""
         self._asked_to_use: set[str] = set()
         """Questions by which `use` put off an update."""
         self._depth = 0
@@ -127,7 +130,8 @@ class _Guard:
         for ever."""
         if self._held is None:
             return []
-        return [Drop(model, "unused") for model in (self._held - Counter(self._peer.saved)).elements()]
+        kept = Counter(self._peer.saved) + Counter(self._peer.made.values())
+        return [Drop(model, "unused") for model in (self._held - kept).elements()]
 
     # --- state --------------------------------------------------------------------------------------------------------
 
@@ -192,7 +196,7 @@ class _Guard:
         if self._depth:
             return result
         author = self._author or function
-        result = [self._plain(author, action) if isinstance(action, Update) else action for action in result]
+        result = [self._as_plain(author, action) for action in result]
         for action in result:
             self._check(author, action, result)
         return result
@@ -232,6 +236,12 @@ class _Guard:
                 self._check_question(function, action, beside)
             case Compare(models, _):
                 self._use_up(function, models)
+            case Blend(out, models):
+                self._check_models(function, models)
+                if out not in self._behaviour.peer.made.values():
+                    self._refuse(function, action, "make models by self.peer.blend(…), so that the peer knows of them")
+                if self._held is not None:
+                    self._held[out] += 1
             case Update(models):
                 if sum(isinstance(other, Update) for other in beside) > 1:
                     self._refuse(function, beside, "return one update, the next may follow when it is complete")
@@ -247,11 +257,22 @@ class _Guard:
     def _check_update(self, function: str, update: Update) -> None:
         if not self._behaviour.peer.busy:
             self._refuse(function, update, "make updates by self.peer.update(…), so that the peer knows of them")
+        if not _are_phases(update.phases):
+            self._refuse(
+                function,
+                update.phases,
+                'phases are a tuple of pens.Phase, such as pens.Phase(2, only=("auto",)): epochs, tuples of prefixes',
+            )
         if update.keep not in get_args(Keep):
             self._refuse(function, update, f"`keep` has to be one of {', '.join(get_args(Keep))}")
 
-    def _plain(self, function: str, update: Update) -> Update:
-        """An update whose weights are Python's own numbers, whatever they came as."""
+    def _as_plain(self, function: str, action: Action) -> Action:
+        """An action whose weights are Python's own numbers, whatever they came as."""
+        if isinstance(action, Update):
+            return self._plain(function, action)
+        return self._plain(function, action) if isinstance(action, Blend) else action
+
+    def _plain(self, function: str, update: Merging) -> Merging:
         said, lists = update.segment_weights, (list, tuple)
         fits = isinstance(said, lists) and all(isinstance(pair, lists) and len(pair) == 2 for pair in said)
         if not fits or not all(isinstance(prefix, str) for prefix, _ in said):
@@ -358,6 +379,16 @@ class _Guard:
 
 
 _NOTHING = object()
+
+
+def _are_phases(said: Any) -> bool:
+    """Whether these are phases: whole epochs, and tuples of the beginnings of names."""
+    return isinstance(said, tuple) and all(
+        isinstance(phase, Phase)
+        and type(phase.epochs) is int
+        and all(isinstance(of, tuple) and all(isinstance(each, str) for each in of) for of in phase[1:])
+        for phase in said
+    )
 
 
 def _differ(value: Any, other: Any) -> bool:

@@ -2,7 +2,7 @@
 """What happens to a peer (events) and what it wants done (actions). Plain data: no tensors, clock, socket or file.
 
     Event  = Start | Wake | Received | Pulled | Updated | Answered
-    Action = Send | Request | WakeAfter | Compare | Update | Ask | Chose | Drop | Finish
+    Action = Send | Request | WakeAfter | Compare | Blend | Update | Ask | Chose | Drop | Finish
     Query  = Counts | Losses
 
 A driver turns actions into events: the simulator in virtual time and in batches, a networked node in real time.
@@ -31,6 +31,23 @@ class ModelRef(NamedTuple):
 
     owner: PeerId
     version: int
+    """Below zero for a model that the peer made beside its own one (`Blend`), which is never sent."""
+
+    @property
+    def is_made(self) -> bool:
+        """Whether its peer made it beside its own model."""
+        return self.version < 0
+
+
+class Phase(NamedTuple):
+    """A part of an update in which only some parameters are trained, by an optimizer that begins anew. All other
+    tensors of the model, buffers included, stand still to the last bit."""
+
+    epochs: int
+    only: tuple[str, ...] = ()
+    """Train parameters whose names begin with one of these prefixes; empty: all."""
+    without: tuple[str, ...] = ()
+    """But not those whose names begin with one of these. "auto", here and above, stands for the last layer."""
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -115,6 +132,26 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
+class Blend:
+    """Make a model of the peer's own beside the one that it trains: a weighted average, which uses no model up.
+
+    The peer holds it as it holds a received one: it may ask for its losses, and it ends in an `Update` or in a `Drop`.
+    `Situation.blend` makes this action, and keeps the model by name.
+    """
+
+    out: ModelRef
+    models: tuple[ModelRef, ...]
+    weights: tuple[float, ...]
+    """How much each model counts: the peer's own one as it is now, then `models` in their order, then the untrained one
+    where there is one. They sum to one."""
+    segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    """(prefix, weights) for parameters whose names begin with the prefix, in place of `weights`."""
+    untrained: tuple[int | str, ...] = ()
+    """The name of an untrained model that counts as the last one: the same name gives all peers of a run the same
+    numbers. Empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Update:
     """The one expensive action: choose among the models, average with the peer's own, train, validate, keep the best.
 
@@ -139,6 +176,8 @@ class Update:
     apart: bool = False
     """Whether this is a trial of what the peer reaches without others. Its best model is kept beside that of all other
     updates, and is tested if the peer's validation data prefer it."""
+    phases: tuple[Phase, ...] = ()
+    """What is trained, one after the other; their epochs add up to `epochs`. Empty: all parameters together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +227,7 @@ class Chose:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A received model is not needed."""
+    """A model that was received, or made, is not needed."""
 
     model: ModelRef
     why: Literal["refused", "replaced", "unused", "judged"]
@@ -199,7 +238,7 @@ class Finish:
     """The peer has done its updates. It goes on serving its model to others."""
 
 
-Action = Send | Request | WakeAfter | Compare | Update | Ask | Chose | Drop | Finish
+Action = Send | Request | WakeAfter | Compare | Blend | Update | Ask | Chose | Drop | Finish
 
 Trace = Callable[[float, PeerId, Event, list[Action]], None]
 """What a driver calls with every event: when it happened, to which peer, and what that peer wanted done."""

@@ -114,6 +114,9 @@ class Peer(Situation):
     def enter(self, phase: str) -> list[Action]:
         """Begin a phase afresh: counters at zero, nothing saved."""
         leftovers: list[Action] = [*(Drop(model, "unused") for model in self.saved), *self.behaviour.leave()]
+        if phase == Finished.phase:
+            leftovers += [Drop(model, "unused") for model in self.made.values()]
+            self.made = {}
         self.updates, self.waits, self._saved = 0, 0, {}
         self.behaviour = self._behaviour_in(phase)
         return [*leftovers, *self.behaviour.begin()]
@@ -130,6 +133,8 @@ class Peer(Situation):
             "busy": self.busy,
             "saved": [[ref.owner, ref.version] for ref in self._saved.values()],
             "neighbours": None if self.neighbours is self.reachable else list(self.neighbours),
+            "made": [[name, ref.version] for name, ref in self.made.items()],
+            "num_made": self._num_made,
             "notes": [[peer, note] for peer, note in self.notes.items()],
             "behaviour": self.behaviour.state(),
         }
@@ -139,6 +144,8 @@ class Peer(Situation):
         self.updates, self.waits = state["updates"], state["waits"]
         self._draws, self.busy = state["draws"], state["busy"]
         self._saved = {PeerId(o): ModelRef(PeerId(o), v) for o, v in state["saved"]}
+        self.made = {name: ModelRef(self.me, version) for name, version in state["made"]}
+        self._num_made = state["num_made"]
         self.notes = {PeerId(peer): note for peer, note in state["notes"]}
         if state["neighbours"] is not None:
             self.neighbours = tuple(PeerId(p) for p in state["neighbours"])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pens.protocol.messages import Phase
 from pens.protocol.policies import SelectionRule
 from pens.settings.schema import Keep
 
@@ -52,6 +53,8 @@ class Plan:
     """After so many, a stranger may become a neighbour."""
     notes: bool = False
     """Whether peers say something beside their models (`Behaviour.note`)."""
+    phases: tuple[Phase, ...] = ()
+    """What an update trains that says no epochs of its own, in place of all parameters for `epochs`."""
     train_first: bool = True
     """Whether a peer trains before its first exchange."""
     own: Any = None

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from pens import rng
-from pens.protocol.messages import Action, ModelRef, Note, PeerId, Update
+from pens.protocol.messages import Action, Blend, Drop, ModelRef, Note, PeerId, Phase, Update
 from pens.protocol.plan import Plan
 from pens.settings.schema import Keep
 
@@ -32,6 +32,9 @@ class Situation:
         """Whether an update is in progress."""
         self.notes: dict[PeerId, Note] = {}
         """What each sender said last beside a model."""
+        self.made: dict[str, ModelRef] = {}
+        """Models that it made beside its own one, by name (`blend`). They outlive phases, until it finishes."""
+        self._num_made = 0
         self._draws = 0  # random decisions taken so far
         self._saved: dict[PeerId, ModelRef] = {}  # SAVE(w_i): the newest model of each sender, oldest first
 
@@ -51,11 +54,29 @@ class Situation:
         weights: tuple[float, ...] | None = None,
         segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = (),
         apart: bool = False,
+        phases: tuple[Phase, ...] = (),
     ) -> Update:
         """Merge and train: the peer is busy until that is done. `Update` explains the arguments."""
         self.busy = True
-        epochs = self.plan.epochs if epochs is None else epochs
-        return Update(models, top_m, epochs, may_stop, keep, from_kept, weights, segment_weights, apart)
+        if epochs is None:
+            phases = phases or self.plan.phases
+            epochs = sum(phase.epochs for phase in phases) if phases else self.plan.epochs
+        return Update(models, top_m, epochs, may_stop, keep, from_kept, weights, segment_weights, apart, phases)
+
+    def blend(
+        self,
+        name: str,
+        models: tuple[ModelRef, ...],
+        weights: tuple[float, ...],
+        segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = (),
+        untrained: tuple[int | str, ...] = (),
+    ) -> list[Action]:
+        """Make a model beside the own one, and keep it as `made[name]` in place of what had that name. `Blend` explains
+        the arguments. Whoever uses it up in an update takes it out of `made`."""
+        self._num_made += 1
+        older, self.made[name] = self.made.get(name), ModelRef(self.me, -self._num_made)
+        blend = Blend(self.made[name], models, weights, segment_weights, untrained)
+        return [blend, Drop(older, "replaced")] if older else [blend]
 
     @property
     def num_saved(self) -> int:

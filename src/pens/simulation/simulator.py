@@ -36,6 +36,7 @@ from pens.protocol.messages import (
     Action,
     Answered,
     Ask,
+    Blend,
     Chose,
     Compare,
     Drop,
@@ -235,6 +236,8 @@ class Simulator:
                 self._queue.put(delay, me, Wake())
             case Compare():
                 self.learners.record_comparison(me, action)
+            case Blend():
+                self.learners.record_blend(me, self.current[me], action)
             case Ask():
                 self._ask(me, action, actions)
             case Update():

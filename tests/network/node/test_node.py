@@ -30,7 +30,7 @@ from pens.network.transport.codec import encode
 from pens.network.transport.interface import Parcel, Reception
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
-from pens.protocol.messages import Action, Ask, Chose, PeerId, Request, Send
+from pens.protocol.messages import Action, Ask, Blend, Chose, PeerId, Request, Send
 from pens.settings.tree import MethodName, Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.network.nodes import Cluster
@@ -98,7 +98,7 @@ OUT_OF_ORDER: dict[str, object] = {
 
 
 @settings(max_examples=20)
-@given(scenarios, st.sampled_from(["pens", "pens+", "random", "dac"]), st.integers(0, 99))
+@given(scenarios, st.sampled_from(["pens", "pens+", "random", "dac", "deprl", "facade"]), st.integers(0, 99))
 @example(OUT_OF_ORDER, "pens", 1)
 def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: MethodName, seed: int) -> None:
     settings_ = tiny(**values)
@@ -411,14 +411,21 @@ class Life:
     models: Iterator[tuple[str, Parcel]]
     log: Log = field(default_factory=Log)
     node: Node | None = None
+    method: str = "pens"
 
     async def live(self, at: int | None = None, before: bool = False) -> bool:
         """Until it has finished, or is stopped in a call of its bench; True: it has finished."""
         self.folder.mkdir(exist_ok=True)
         stop = asyncio.Event()
-        never = {"interval": 1e6, "rounds": 5, "step1_rounds": 1, "admit": True, "admission_trials": 2}
-        settings_ = tiny(**never, patience=99, n_peers=1)
-        it = Cluster(settings_, "pens", federation_of(settings_))
+        never = {
+            "interval": 1e6,
+            "rounds": 5 if self.method == "pens" else 2,
+            "step1_rounds": 1,
+            "admit": True,
+            "admission_trials": 2,
+        }
+        settings_ = tiny(**never, patience=99, n_peers=1, share_all=1)
+        it = Cluster(settings_, self.method, federation_of(settings_))
         bench = StoppingBench(stop, at, before)
         self.node = it.node(
             0, known=6, rules=NodeRules(wait_for=5), bench=bench, folder=PeerFolder(self.folder), trace=self.log
@@ -444,6 +451,7 @@ class Life:
             "asked": learners.by_peer[me].num_asked(math.inf),
             "merges": learners.by_peer[me].merges,
             "held": dict(self.node.learning._uses),
+            "rows": learners.models.num_alive,
             "models": {name: t.tolist() for name, t in self.node.learning.tested_model().items()},
         }
 
@@ -456,22 +464,23 @@ def models_of_others() -> Iterator[tuple[str, Parcel]]:
             yield f"peer-{sender}", Parcel(version, encode(row, "fp32"), answer=True)
 
 
-@pytest.mark.parametrize("before", [True, False])
-def test_told_to_stop_at_any_job_and_started_again_equals_never_stopped(tmp_path: Path, before: bool) -> None:
-    unbroken = Life(tmp_path / "unbroken", models_of_others())
+@pytest.mark.parametrize(("method", "before"), [("pens", True), ("pens", False), ("facade", False)])
+def test_told_to_stop_at_any_job_and_started_again_equals_never_stopped(
+    tmp_path: Path, method: str, before: bool
+) -> None:
+    """`pens` asks beside updates, and `facade` makes models of its own, asks about them and drops some."""
+    unbroken = Life(tmp_path / "unbroken", models_of_others(), method=method)
     assert run_virtually(unbroken.live())
-    assert any(
-        isinstance(action, Ask) and action.when == "updated"
-        for _, _, _, actions in unbroken.log.entries
-        for action in actions
-    )
+    actions = [action for _, _, _, some in unbroken.log.entries for action in some]
+    assert any(isinstance(action, Ask) and action.when == "updated" for action in actions) == (method == "pens")
+    assert any(isinstance(action, Blend) for action in actions) == (method == "facade")
     for at in itertools.count(1):
-        life = Life(tmp_path / f"stopped-{at}", models_of_others())
+        life = Life(tmp_path / f"stopped-{at}", models_of_others(), method=method)
         if run_virtually(life.live(at, before)):
             break
         assert run_virtually(life.live()), f"stopped in call {at}"
         assert life.outcome() == unbroken.outcome(), f"stopped in call {at}"
-    assert at > 15
+    assert at > (15 if method == "pens" else 6)
 
 
 def test_a_state_of_an_older_form_is_refused_in_words(tmp_path: Path) -> None:

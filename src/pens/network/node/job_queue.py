@@ -12,7 +12,7 @@ from pens.network.node.account import Account
 from pens.network.node.control import Control
 from pens.network.node.parts import NodeParts
 from pens.network.node.state import PeerJob
-from pens.protocol.messages import Answered, Ask, Compare, Event, Update, Updated
+from pens.protocol.messages import Answered, Ask, Blend, Compare, Drop, Event, Update, Updated
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class JobQueue:
 
     def put(self, job: PeerJob) -> None:
         """Carry out a job after those that already wait."""
-        if isinstance(job, Ask):
+        if isinstance(job, Ask | Blend):
             self._parts.learning.keep_for(job)
         self.jobs.append(job)
         self.wake()
@@ -89,6 +89,12 @@ class JobQueue:
         match job:
             case Compare():
                 await self._parts.learning.compare(job)
+                self.jobs.popleft()
+            case Blend():
+                await self._parts.learning.blend(job)
+                self.jobs.popleft()
+            case Drop():
+                self._parts.learning.let_go(job.model)
                 self.jobs.popleft()
             case Ask():
                 await self._ask(job)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -26,7 +26,7 @@ from pens.errors import PayloadError
 from pens.learning.executor import Evaluate, Work, evaluate
 from pens.learning.learners import Learners
 from pens.network.transport.codec import decode, encode, largest_payload, model_shape
-from pens.protocol.messages import Ask, Compare, Counts, ModelRef, PeerId, Update
+from pens.protocol.messages import Ask, Blend, Compare, Counts, ModelRef, PeerId, Update
 from pens.settings.schema import WireForm
 from pens.tasks.metric import ACCURACY, Measure
 
@@ -105,13 +105,16 @@ class Learning:
         self._uses[ref] += 1
 
     def let_go(self, ref: ModelRef) -> None:
+        if ref.is_made:
+            self.learners.names.release(ref)
+            return
         self._uses[ref] -= 1
         if not self._uses[ref]:
             del self._uses[ref], self._held[ref]
 
     def _give(self, refs: tuple[ModelRef, ...]) -> None:
-        """Hand models over to the learners, which let go of them when they are done."""
-        for ref in refs:
+        """Hand received models over to the learners, which let go of them when they are done."""
+        for ref in _received(refs):
             self.learners.names.take_in(ref, self._held[ref])
             self.let_go(ref)
 
@@ -123,18 +126,22 @@ class Learning:
         self.learners.record_comparison(self.me, action)
         await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
 
-    def keep_for(self, ask: Ask) -> None:
-        """Hold the models that a question is about until it is answered, even if the peer drops them before."""
-        if not isinstance(ask.query, Counts):
-            self._uses.update((*ask.query.models, *ask.query.beside))
+    def keep_for(self, job: Ask | Blend) -> None:
+        """Hold the models that a question or blend is about until it is computed, even if the peer drops them."""
+        self._uses.update(_received(_about(job)))
 
     async def ask(self, ask: Ask, time: float) -> None:
         """Compute the answer to a question of the peer."""
-        refs = () if isinstance(ask.query, Counts) else (*ask.query.models, *ask.query.beside)
-        self._give(refs)
+        self._give(_about(ask))
         self.learners.record_question(self.me, self.current, ask, time)
-        for ref in refs:
-            self.learners.names.release(ref)
+        self.learners.names.release_all(_received(_about(ask)))
+        await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
+
+    async def blend(self, action: Blend) -> None:
+        """Make a model of the peer's own."""
+        self._give(action.models)
+        self.learners.record_blend(self.me, self.current, action)
+        self.learners.names.release_all(_received(action.models))
         await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
 
     async def update(self, action: Update, time: float) -> None:
@@ -158,8 +165,11 @@ class Learning:
 
     def _pack(self, ref: ModelRef) -> bytes | None:
         (row,) = self.learners.models.read([self.learners.names.row(ref)])
+        tensors, travelling = self._layout.tensors(row), self.learners.travelling
+        for name in () if travelling is None else tensors.keys() - set(travelling):
+            tensors[name].zero_()  # it stays here, and messages have one form
         try:
-            return encode(self._layout.tensors(row), self._form)
+            return encode(tensors, self._form)
         except PayloadError:
             return None
 
@@ -218,3 +228,15 @@ class Learning:
             self._held[ref], self._uses[ref] = row.clone(), uses
         self.payload = self._pack(self.current) if self.current.version else None
         self._measure()
+
+
+def _about(job: Ask | Blend) -> tuple[ModelRef, ...]:
+    """The models that a question or blend is about."""
+    if isinstance(job, Blend):
+        return job.models
+    return () if isinstance(job.query, Counts) else (*job.query.models, *job.query.beside)
+
+
+def _received(refs: Iterable[ModelRef]) -> list[ModelRef]:
+    """Those that came from others."""
+    return [ref for ref in refs if not ref.is_made]

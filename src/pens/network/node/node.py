@@ -48,6 +48,7 @@ from pens.network.transport.interface import Address, Transport
 from pens.protocol.messages import (
     Action,
     Ask,
+    Blend,
     Chose,
     Compare,
     Drop,
@@ -208,10 +209,12 @@ class Node:
                 self.exchange.send(to, answer)
             case WakeAfter(delay):
                 self._wake_after(delay)
-            case Compare() | Ask() | Update():
+            case Compare() | Ask() | Blend() | Update():
                 self.queue.put(action)
             case Chose(neighbours, by):
                 self.account.log_neighbours(neighbours, by)
+            case Drop(model) if model.is_made:
+                self.queue.put(action)  # after the jobs that are about it
             case Drop(model, why):
                 self.learning.let_go(model)
                 self.counts.refused += why == "refused"

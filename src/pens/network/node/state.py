@@ -33,13 +33,13 @@ from torch import Tensor
 
 from pens.data.samples import Array
 from pens.errors import RunDirError
-from pens.learning.jobs import decode_update, encode_update
-from pens.protocol.messages import Ask, Compare, Counts, Losses, ModelRef, PeerId, Update
+from pens.learning.jobs import decode_blend, decode_update, encode_blend, encode_update
+from pens.protocol.messages import Ask, Blend, Compare, Counts, Drop, Losses, ModelRef, PeerId, Update
 from pens.storage.files import read_json, replace_file, write_json
 from pens.storage.runlog import RunDir
 
-PeerJob = Compare | Ask | Update
-"""Something that a peer wants computed."""
+PeerJob = Compare | Ask | Blend | Update | Drop
+"""Something that a peer wants computed; `Drop` of a model that it made, once that is computed and used."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,10 @@ def encode_job(job: PeerJob) -> list[Any]:
             return ["ask", name, when]
         case Ask(name, Losses(models, beside, on, own), when):
             return ["ask", name, when, _plain(models), _plain(beside), on, own]
+        case Blend():
+            return ["blend", *encode_blend(job)]
+        case Drop(model, why):
+            return ["drop", list(model), why]
         case Update():
             return ["update", *encode_update(job)]
         case _:
@@ -159,6 +163,11 @@ def decode_job(data: list[Any]) -> PeerJob:
         return Compare(_refs(values[0]), values[1])
     if what == "update":
         return decode_update(values)
+    if what == "blend":
+        return decode_blend(values)
+    if what == "drop":
+        (model,) = _refs(values[:1])
+        return Drop(model, values[1])
     name, when, *query = values
     return Ask(name, Losses(_refs(query[0]), _refs(query[1]), *query[2:]) if query else Counts(), when)
 
