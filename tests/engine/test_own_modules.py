@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -63,6 +65,25 @@ class Reviews(nn.Module):
         words: Tensor = self.encoder(self.table(tokens), src_key_padding_mask=torch.eq(tokens, 0))
         logits: Tensor = self.out(words.mean(1))
         return logits
+
+
+def encoder() -> nn.Module:
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, norm_first=True, batch_first=True), 1)
+
+
+def test_what_a_factory_warns_of_is_told_once_and_advice_on_nested_tensors_never() -> None:
+    def make() -> nn.Module:
+        warnings.warn("of the user's own", stacklevel=1)
+        return nn.Linear(3, 3)
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        made(encoder, like=made(encoder))
+        module = made(make)
+        for _ in range(5):
+            made(make, like=module)
+    assert len({str(one.message) for one in told}) == 1
+    assert len(told) == 2  # before it is known what is made, and after
 
 
 def test_padded_positions_are_the_same_in_training_and_evaluation() -> None:

@@ -160,7 +160,7 @@ class StackedNetwork:
 
     def paths(self) -> list[tuple[str, str, str]]:
         """How each layer is computed: (name, layer, by its replacement layer or by its own code under vmap)."""
-        plain, frozen = dict(made(self._factory).named_modules()), set(frozen_modules(self.whole))
+        plain, frozen = dict(made(self._factory, like=self.whole).named_modules()), set(frozen_modules(self.whole))
         paths = []
         for name, layer in self.layers_in_training().items():
             if name in plain:
@@ -182,7 +182,7 @@ class StackedNetwork:
         """The weights of a fresh network, initialised from a seed.  [size]"""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            module = made(self._factory)
+            module = made(self._factory, like=self.whole)
         return self.row_of(module)
 
     def row_of(self, module: nn.Module) -> Tensor:

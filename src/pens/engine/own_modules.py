@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
 import torch
 from torch import nn
 
@@ -11,10 +15,15 @@ from pens.errors import ModelError
 from pens.nets import NetFactory, without_nested_tensors
 
 
-def made(factory: NetFactory, seed: int | None = None) -> nn.Module:
-    """A new network from the user's factory, on the CPU in float32. `seed`: of its random numbers; None: go on."""
+def made(factory: NetFactory, seed: int | None = None, like: nn.Module | None = None) -> nn.Module:
+    """A new network from the user's factory, on the CPU in float32. `seed`: of its random numbers; None: go on.
+    `like`: what the factory made before"""
+    encodes = like is None or any(isinstance(part, nn.TransformerEncoder) for part in like.modules())
     try:
-        with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        with (
+            torch.random.fork_rng(devices=[], enabled=seed is not None),
+            _without_advice() if encodes else nullcontext(),
+        ):
             if seed is not None:
                 torch.manual_seed(seed)
             module = factory()
@@ -31,6 +40,15 @@ def made(factory: NetFactory, seed: int | None = None) -> nn.Module:
     _refuse_kind(module)
     _refuse_parameters(module)
     return without_nested_tensors(module).cpu().float()  # unlike to(torch.float32), this leaves complex buffers alone
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """PyTorch tells of encoders that cannot use nested tensors, which are never used here. Not around each call of a
+    factory: where filters change, Python repeats all that the factory warns of."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "enable_nested_tensor is True")
+        yield
 
 
 def _refuse_kind(module: nn.Module) -> None:
