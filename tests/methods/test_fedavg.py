@@ -148,7 +148,7 @@ class Curious(pens.Behaviour):
     def on_wake(self) -> list[pens.Action]:
         return [Ask("losses", Losses((), own=True))]
 
-    def on_answered(self, name: str, answer: Any) -> list[pens.Action]:
+    def on_answered(self, name: str, answer: object) -> list[pens.Action]:
         return []
 
 
