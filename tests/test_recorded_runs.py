@@ -48,7 +48,7 @@ RUNS: dict[str, tuple[str, dict[str, object]]] = {
     "pens-in-turn": ("pens", {**SETTINGS, "pull_from": "latest"}),
     "pens-authors": (
         "pens",
-        {**SETTINGS, "train_first": False, "expected_offset": -1, "nobody_found": "alone", "score_by": "accuracy"},
+        {**SETTINGS, "train_first": False, "expected_offset": -1, "nobody_found": "alone", "score": "accuracy"},
     ),
     "pens-admit": ("pens", {**ASYNC, "admit": True, "step1_rounds": 1, "rounds": 20, "admission_trials": 2}),
     "pens-in-vain": ("pens", {**ASYNC, "give_up": 0.4, "latency": 2.0}),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pens.protocol.messages import (
         Action,
         Ask,
+        Distances,
         Drop,
         Finish,
         Losses,
@@ -69,6 +70,7 @@ __all__ = [
     "Count",
     "DataError",
     "Dataset",
+    "Distances",
     "Drop",
     "ExperimentResult",
     "Federation",
@@ -143,6 +145,7 @@ _NAMES_OF = {
     "pens.protocol.messages": (
         "Action",
         "Ask",
+        "Distances",
         "Drop",
         "Finish",
         "Losses",

@@ -709,12 +709,12 @@ def test_what_each_method_tells_its_peers_to_do() -> None:
 def test_how_each_method_learns() -> None:
     settings = settings_of(
         optimizer="sgd", lr=0.5, momentum=0.25, weight_decay=0.125, batch_size=6, own_in_merge=False, score_on="val",
-        score_by="accuracy", score_samples=3, max_batch=4, wire="fp16", step2_model="first", window=7, patience=8,
+        score="accuracy", score_samples=3, max_batch=4, wire="fp16", step2_model="first", window=7, patience=8,
         stop_on="loss", central_batch_size=9, central_window=2, central_patience=3,
     )  # fmt: skip
     recipe = Recipe("sgd", 0.5, 0.25, 0.125, 6)
     pens_rules = LearningRules(
-        recipe=recipe, stopping=settings.stopping, own_in_merge=False, seed=5, score_on="val", score_by="accuracy",
+        recipe=recipe, stopping=settings.stopping, own_in_merge=False, seed=5, score_on="val", score="accuracy",
         score_samples=3, max_batch=4, optimizer_remembers=False, wire="fp16",
     )  # fmt: skip
     assert (settings.stopping.window, settings.stopping.patience, settings.stopping.stop_on) == (7, 8, "loss")

@@ -28,7 +28,7 @@ from pens.network.operating.peer_config import read_peer_config
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES
-from pens.protocol.messages import Action, Event, ModelRef, PeerId, Update
+from pens.protocol.messages import Action, Ask, Counts, Distances, Event, Losses, ModelRef, PeerId, Query, Update
 from pens.protocol.peer import Peer
 from pens.settings.reading import parse_assignments
 from pens.settings.tree import Settings
@@ -139,12 +139,18 @@ def test_several_seeds_are_merged_as_one_batch() -> None:
 # --- weights on their way ---------------------------------------------------------------------------------------------
 
 
-def test_weights_cross_files() -> None:
+def test_weights_and_questions_cross_files() -> None:
     refs = (ModelRef(PeerId(1), 2),)
     for weights, segments in ((None, ()), ((0.25, 0.75), ()), (None, (("out", (0.5, 0.5)),))):
         update = Update(refs, None, 3, True, "best", True, weights, segments)
         assert decode_job(json.loads(json.dumps(encode_job(update)))) == update
         assert decode_update(json.loads(json.dumps(encode_update(update)))) == update
+    queries: tuple[Query, ...] = (
+        Counts(), Losses(refs, (), "val", own=True), Distances(refs, "cosine-update"), Losses((), own=True)
+    )  # fmt: skip
+    for query in queries:
+        ask = Ask("how far", query, "updated")
+        assert decode_job(json.loads(json.dumps(encode_job(ask)))) == ask
     with pytest.raises(ValueError, match="shorter"):
         decode_job(["update", [[1, 2]], None, 3, True, False])  # as once written
 

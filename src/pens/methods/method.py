@@ -105,7 +105,8 @@ class Method:
     """Whether all peers exchange models at the same moments: then the schedule is `rounds`, from one snapshot."""
     scores: bool = False
     """Whether its peers ask for the losses of received models, so that whole models have to travel. Otherwise the
-    parts that are merged do (`merge_only`), and such a question is refused where that is not everything."""
+    parts that are merged do (`merge_only`), and such a question is refused where that is not everything. Distances
+    (`pens.Distances`) are those of the merged parts."""
     says_weights: bool = False
     """Whether its peers say how much each model counts in every merge (`Update.weights`). A merge rule that would
     ignore that is refused before a run; without this, at the first such update."""
@@ -202,10 +203,11 @@ class Method:
             own_in_merge=settings.gossip.own_in_merge,
             seed=seed,
             score_on=pens.score_on,
-            score_by=pens.score_by,
+            score=pens.score,
             score_samples=pens.score_samples,
             max_batch=settings.engine.max_batch,
-            scores=self.scores or self.selects,
+            scores=self.scores or (self.selects and (pens.score in ("loss", "accuracy") or pens.admit)),
+            common_start=settings.model.init == "common",
             wire=settings.gossip.wire,
             merging=chosen(settings),
             optimizer_remembers=self.keeps_moments,

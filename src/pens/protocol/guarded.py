@@ -24,6 +24,7 @@ from pens.protocol.messages import (
     Ask,
     Compare,
     Counts,
+    Distances,
     Drop,
     Finish,
     Losses,
@@ -34,7 +35,7 @@ from pens.protocol.messages import (
     Update,
 )
 from pens.protocol.situation import Situation
-from pens.settings.schema import Keep
+from pens.settings.schema import Distance, Keep
 
 _ACTIONS = get_args(Action)
 _WHY_DROPPED = ("refused", "replaced", "unused", "judged")
@@ -260,7 +261,7 @@ class _Guard:
         return found
 
     def _check_question(self, function: str, ask: Ask, beside: Sequence[Action]) -> None:
-        if not isinstance(ask.name, str) or not isinstance(ask.query, Losses | Counts):
+        if not isinstance(ask.name, str) or not isinstance(ask.query, Losses | Counts | Distances):
             self._refuse(function, ask, 'it has a name and a query, such as pens.Ask("fit", pens.Losses(models))')
         if ask.when not in ("now", "updated"):
             self._refuse(function, ask, "`when` has to be 'now' or 'updated'")
@@ -273,6 +274,12 @@ class _Guard:
             if not query.models and not query.beside and not query.own:
                 self._refuse(function, ask, "it asks for the losses of no model: ask only where there are models")
             self._check_models(function, (*self._models(function, query.models), *query.beside))
+        if isinstance(ask.query, Distances):
+            if ask.query.by not in get_args(Distance):
+                self._refuse(function, ask, f"`by` has to be one of {', '.join(get_args(Distance))}")
+            if not ask.query.models:
+                self._refuse(function, ask, "it asks for the distances of no model: ask only where there are models")
+            self._check_models(function, ask.query.models)
 
     def _check_reachable(self, function: str, peers: Iterable[Any]) -> None:
         peer = self._behaviour.peer

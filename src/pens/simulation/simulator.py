@@ -234,7 +234,7 @@ class Simulator:
             case WakeAfter(delay):
                 self._queue.put(delay, me, Wake())
             case Compare():
-                self.learners.record_comparison(me, action)
+                self.learners.record_comparison(me, self.current[me], action)
             case Ask():
                 self._ask(me, action, actions)
             case Update():

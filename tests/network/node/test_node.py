@@ -57,8 +57,9 @@ scenarios = st.fixed_dictionaries(
         "validated": st.sampled_from(["trained", "merged", "either"]),
         "neighbours_by": st.sampled_from(["expected", "groups", "levels"]),
         "alone_rounds": st.integers(0, 2),
+        "score": st.sampled_from(["loss", "cosine-weights", "cosine-update", "l2"]),
     }
-)
+).map(lambda values: {**values, **({"init": "common"} if values["score"] == "cosine-update" else {})})
 
 
 def tiny(**values: object) -> Settings:
@@ -92,6 +93,7 @@ OUT_OF_ORDER: dict[str, object] = {
     "validated": "trained",
     "neighbours_by": "levels",
     "alone_rounds": 0,
+    "score": "loss",
 }
 """The simulator computes some comparisons of a peer before earlier ones."""
 

@@ -26,7 +26,7 @@ from pens.errors import PayloadError
 from pens.learning.executor import Evaluate, Work, evaluate
 from pens.learning.learners import Learners
 from pens.network.transport.codec import decode, encode, largest_payload, model_shape
-from pens.protocol.messages import Ask, Compare, Counts, ModelRef, PeerId, Update
+from pens.protocol.messages import Ask, Compare, ModelRef, PeerId, Update, received_in
 from pens.settings.schema import WireForm
 from pens.tasks.metric import ACCURACY, Measure
 
@@ -118,17 +118,16 @@ class Learning:
     async def compare(self, action: Compare) -> None:
         """Compare models, and count the m best as selected."""
         self._give(action.models)
-        self.learners.record_comparison(self.me, action)
+        self.learners.record_comparison(self.me, self.current, action)
         await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
 
     def keep_for(self, ask: Ask) -> None:
         """Hold the models that a question is about until it is answered, even if the peer drops them before."""
-        if not isinstance(ask.query, Counts):
-            self._uses.update((*ask.query.models, *ask.query.beside))
+        self._uses.update(received_in(ask.query))
 
     async def ask(self, ask: Ask, time: float) -> None:
         """Compute the answer to a question of the peer."""
-        refs = () if isinstance(ask.query, Counts) else (*ask.query.models, *ask.query.beside)
+        refs = received_in(ask.query)
         self._give(refs)
         self.learners.record_question(self.me, self.current, ask, time)
         for ref in refs:
