@@ -33,6 +33,9 @@ METHODS = (
     "dpsgd",
     "el",
     "fedavg",
+    "dac-var",
+    "fedfomo",
+    "ifca",
 )
 FOLDER = Path(__file__).parent / "recorded"
 SETTINGS: dict[str, object] = {
@@ -60,6 +63,9 @@ RUNS: dict[str, tuple[str, dict[str, object]]] = {
     ),
     **{f"{method}-merged-rounds": (method, {**SETTINGS, "validated": "merged"}) for method in ("random", "oracle")},
     **{f"{method}-merged-async": (method, {**ASYNC, "validated": "merged"}) for method in ("random", "oracle")},
+    "pens-angles-of-updates": ("pens", {**SETTINGS, "score": "cosine-update", "init": "common", "wire": "fp16"}),
+    "pens-angles-async": ("pens", {**ASYNC, "score": "cosine-weights", "neighbours_by": "levels"}),
+    "pens+-distances": ("pens+", {**SETTINGS, "score": "l2"}),
     "pens+-common": ("pens+", {**SETTINGS, "init": "common", "score_samples": 1, "wire": "fp16"}),
     "random-anyone": ("random", {**ASYNC, "accept": "anyone", "own_in_merge": False}),
     "oracle-last": ("oracle", {**SETTINGS, "tested": "last", "stop_on": "loss"}),

@@ -43,13 +43,16 @@ class PaperCNN(nn.Module):
 
 
 class DigitsCNN(nn.Module):
-    """A small network for 8 × 8 digits: two padded convolutions (16, 32 channels), one hidden layer of 32 units."""
+    """A small network for 8 × 8 digits: two padded convolutions (16, 32 channels), one hidden layer of 32 units.
 
-    def __init__(self, channels: int = 1, side: int = 8, num_classes: int = 10) -> None:
+    `normalised`: with batch normalisation after each convolution, for methods that are about it.
+    """
+
+    def __init__(self, channels: int = 1, side: int = 8, num_classes: int = 10, normalised: bool = False) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            *_conv_block(channels, 16, padding=1),
-            *_conv_block(16, 32, padding=1),
+            *_conv_block(channels, 16, 1, normalised),
+            *_conv_block(16, 32, 1, normalised),
             nn.Flatten(),
             nn.Linear(32 * (side // 4) ** 2, 32),
             nn.ReLU(),
@@ -136,11 +139,13 @@ def _arguments(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def _conv_block(inputs: int, outputs: int, padding: int = 0) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, 3, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
+def _conv_block(inputs: int, outputs: int, padding: int = 0, normalised: bool = False) -> list[nn.Module]:
+    norms = [nn.BatchNorm2d(outputs)] if normalised else []
+    return [nn.Conv2d(inputs, outputs, 3, padding=padding), *norms, nn.ReLU(), nn.MaxPool2d(2)]
 
 
 _NETS: dict[str, tuple[int, Callable[[int, int, int], nn.Module]]] = {
     "paper-cnn": (22, PaperCNN),
     "digits-cnn": (4, DigitsCNN),
+    "digits-cnn-bn": (4, partial(DigitsCNN, normalised=True)),
 }

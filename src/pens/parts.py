@@ -200,6 +200,10 @@ METHODS: Registry[Any] = Registry(
         "dpsgd": "pens.methods.dpsgd:Dpsgd",
         "el": "pens.methods.el:El",
         "fedavg": "pens.methods.fedavg:FedAvg",
+        "dac-var": "pens.methods.dac_var:DacVar",
+        "fedfomo": "pens.methods.fedfomo:FedFomo",
+        "ifca": "pens.methods.ifca:Ifca",
+        "fedbn": "pens.methods.fedbn:FedBn",
     },
 )
 PARTITIONS: Registry[Any] = Registry(

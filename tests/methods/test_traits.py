@@ -12,18 +12,23 @@ from pens.methods.names import alone, find_method, in_order, selecting, settings
 from pens.parts import METHODS
 from pens.report.svg import LIGHT
 
-GOSSIP = {"pens", "pens+", "random", "random+", "oracle", "oracle+", "dac", "dpsgd", "el", "fedavg"}
+GOSSIP = {
+    *("pens", "pens+", "random", "random+", "oracle", "oracle+", "dac", "dac-var", "dpsgd", "el", "fedavg"),
+    *("fedfomo", "ifca", "fedbn"),
+}
 TRAITS: dict[str, tuple[Callable[[Method], object], set[str]]] = {
     "selects": (lambda m: m.selects, {"pens", "pens+"}),
     "merges": (lambda m: m.merges, GOSSIP),
     "pools_data": (lambda m: m.pools_data, {"central"}),
     "told_clusters": (lambda m: m.told_clusters, {"oracle", "oracle+"}),
-    "networked": (lambda m: m.networked, {"pens", "pens+", "random", "random+", "dac"}),
+    "networked": (lambda m: m.networked, {"pens", "pens+", "random", "random+", "dac", "dac-var", "fedfomo"}),
     "keeps_moments": (lambda m: m.keeps_moments, {"local", "central"}),
-    "scores": (lambda m: m.scores or m.selects, {"pens", "pens+", "dac"}),
-    "says_weights": (lambda m: m.says_weights, {"dpsgd"}),
-    "in_step": (lambda m: m.in_step, {"dpsgd", "el", "fedavg"}),
-    "has servers": (lambda m: m.num_servers == 1, {"fedavg"}),
+    "scores": (lambda m: m.scores or m.selects, {"pens", "pens+", "dac", "dac-var", "fedfomo", "ifca"}),
+    "says_weights": (lambda m: m.says_weights, {"dpsgd", "fedfomo"}),
+    "in_step": (lambda m: m.in_step, {"dpsgd", "el", "fedavg", "ifca", "fedbn"}),
+    "has a server": (lambda m: m.num_servers == 1, {"fedavg", "fedbn"}),
+    "has servers": (lambda m: m.num_servers > 0, {"fedavg", "ifca", "fedbn"}),
+    "needs_batch_norm": (lambda m: m.needs_batch_norm, {"fedbn"}),
     "attainable": (lambda m: m.attainable, {*GOSSIP, "local"} - {"oracle", "oracle+"}),
     "trains_alone": (lambda m: m.trains_alone, {"local"}),
     "is_baseline": (lambda m: m.is_baseline, {"random"}),

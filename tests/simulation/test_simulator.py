@@ -68,6 +68,10 @@ GOSSIP: tuple[MethodName, ...] = (
     "dpsgd",
     "el",
     "fedavg",
+    "dac-var",
+    "fedfomo",
+    "ifca",
+    "fedbn",
 )
 PUSHED = tuple(method for method in GOSSIP if method not in IN_STEP)
 

@@ -64,6 +64,49 @@ _LAPTOP = {
     "central_patience": 4,
 }
 
+_DAC = {
+    "dataset": "cifar-10",
+    "peers": 100,
+    "train_per_peer": 400,
+    "val_per_peer": 100,
+    "rounds": 100,
+    "n_peers": 5,
+    "epochs": 3,
+    "tau": 30.0,
+    "tau_growth": 0.2,
+}
+_FEDFOMO = {
+    "dataset": "cifar-10",
+    "partition": "groups",
+    "rotations": [0, 90, 180, 270],
+    "sizes": [4, 4, 4, 3],
+    "peers": 15,
+    "train_per_peer": 2666,  # four fifths of a fifteenth of the images
+    "val_per_peer": 667,
+    "init": "common",
+    "optimizer": "sgd",
+    "lr": 0.1,
+    "batch_size": 50,
+    "epochs": 5,
+    "rounds": 20,
+    "n_peers": 4,  # "5 models", of which one is the peer's own
+    "epsilon": 0.3,
+    "epsilon_decay": 0.05,
+}
+_IFCA = {
+    "dataset": "cifar-10",
+    "peers": 80,  # 200 in the paper, where each cluster has all 50,000 images; here no image belongs to two peers
+    "train_per_peer": 500,
+    "val_per_peer": 125,
+    "participation": 0.1,
+    "num_clusters": 2,
+    "optimizer": "sgd",
+    "lr": 0.25,
+    "batch_size": 50,
+    "epochs": 5,
+    "rounds": 600,
+}
+
 OWN = "own"
 """The preset for own data."""
 _OWN: dict[str, Any] = {
@@ -108,6 +151,21 @@ PRESETS: dict[str, Preset] = {
             "cifar-10-small",
             "20 peers of 100 samples, two rotations; minutes on a laptop",
             {**_LAPTOP, "dataset": "cifar-10"},
+        ),
+        Preset(
+            name="dac",
+            about="DAC's hyperparameters on the data of table 1, for dac and dac-var; for a GPU",
+            values=_DAC,
+        ),
+        Preset(
+            name="fedfomo",
+            about="FedFomo's hyperparameters: 15 peers of CIFAR-10, four rotations for its five distributions",
+            values=_FEDFOMO,
+        ),
+        Preset(
+            name="ifca",
+            about="IFCA's hyperparameters: 80 peers of 500 samples of CIFAR-10, two rotations; for a GPU",
+            values=_IFCA,
         ),
     )
 }

@@ -112,7 +112,10 @@ class Method:
     ignore that is refused before a run; without this, at the first such update."""
     num_servers: int = 0
     """Participants without data, which every peer can reach, and which reach every peer. Their numbers follow those of
-    the peers. They merge what they are sent (`update` with epochs=0), and neither train nor validate."""
+    the peers. They merge what they are sent (`update` with epochs=0), and neither train nor validate. Where it is a
+    setting how many there are, `servers` says it, and this is any number but 0."""
+    needs_batch_norm: bool = False
+    """Whether it is for networks with batch normalisation alone: others are refused before a run."""
     networked: bool = False
     """Whether real peers can follow it over a network (`pens peer`, `pens up`)."""
     keeps_moments: bool = False
@@ -157,6 +160,10 @@ class Method:
     def num_learners(self, num_peers: int) -> int:
         """How many models are trained."""
         return 1 if self.pools_data else num_peers
+
+    def servers(self, settings: RunSettings) -> int:
+        """How many servers there are."""
+        return self.num_servers
 
     def reachable(self, me: PeerId, others: Sequence[PeerId], alike: Sequence[PeerId]) -> Sequence[PeerId]:
         """Whom a peer may talk to, in ascending order. `others`: all whom it could reach, its neighbours in the

@@ -102,8 +102,9 @@ class ModelSettings(Section):
     """The network and how its weights start."""
 
     net: str = "auto"
-    """The network: digits-cnn, paper-cnn, mlp, auto (the one that suits the data), one of an installed package, or your
-    own as file.py:Name or module:Name, which is given `shape` and `num_classes` where it has such arguments."""
+    """The network: digits-cnn, digits-cnn-bn (the same with batch normalisation), paper-cnn, mlp, auto (the one that
+    suits the data), one of an installed package, or your own as file.py:Name or module:Name, which is given `shape` and
+    `num_classes` where it has such arguments."""
     init: Literal["independent", "common"] = "independent"
     """Whether each peer begins with random weights of its own, or all with the same ones (paper: both)."""
     batch_norm: Literal["local", "merged"] = "local"

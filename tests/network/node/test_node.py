@@ -99,7 +99,7 @@ OUT_OF_ORDER: dict[str, object] = {
 
 
 @settings(max_examples=20)
-@given(scenarios, st.sampled_from(["pens", "pens+", "random", "dac"]), st.integers(0, 99))
+@given(scenarios, st.sampled_from(["pens", "pens+", "random", "dac", "fedfomo"]), st.integers(0, 99))
 @example(OUT_OF_ORDER, "pens", 1)
 def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: MethodName, seed: int) -> None:
     settings_ = tiny(**values)
