@@ -78,6 +78,6 @@ def fake_simulations(
     simulators = []
     for seed in seeds:
         spec = spec_of(method, settings, seed)
-        models = first_models(engine, spec.settings, seed, num_models(spec.method, len(federation.peers)))
+        models = first_models(engine, spec.settings, seed, num_models(spec, len(federation.peers)))
         simulators.append(build_simulator(spec, federation, executor, models))
     return simulators, engine

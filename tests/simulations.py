@@ -63,7 +63,7 @@ def simulation(
     engine = engine or engine_for(federation, memory_bytes, stacked, factory)
     spec = spec_of(method, settings, seed)
     held = spec.method.holders(federation, spec.settings)
-    models = first_models(engine, spec.settings, seed, num_models(spec.method, len(federation.peers)))
+    models = first_models(engine, spec.settings, seed, num_models(spec, len(federation.peers)))
     return build_simulator(spec, federation, new_executor(engine, held, CPU), models, trace=log)
 
 
@@ -75,7 +75,7 @@ def simulations(settings: Settings, method: MethodName, federations: Sequence[Fe
     executor = new_executor(engine, [peer for peers in held for peer in peers], CPU)
     found = []
     for seed, federation in enumerate(federations):
-        models = first_models(engine, specs[seed].settings, seed, num_models(specs[seed].method, len(federation.peers)))
+        models = first_models(engine, specs[seed].settings, seed, num_models(specs[seed], len(federation.peers)))
         first_slot = seed * len(held[0])
         found.append(build_simulator(specs[seed], federation, executor, models, first_slot))
     return found

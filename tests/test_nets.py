@@ -46,6 +46,16 @@ def test_gn_lenet_layer_by_layer() -> None:
     assert net(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
+def test_the_network_with_batch_normalisation_is_the_one_for_digits_with_two_layers_more() -> None:
+    """A scale and a shift for each of 16 and 32 channels, after the convolutions."""
+    plain, normalised = (net_factory(name, "digits", (1, 8, 8), 10)() for name in ("digits-cnn", "digits-cnn-bn"))
+    layers = [type(layer).__name__ for layer in normalised.modules() if not list(layer.children())]
+    block = ["Conv2d", "BatchNorm2d", "ReLU", "MaxPool2d"]
+    assert layers == [*block * 2, "Flatten", "Linear", "ReLU", "Linear"]
+    counts = [sum(p.numel() for p in net.parameters()) for net in (plain, normalised)]
+    assert counts[1] - counts[0] == 2 * (16 + 32)
+
+
 def test_images_that_do_not_fit_are_refused() -> None:
     with pytest.raises(SettingsError, match="at least 22 pixels"):
         net_factory("paper-cnn", "digits", (1, 8, 8), 10)
@@ -61,5 +71,5 @@ def test_a_network_that_is_made_already_is_refused() -> None:
 
 
 def test_the_smallest_images_that_fit_do_fit() -> None:
-    for name, side in (("paper-cnn", 22), ("digits-cnn", 4), ("gn-lenet", 8)):
+    for name, side in (("paper-cnn", 22), ("digits-cnn", 4), ("digits-cnn-bn", 4), ("gn-lenet", 8)):
         assert net_factory(name, "own", (1, side, side), 4)()(torch.zeros(1, 1, side, side)).shape == (1, 4)

@@ -36,6 +36,9 @@ METHODS = (
     "deprl",
     "fedrep",
     "facade",
+    "dac-var",
+    "fedfomo",
+    "ifca",
 )
 FOLDER = Path(__file__).parent / "recorded"
 SETTINGS: dict[str, object] = {
@@ -51,7 +54,7 @@ RUNS: dict[str, tuple[str, dict[str, object]]] = {
     "pens-in-turn": ("pens", {**SETTINGS, "pull_from": "latest"}),
     "pens-authors": (
         "pens",
-        {**SETTINGS, "train_first": False, "expected_offset": -1, "nobody_found": "alone", "score_by": "accuracy"},
+        {**SETTINGS, "train_first": False, "expected_offset": -1, "nobody_found": "alone", "score": "accuracy"},
     ),
     "pens-admit": ("pens", {**ASYNC, "admit": True, "step1_rounds": 1, "rounds": 20, "admission_trials": 2}),
     "pens-in-vain": ("pens", {**ASYNC, "give_up": 0.4, "latency": 2.0}),
@@ -63,6 +66,9 @@ RUNS: dict[str, tuple[str, dict[str, object]]] = {
     ),
     **{f"{method}-merged-rounds": (method, {**SETTINGS, "validated": "merged"}) for method in ("random", "oracle")},
     **{f"{method}-merged-async": (method, {**ASYNC, "validated": "merged"}) for method in ("random", "oracle")},
+    "pens-angles-of-updates": ("pens", {**SETTINGS, "score": "cosine-update", "init": "common", "wire": "fp16"}),
+    "pens-angles-async": ("pens", {**ASYNC, "score": "cosine-weights", "neighbours_by": "levels"}),
+    "pens+-distances": ("pens+", {**SETTINGS, "score": "l2"}),
     "pens+-common": ("pens+", {**SETTINGS, "init": "common", "score_samples": 1, "wire": "fp16"}),
     "random-anyone": ("random", {**ASYNC, "accept": "anyone", "own_in_merge": False}),
     "oracle-last": ("oracle", {**SETTINGS, "tested": "last", "stop_on": "loss"}),

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pens.protocol.messages import (
         Action,
         Ask,
+        Distances,
         Drop,
         Finish,
         Losses,
@@ -74,6 +75,7 @@ __all__ = [
     "Count",
     "DataError",
     "Dataset",
+    "Distances",
     "Drop",
     "ExperimentResult",
     "Federation",
@@ -156,6 +158,7 @@ _NAMES_OF = {
     "pens.protocol.messages": (
         "Action",
         "Ask",
+        "Distances",
         "Drop",
         "Finish",
         "Losses",

@@ -67,13 +67,16 @@ class GNLeNet(nn.Module):
 
 
 class DigitsCNN(nn.Module):
-    """A small network for 8 × 8 digits: two padded convolutions (16, 32 channels), one hidden layer of 32 units."""
+    """A small network for 8 × 8 digits: two padded convolutions (16, 32 channels), one hidden layer of 32 units.
 
-    def __init__(self, channels: int = 1, side: int = 8, num_classes: int = 10) -> None:
+    `normalised`: with batch normalisation after each convolution, for methods that are about it.
+    """
+
+    def __init__(self, channels: int = 1, side: int = 8, num_classes: int = 10, normalised: bool = False) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            *_conv_block(channels, 16, padding=1),
-            *_conv_block(16, 32, padding=1),
+            *_conv_block(channels, 16, 1, normalised),
+            *_conv_block(16, 32, 1, normalised),
             nn.Flatten(),
             nn.Linear(32 * (side // 4) ** 2, 32),
             nn.ReLU(),
@@ -174,8 +177,9 @@ def without_nested_tensors(module: nn.Module) -> nn.Module:
     return module
 
 
-def _conv_block(inputs: int, outputs: int, padding: int = 0) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, 3, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
+def _conv_block(inputs: int, outputs: int, padding: int = 0, normalised: bool = False) -> list[nn.Module]:
+    norms = [nn.BatchNorm2d(outputs)] if normalised else []
+    return [nn.Conv2d(inputs, outputs, 3, padding=padding), *norms, nn.ReLU(), nn.MaxPool2d(2)]
 
 
 def _group_normalised_block(inputs: int, outputs: int) -> list[nn.Module]:
@@ -186,4 +190,5 @@ _NETS: dict[str, tuple[int, Callable[[int, int, int], nn.Module]]] = {
     "paper-cnn": (22, PaperCNN),
     "digits-cnn": (4, DigitsCNN),
     "gn-lenet": (8, GNLeNet),
+    "digits-cnn-bn": (4, partial(DigitsCNN, normalised=True)),
 }

@@ -215,6 +215,10 @@ METHODS: Registry[Any] = Registry(
         "deprl": "pens.methods.deprl:Deprl",
         "fedrep": "pens.methods.fedrep:FedRep",
         "facade": "pens.methods.facade:Facade",
+        "dac-var": "pens.methods.dac_var:DacVar",
+        "fedfomo": "pens.methods.fedfomo:FedFomo",
+        "ifca": "pens.methods.ifca:Ifca",
+        "fedbn": "pens.methods.fedbn:FedBn",
     },
 )
 PARTITIONS: Registry[Any] = Registry(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ import pens
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack
 from pens.engine.devices import exact_products, lowering_levels
+from pens.engine.distances import Pair, distances
 from pens.engine.functional import StackedNetwork
 from pens.engine.layout import Layout
 from pens.engine.optimizers import Recipe
@@ -21,7 +22,7 @@ from pens.engine.stack import ModelStack
 from pens.engine.training import LoopEngine, StackEngine, new_engine
 from pens.merging.merger import merge_rows
 from pens.nets import DigitsCNN, NetFactory, PaperCNN
-from pens.settings.schema import EngineSettings
+from pens.settings.schema import Distance, EngineSettings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.engine.networks import (
     ATTENTION_NETWORKS,
@@ -280,3 +281,18 @@ def test_runs_with_batch_norm_on_the_gpu_decide_like_those_on_the_cpu(batch_norm
 @pytest.mark.parametrize("name", ["gru", "backbone and head", "frozen behind an adapter"])
 def test_runs_of_other_networks_on_the_gpu_decide_like_those_on_the_cpu(name: str) -> None:
     assert_same_runs({}, TINY_NETWORKS[name], "random")
+
+
+@pytest.mark.parametrize("by", get_args(Distance))
+def test_distances_on_a_gpu_are_those_on_a_cpu(by: Distance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In blocks of a thousand numbers, seven pairs at once."""
+    monkeypatch.setattr("pens.engine.distances._BLOCK", {"cpu": 1 << 16, "cuda": 1000})
+    monkeypatch.setattr("pens.engine.distances._NUMBERS_AT_ONCE", {"cpu": 1, "cuda": 7000})
+    rows = torch.randn((30, 70_001), generator=torch.Generator().manual_seed(0))
+    found = []
+    for device in (CPU, CUDA):
+        models = ModelStack(70_001, device)
+        places = models.add(rows.to(device))
+        pairs = [Pair(own, other, places[-1]) for own, other in zip(places[:20], places[5:25], strict=True)]
+        found.append(distances(models, pairs, [slice(3, 9000), slice(9500, 70_001)], by))
+    assert found[1] == pytest.approx(found[0], rel=1e-10)

@@ -49,7 +49,7 @@ from tests.byhand import federation as federation_by_hand
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.engine.networks import IMAGE_NETWORKS
 from tests.fakes import fake_simulation
-from tests.methods.specs import ALL, IN_STEP, SELECTING, made_of, spec_of
+from tests.methods.specs import ALL, ANY_NETWORK, IN_STEP, SELECTING, made_of, spec_of
 
 
 class StopAfter(Observer):
@@ -86,14 +86,14 @@ def same_result(a: RunResult, b: RunResult) -> None:
 
 
 def test_every_method_gives_typed_results() -> None:
-    result = tiny_run(methods=ALL, seeds=3)
-    assert [row.method for row in result.table] == list(ALL)
+    result = tiny_run(methods=ANY_NETWORK, seeds=3)
+    assert [row.method for row in result.table] == list(ANY_NETWORK)
     for row in result.table:
         assert row.seeds == 3
         assert 0 <= row.accuracy.mean <= 1
         assert row.accuracy.half_width is not None
         assert row.worst_tenth.mean <= row.accuracy.mean
-        assert (row.precision is not None) == (row.method in SELECTING)
+        assert (row.precision is not None) == (row.method in (*SELECTING, "ifca"))
     run = result.of("pens")[0]
     assert run.accuracy.shape == (6,)
     assert run.communication.model_bytes == 4 * sum(p.numel() for p in TinyNet().parameters())
@@ -132,7 +132,7 @@ def test_a_users_own_federation_runs_with_unequal_peers() -> None:
         for s, n in zip(starts, sizes, strict=False)
     )
     federation = pens.Federation(peers, (0, 0, 1, 1), (dataset.test, dataset.test), ("a", "b"))
-    result = tiny_run(data=federation, overrides={"n_peers": 2, "n_sampled": 2, "m": 1}, methods=ALL)
+    result = tiny_run(data=federation, overrides={"n_peers": 2, "n_sampled": 2, "m": 1}, methods=ANY_NETWORK)
     assert all(run.accuracy.shape == (4,) for run in result.runs)
     with pytest.raises(SettingsError, match="n_sampled = 5, but each peer can hear at most 3"):
         tiny_run(data=federation, overrides={"n_sampled": 5})
@@ -168,7 +168,7 @@ def test_a_stopped_experiment_resumes_to_the_same_result(tmp_path: Path, windows
 
 def of_schedule(schedule: str) -> tuple[str, ...]:
     """All methods that have this schedule."""
-    return tuple(method for method in ALL if schedule == "rounds" or method not in IN_STEP)
+    return tuple(method for method in ANY_NETWORK if schedule == "rounds" or method not in IN_STEP)
 
 
 @pytest.mark.parametrize("schedule", ["rounds", "async"])
@@ -557,9 +557,8 @@ def test_every_comparison_and_every_model_received_is_on_record(schedule: str) -
         total = run.communication.received
         for peer in np.unique(run.history.peer):
             received = run.history.received[run.history.peer == peer]
-            assert received[0] == (
-                run.method in ("fedavg", "fedrep")
-            )  # where the server's model is the first to be trained
+            # where servers' models are the first to be trained
+            assert received[0] == (len(run.servers.sent) if run.servers else 0)
             assert (np.diff(received) >= 0).all()
             assert received[-1] <= total[peer]
             if schedule == "rounds" and run.method != "el":  # there, others go on sending to a peer that has stopped
@@ -711,16 +710,20 @@ def test_what_each_method_tells_its_peers_to_do() -> None:
 def test_how_each_method_learns() -> None:
     settings = settings_of(
         optimizer="sgd", lr=0.5, momentum=0.25, weight_decay=0.125, batch_size=6, own_in_merge=False, score_on="val",
-        score_by="accuracy", score_samples=3, max_batch=4, wire="fp16", step2_model="first", window=7, patience=8,
+        score="accuracy", score_samples=3, max_batch=4, wire="fp16", step2_model="first", window=7, patience=8,
         stop_on="loss", central_batch_size=9, central_window=2, central_patience=3,
     )  # fmt: skip
     recipe = Recipe("sgd", 0.5, 0.25, 0.125, 6)
     pens_rules = LearningRules(
-        recipe=recipe, stopping=settings.stopping, own_in_merge=False, seed=5, score_on="val", score_by="accuracy",
+        recipe=recipe, stopping=settings.stopping, own_in_merge=False, seed=5, score_on="val", score="accuracy",
         score_samples=3, max_batch=4, optimizer_remembers=False, wire="fp16",
     )  # fmt: skip
     assert (settings.stopping.window, settings.stopping.patience, settings.stopping.stop_on) == (7, 8, "loss")
     assert spec_of("pens", settings, 5).learning() == pens_rules
+    near = settings.replace({"score": "l2", "init": "common"})
+    expected = replace(pens_rules, score="l2", scores=False, common_start=True)
+    assert spec_of("pens", near, 5).learning() == expected
+    assert spec_of("pens", near.replace({"admit": True}), 5).learning() == replace(expected, scores=True)
     unscored = replace(pens_rules, scores=False)
     assert spec_of("random", settings, 5).learning() == spec_of("oracle", settings, 5).learning() == unscored
     assert spec_of("local", settings, 5).learning() == replace(unscored, optimizer_remembers=True)

@@ -169,13 +169,15 @@ def test_what_a_graph_is_on_disk_and_what_it_is_again() -> None:
     graph.add_scoring(Scoring(PeerId(2), 6, 3, merging.models, 1, merging), known)
     question = Question("who", "val", 3.5, num_asked=1)
     graph.add_scoring(Scoring(PeerId(0), 7, 8, (model(2, 0), model(1, 0)), 0, None, question), known)
+    graph.add_scoring(Scoring(PeerId(2), 8, 3, (model(1, 0),), 1, None, None, "l2", model(2, 1)), known)
     state = json.loads(json.dumps(graph.state()))
     assert state == [
         ["update", 0, 1.5, 0, 1, [[], None, 3, True, "last", True, None, [], False, []]],
-        ["scoring", 1, 4, 2, [[0, 0], [2, 0]], 1, None, None],
+        ["scoring", 1, 4, 2, [[0, 0], [2, 0]], 1, None, None, "loss", None],
         ["update", 2, 2.5, 0, 1, [[[0, 1], [1, 0]], 1, 5, False, "best", False, None, [], False, []]],
-        ["scoring", 2, 6, 3, [[0, 1], [1, 0]], 1, 1, None],
-        ["scoring", 0, 7, 8, [[2, 0], [1, 0]], 0, None, ["who", "val", 3.5, 1]],
+        ["scoring", 2, 6, 3, [[0, 1], [1, 0]], 1, 1, None, "loss", None],
+        ["scoring", 0, 7, 8, [[2, 0], [1, 0]], 0, None, ["who", "val", 3.5, 1], "loss", None],
+        ["scoring", 2, 8, 3, [[1, 0]], 1, None, None, "l2", 1],
     ]
     again = JobGraph()
     again.restore(state, known)
@@ -196,3 +198,7 @@ def test_what_a_graph_is_on_disk_and_what_it_is_again() -> None:
     assert written[-1][0] == [[1, 0]]  # what is chosen is written in place of what was received
     (last,) = again.take_updates(0)
     assert (last.peer, last.models) == (2, (model(1, 0),))
+    assert again.take_scorings(0) == []  # it compares with what comes out
+    again.know(model(2, 1))
+    (measured,) = again.take_scorings(0)
+    assert (measured.by, measured.own, measured.models) == ("l2", model(2, 1), (model(1, 0),))

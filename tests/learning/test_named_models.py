@@ -54,7 +54,7 @@ def test_a_received_model_is_taken_in_once_and_kept_until_nobody_needs_it() -> N
     them.names.take_in(ref, torch.tensor([6.0, 6.0, 6.0]))
     assert them.names.holds(ref)
     assert (values(them, ref), them.models.num_alive) == ([0, 0, 5], alive + 1)
-    them.record_comparison(PeerId(8), Compare((ref,), 1))
+    them.record_comparison(PeerId(8), them.first_model(PeerId(8)), Compare((ref,), 1))
     compute(them)
     assert them.names.holds(ref)
     out = them.record_update(PeerId(8), them.first_model(PeerId(8)), Update((ref,), None, 1, may_stop=False), 1.0)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from pens.engine.batches import SampleStack
 from pens.engine.optimizers import Recipe
@@ -21,7 +22,11 @@ LOSSES = ((0.0, 1.0, 2.0), (2.0, 0.0, 1.0), (1.0, 2.0, 0.0))
 
 
 def learners(
-    first_slot: int = 0, peers: Sequence[int] | None = None, executor: Executor | None = None, **rules: object
+    first_slot: int = 0,
+    peers: Sequence[int] | None = None,
+    executor: Executor | None = None,
+    first_models: Tensor | None = None,
+    **rules: object,
 ) -> Learners:
     """Three peers, whose numbers are 0, 1, 2 or those given. The slots before `first_slot` belong to somebody else."""
     executor = executor or executor_for(first_slot)
@@ -33,7 +38,8 @@ def learners(
     }
     rules_ = LearningRules(**{**defaults, **rules})  # type: ignore[arg-type]
     numbers = [PeerId(p) for p in peers] if peers else None
-    return Learners(executor, first_slot, torch.zeros(3, 3), rules_, numbers)
+    begin = torch.zeros(3, 3) if first_models is None else first_models
+    return Learners(executor, first_slot, begin, rules_, numbers)
 
 
 def executor_for(first_slot: int = 0) -> Executor:

@@ -28,7 +28,21 @@ from pens.network.operating.peer_config import read_peer_config
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
 from pens.parts import MERGE_RULES
-from pens.protocol.messages import Action, Blend, Drop, Event, ModelRef, PeerId, Phase, Update
+from pens.protocol.messages import (
+    Action,
+    Ask,
+    Blend,
+    Counts,
+    Distances,
+    Drop,
+    Event,
+    Losses,
+    ModelRef,
+    PeerId,
+    Phase,
+    Query,
+    Update,
+)
 from pens.protocol.peer import Peer
 from pens.settings.reading import parse_assignments
 from pens.settings.tree import Settings
@@ -139,7 +153,7 @@ def test_several_seeds_are_merged_as_one_batch() -> None:
 # --- weights on their way ---------------------------------------------------------------------------------------------
 
 
-def test_weights_cross_files() -> None:
+def test_weights_and_questions_cross_files() -> None:
     refs = (ModelRef(PeerId(1), 2),)
     for weights, segments in ((None, ()), ((0.25, 0.75), ()), (None, (("out", (0.5, 0.5)),))):
         update = Update(refs, None, 3, True, "best", True, weights, segments)
@@ -148,6 +162,12 @@ def test_weights_cross_files() -> None:
     made = Blend(ModelRef(PeerId(0), -3), refs, (0.25, 0.5, 0.25), (("out", (0.5, 0.25, 0.25)),), ("head", 1))
     for job in (made, Drop(made.out, "replaced"), replace(update, phases=(Phase(2, ("out",)), Phase(1)))):
         assert decode_job(json.loads(json.dumps(encode_job(job)))) == job
+    queries: tuple[Query, ...] = (
+        Counts(), Losses(refs, (), "val", own=True), Distances(refs, "cosine-update"), Losses((), own=True)
+    )  # fmt: skip
+    for query in queries:
+        ask = Ask("how far", query, "updated")
+        assert decode_job(json.loads(json.dumps(encode_job(ask)))) == ask
     with pytest.raises(ValueError, match="shorter"):
         decode_job(["update", [[1, 2]], None, 3, True, False])  # as once written
 

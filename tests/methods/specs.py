@@ -12,6 +12,8 @@ ALL = METHODS.built_in
 SELECTING = tuple(name for name in ALL if find_method(name).selects)
 TOLD_CLUSTERS = tuple(name for name in ALL if find_method(name).told_clusters)
 IN_STEP = tuple(name for name in ALL if find_method(name).in_step)
+ANY_NETWORK = tuple(name for name in ALL if not find_method(name).needs_batch_norm)
+"""Those that run with networks that have no batch normalisation."""
 NETWORKED = tuple(name for name in ALL if find_method(name).networked)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from pens.errors import SettingsError
 from pens.methods.dac import Asking, DacSettings
+from pens.methods.dac_var import growing
 from pens.methods.method import Participants
 from pens.methods.names import check_methods
 from pens.protocol.messages import (
@@ -32,6 +33,7 @@ from pens.settings.tree import Settings
 from pens.topologies.views import Others
 from tests.conftest import TINY
 from tests.fakes import fake_simulation
+from tests.methods.specs import spec_of
 from tests.simulations import run
 
 
@@ -176,3 +178,23 @@ def test_two_clusters_come_to_ask_each_other(schedule: str) -> None:
     if schedule == "rounds":
         assert simulator.asked() == [of.total() for of in merges.values()] == [80] * 10
     assert not simulator.neighbours()
+
+
+@pytest.mark.parametrize(("updates", "tau"), [(0, 1.0), (1, 1.0), (6, 14.8635), (11, 23.8478), (500, 31.0)])
+def test_the_preference_of_dac_var_grows_with_the_rounds(updates: int, tau: float) -> None:
+    """τ_t = 60 / (1 + exp(−t / 5)) − 29, where t counts the rounds after the second draw: t = 5 gives
+    60 / 1.36788 − 29, and t = 10 gives 60 / 1.13534 − 29. Of peers that differ by ln 2 / τ in similarity, one is drawn
+    twice as often as the other."""
+    plan = spec_of("dac-var", Settings().replace({**TINY, "n_peers": 1})).plan(9, 5, 3)
+    it = Peer(PeerId(0), 1, plan, Others(range(3), PeerId(0)))
+    it.handle(Start())
+    it.handle(Updated())
+    it.updates = updates
+    assert behaviour(it).tau() == pytest.approx(tau, abs=1e-4)
+    behaviour(it).known = {PeerId(1): math.log(2) / tau, PeerId(2): 0.0}
+    drawn = Counter(behaviour(it).drawn()[0] for _ in range(3000))
+    assert drawn[PeerId(1)] == pytest.approx(2000, abs=78)
+
+
+def test_dac_var_without_growth_stays_at_one() -> None:
+    assert [growing(30.0, 0.0, t) for t in (0, 9)] == [1.0, 1.0]

@@ -23,6 +23,7 @@ DATA = {
     SOURCE / "parts.py",
     SOURCE / "experiment" / "defaults.py",
     SOURCE / "experiment" / "presets.py",
+    SOURCE / "experiment" / "published.py",
     SOURCE / "paper" / "exhibits.py",
 }
 NAMES = set(METHODS.built_in)

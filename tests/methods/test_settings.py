@@ -44,6 +44,9 @@ def test_impossible_combinations_are_refused_with_value_bound_and_remedy() -> No
     with pytest.raises(SettingsError, match=r"admit = true, but schedule = rounds: .*: set schedule = async or admit"):
         check(peers=20, admit=True)
     check_methods(Settings().replace({"admit": True}), ["local"], Participants(20, 10))
+    check(peers=20, score="cosine-update", init="common")
+    with pytest.raises(SettingsError, match=r"score = cosine-update, but init = independent: .*: set init = common"):
+        check(peers=20, score="cosine-update")
     with pytest.raises(SettingsError, match="n_sampled = 10, but each peer can hear at most 5 others: lower it or add"):
         check(peers=6)
     with pytest.raises(SettingsError, match="m = 4, but only n_sampled = 3"):

@@ -14,18 +14,27 @@ from pens.report.svg import LIGHT
 
 PARTIAL = {"deprl", "fedrep", "facade"}
 """Methods whose peers share a part of the network."""
-GOSSIP = {*("pens", "pens+", "random", "random+", "oracle", "oracle+", "dac", "dpsgd", "el", "fedavg"), *PARTIAL}
+GOSSIP = {
+    *("pens", "pens+", "random", "random+", "oracle", "oracle+", "dac", "dac-var", "dpsgd", "el", "fedavg"),
+    *("fedfomo", "ifca", "fedbn"),
+    *PARTIAL,
+}
 TRAITS: dict[str, tuple[Callable[[Method], object], set[str]]] = {
     "selects": (lambda m: m.selects, {"pens", "pens+"}),
     "merges": (lambda m: m.merges, GOSSIP),
     "pools_data": (lambda m: m.pools_data, {"central"}),
     "told_clusters": (lambda m: m.told_clusters, {"oracle", "oracle+"}),
-    "networked": (lambda m: m.networked, {"pens", "pens+", "random", "random+", "dac", "deprl", "facade"}),
+    "networked": (
+        lambda m: m.networked,
+        {"pens", "pens+", "random", "random+", "dac", "dac-var", "fedfomo", "deprl", "facade"},
+    ),
     "keeps_moments": (lambda m: m.keeps_moments, {"local", "central"}),
-    "scores": (lambda m: m.scores or m.selects, {"pens", "pens+", "dac"}),
-    "says_weights": (lambda m: m.says_weights, {"dpsgd", "facade"}),
-    "in_step": (lambda m: m.in_step, {"dpsgd", "el", "fedavg", "fedrep"}),
-    "has servers": (lambda m: m.num_servers == 1, {"fedavg", "fedrep"}),
+    "scores": (lambda m: m.scores or m.selects, {"pens", "pens+", "dac", "dac-var", "fedfomo", "ifca"}),
+    "says_weights": (lambda m: m.says_weights, {"dpsgd", "facade", "fedfomo"}),
+    "in_step": (lambda m: m.in_step, {"dpsgd", "el", "fedavg", "fedrep", "ifca", "fedbn"}),
+    "has a server": (lambda m: m.num_servers == 1, {"fedavg", "fedrep", "fedbn"}),
+    "has servers": (lambda m: m.num_servers > 0, {"fedavg", "fedrep", "ifca", "fedbn"}),
+    "needs_batch_norm": (lambda m: m.needs_batch_norm, {"fedbn"}),
     "attainable": (lambda m: m.attainable, {*GOSSIP, "local"} - {"oracle", "oracle+"}),
     "trains_alone": (lambda m: m.trains_alone, {"local"}),
     "is_baseline": (lambda m: m.is_baseline, {"random"}),

@@ -67,7 +67,7 @@ def test_the_authors_rules_are_those_of_their_published_code() -> None:
     assert (training.optimizer, training.lr, training.weight_decay, training.batch_size) == ("adam", 1e-3, 0.0, 8)
     assert (training.epochs, training.train_first) == (3, False)  # untrained models are merged
     assert (pens.step1_rounds, pens.step1_samplings, settings.step1_epochs) == (20, 10, 4)  # 1250 // 400 + 1
-    assert (pens.score_by, pens.expected_offset, pens.nobody_found) == ("accuracy", -1.0, "alone")
+    assert (pens.score, pens.expected_offset, pens.nobody_found) == ("accuracy", -1.0, "alone")
     assert (stopping.stop_on, stopping.window, stopping.patience) == ("accuracy", 5, 51)  # more than 50 rounds back
     assert (settings.gossip.rounds, settings.gossip.n_peers, pens.step2_model) == (333, 20, "last")
     assert AUTHORS_METHODS == ("oracle", "pens", "random", "local")

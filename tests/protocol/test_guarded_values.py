@@ -14,7 +14,7 @@ import pytest
 import pens
 from pens.errors import SettingsError
 from pens.parts import METHODS
-from pens.protocol.messages import ModelRef, PeerId, Pulled, Start, Update, Updated
+from pens.protocol.messages import Distances, ModelRef, PeerId, Pulled, Start, Update, Updated
 from pens.protocol.peer import Peer
 from pens.settings.tree import Settings
 from tests.conftest import TINY
@@ -139,3 +139,23 @@ def test_a_weight_that_is_not_a_number_is_told_so() -> None:
 def test_a_behaviour_is_no_method() -> None:
     with pytest.raises(SettingsError, match=r"is a behaviour: name the pens\.Method whose plan has it"):
         METHODS.find("tests.protocol.test_guarded_values:Noting")
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (Distances((), "l2"), "it asks for the distances of no model: ask only where there are models"),
+        (Distances((ModelRef(PeerId(3), 1),), "l2"), "the peer does not hold it: it never came"),
+        (Distances((ModelRef(PeerId(1), 1),), "cosine"), "`by` has to be one of cosine-weights, cosine-update, l2"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_question_for_distances_is_checked(query: Distances, reason: str) -> None:
+    class Measuring(pens.Gossiping):
+        def use(self, models: tuple[ModelRef, ...]) -> list[pens.Action]:
+            return [pens.Ask("how far", query)]
+
+        def on_answered(self, name: str, answer: Any) -> list[pens.Action]:
+            return []
+
+    with pytest.raises(SettingsError, match=f"its use returned .*: {reason}"):
+        gossiping(Measuring).handle(Pulled(came()))

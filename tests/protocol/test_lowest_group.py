@@ -19,10 +19,11 @@ A, B, C, D = map(PeerId, range(4))
 RULE = SelectionRule(m=1, n_sampled=2, num_others=8, expected="uniform", by="levels")
 
 
-def test_heights_are_logarithms_of_losses() -> None:
-    assert heights_of([1.0, math.e, 0.0, 1e-9], by_loss=True) == pytest.approx([0, 1, math.log(1e-3), math.log(1e-3)])
-    assert heights_of([math.nan, math.inf], by_loss=True) == [math.inf, math.inf]
-    assert heights_of([-0.5, 0.0], by_loss=False) == [-0.5, 0.0]
+def test_heights_are_logarithms_of_losses_and_of_distances() -> None:
+    assert heights_of([1.0, math.e, 0.0, 1e-9], "loss") == pytest.approx([0, 1, math.log(1e-3), math.log(1e-3)])
+    assert heights_of([math.nan, math.inf], "loss") == [math.inf, math.inf]
+    assert heights_of([-0.5, 0.0], "accuracy") == [-0.5, 0.0]
+    assert heights_of([1e-6, 0.0, math.nan], "l2") == pytest.approx([math.log(1e-6), math.log(1e-9), math.inf])
 
 
 def test_how_high_models_are_beside_those_they_were_compared_with() -> None:

@@ -33,7 +33,7 @@ from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import ExperimentDir, ExperimentRecord
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.experiment.test_experiment import tiny_run
-from tests.methods.specs import ALL as METHODS
+from tests.methods.specs import ANY_NETWORK as METHODS
 from tests.report.made import made_run, made_study
 
 SETTINGS = Settings().replace(TINY)

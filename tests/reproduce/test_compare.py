@@ -16,10 +16,11 @@ from rich.console import Console
 from scipy import stats
 
 from pens.errors import ReportError
+from pens.experiment.presets import rules_of
 from pens.measuring.metrics import Interval
 from pens.paper.exhibits import EXHIBITS
 from pens.reproduce.compare import Beside, Comparison, Finding, agreement_counts, compare
-from pens.reproduce.keep import check_place, from_json, joined, keep, kept_seeds, load, load_all, to_json
+from pens.reproduce.keep import check_place, from_json, joined, keep, kept_seeds, load, load_all, outdated, to_json
 from pens.reproduce.pictures import curve_chart, write_files, write_pictures
 from pens.reproduce.run import PlanObserver
 from pens.reproduce.show import (
@@ -241,6 +242,17 @@ def test_nothing_was_run(tmp_path: Path) -> None:
     comparison = compare(EXHIBITS["figure1a"], RunStore(tmp_path / "none"), [0, 1], {})
     assert comparison.is_empty
     assert {str(finding.verdict) for _, finding in comparison.findings} == {"not run"}
+
+
+@pytest.mark.parametrize(("folder", "rules"), [("results", "ours"), ("results/authors", "authors")])
+def test_kept_files_of_an_older_version_call_settings_otherwise(folder: str, rules: str) -> None:
+    """`dataset` is now `source`, and `score_by` is `score`: what was kept by today's rules is found, and nothing of
+    it is outdated."""
+    found = load_all(Path(__file__).parents[2] / folder, rules_of(rules))
+    assert "table1" in {kept.name for kept in found}
+    for kept in found:
+        assert {column.settings["source"] for column in kept.columns} <= {"cifar-10", "fashion-mnist"}
+        assert outdated(kept) == []
 
 
 def test_kept_results_overwrite_nothing_else(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pens.errors import SettingsError
 from pens.experiment.presets import PRESETS
-from pens.settings.reading import flat_keys, parse_assignments, parse_settings
+from pens.settings.reading import flat_keys, parse_assignments, parse_settings, stored_settings
 from pens.settings.schema import epochs_of_step1
 from pens.settings.seeds import parse_seeds, read_seeds
 from pens.settings.tree import Settings
@@ -63,6 +63,24 @@ def test_assignments_are_read_as_toml_or_words() -> None:
         parse_assignments(["peer=3"])
     with pytest.raises(SettingsError, match="fresh is now step2_model: write first instead of true"):
         parse_assignments(["fresh=true"])
+
+
+def test_the_score_of_step_one_is_read_by_its_older_name(tmp_path: Path) -> None:
+    """From `--set`, a TOML file, Python, and a record."""
+    file = tmp_path / "older.toml"
+    file.write_text('[pens]\nscore_by = "accuracy"\n')
+    older = {"pens": {**Settings().model_dump()["pens"], "score_by": "accuracy"}}
+    del older["pens"]["score"]
+    for read in (
+        Settings().replace(parse_assignments(["score_by=accuracy"])),
+        Settings().replace(parse_assignments(["pens.score_by=metric"])),
+        Settings().replace(flat_keys(file)),
+        Settings().replace({"score_by": "accuracy"}),
+        stored_settings(older),
+    ):
+        assert read.pens.score == "accuracy"
+    with pytest.raises(SettingsError, match=r"score = 'cosine': .*'cosine-weights', 'cosine-update' or 'l2'"):
+        Settings().replace({"score": "cosine"})
 
 
 def test_a_toml_file_is_read_by_section_or_flat(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -49,6 +49,7 @@ from pens.protocol.messages import (
     Update,
     Updated,
 )
+from pens.settings.schema import Distance
 from pens.settings.tree import MethodName, RunSettings, Settings
 from pens.simulation.simulator import Simulator, advance_together
 from tests.conftest import TINY, tiny_dataset
@@ -67,6 +68,10 @@ GOSSIP: tuple[MethodName, ...] = (
     "dpsgd",
     "el",
     "fedavg",
+    "dac-var",
+    "fedfomo",
+    "ifca",
+    "fedbn",
 )
 PUSHED = tuple(method for method in GOSSIP if method not in IN_STEP)
 
@@ -95,7 +100,7 @@ scenarios = st.fixed_dictionaries(
         "admit": st.booleans(),
         "pull_from": st.sampled_from(["snapshot", "latest"]),
         "train_first": st.booleans(),
-        "score_by": st.sampled_from(["loss", "accuracy"]),
+        "score": st.sampled_from(["loss", "accuracy", *get_args(Distance)]),
         "expected_offset": st.sampled_from([0.0, -1.0, 2.0]),
         "nobody_found": st.sampled_from(["most-selected", "alone"]),
         "step2_model": st.sampled_from(["last", "first", "best"]),
@@ -111,9 +116,11 @@ def tiny(**values: object) -> Settings:
 
 
 def suited(values: dict[str, object], method: MethodName) -> dict[str, object]:
-    """Methods whose peers go in step have the schedule `rounds`, one snapshot, and messages that come in time."""
-    in_step = {"schedule": "rounds", "pull_from": "snapshot", "latency": 0.2}
-    return {**values, **in_step} if method in IN_STEP else values
+    """Methods whose peers go in step have the schedule `rounds`, one snapshot, and messages that come in time. Where
+    updates are compared, all begin alike."""
+    in_step = {"schedule": "rounds", "pull_from": "snapshot", "latency": 0.2} if method in IN_STEP else {}
+    alike = {"init": "common"} if values.get("score") == "cosine-update" else {}
+    return {**values, **in_step, **alike}
 
 
 # --- rounds: from a snapshot, or in turn ------------------------------------------------------------------------------
@@ -134,8 +141,8 @@ def test_a_round_pulls_the_models_of_its_beginning_or_those_of_peers_whose_turn_
         assert newer == (list(range(me)) if pull_from == "latest" else [])
 
 
-@pytest.mark.parametrize(("score_by", "best"), [("loss", 0), ("accuracy", 1)])
-def test_step_one_takes_the_lowest_losses_or_the_highest_accuracies(score_by: str, best: int) -> None:
+@pytest.mark.parametrize(("score", "best"), [("loss", 0), ("accuracy", 1)])
+def test_step_one_takes_the_lowest_losses_or_the_highest_accuracies(score: str, best: int) -> None:
     """Models of cluster 0 have loss 0 and accuracy 0 for everybody, those of cluster 1 have loss 1 and accuracy 1. Four
     others are compared at a time, of eight peers, so that each cluster has at least the one that is wanted."""
 
@@ -144,7 +151,7 @@ def test_step_one_takes_the_lowest_losses_or_the_highest_accuracies(score_by: st
             cluster = models.read(rows)[:, 0].double().numpy()
             return Evaluation(cluster.copy(), cluster.copy())
 
-    settings_ = tiny(peers=8, n_sampled=4, m=1, step1_rounds=3, step1_samplings=2, rounds=1, score_by=score_by)
+    settings_ = tiny(peers=8, n_sampled=4, m=1, step1_rounds=3, step1_samplings=2, rounds=1, score=score)
     (simulator,), _ = fake_simulations(settings_, "pens", [0], Told)
     run(simulator)
     chosen = {sender for learner in simulator.learners.by_peer.values() for sender in learner.tally.selected}
@@ -238,7 +245,7 @@ def test_nothing_depends_on_how_far_events_run_ahead(
     values: dict[str, object], method: MethodName, updates_ahead: int
 ) -> None:
     """Not even what is counted at the end: messages, and virtual time."""
-    settings_ = tiny(**{**values, "schedule": "async"}).replace({"rounds": 12, "peers": 12})
+    settings_ = tiny(**{**suited(values, method), "schedule": "async"}).replace({"rounds": 12, "peers": 12})
     reference, engine = fake_simulation(settings_, method)
     other, other_engine = fake_simulation(settings_, method)
     other._schedule = replace(other._schedule, updates_ahead=updates_ahead)
@@ -407,6 +414,10 @@ ROUGH: dict[str, tuple[MethodName, dict[str, object]]] = {
     "try alone, and test either form": (
         "pens",
         {"neighbours_by": "levels", "validated": "either", "alone_rounds": 2, "step2_model": "best"},
+    ),
+    "compare what training changed": (
+        "pens",
+        {"score": "cosine-update", "init": "common", "neighbours_by": "levels", "schedule": "async"},
     ),
     "take turns": ("random", {"pull_from": "latest", "tested": "last"}),
     "optimizers remember": ("local", {"schedule": "async", "momentum": 0.9, "optimizer": "sgd"}),
@@ -709,6 +720,9 @@ class Nosy(Gossiping):
 
     def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
         return [Ask("losses", Losses(models)), *super().use(models)]
+
+    def on_answered(self, name: str, answer: Any) -> list[Action]:
+        return []
 
 
 def test_what_is_asked_at_once_counts_at_once() -> None:

@@ -179,7 +179,7 @@ class Experiment:
 
     def _first_models(self, spec: RunSpec, peers: int) -> Tensor:
         """The untrained models of a run's peers; made once for all methods that begin alike."""
-        key, count = (spec.seed, spec.settings.model.init), num_models(spec.method, peers)
+        key, count = (spec.seed, spec.settings.model.init), num_models(spec, peers)
         if len(self.record.methods) == 1:
             return first_models(self._engine, spec.settings, spec.seed, count)
         if len(self._untrained.get(key, ())) < count:

@@ -6,7 +6,7 @@ This module reads test data and the true clusters. Nothing that trains or simula
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -27,11 +27,14 @@ from pens.simulation.simulator import Simulator
 from pens.tasks.task import task_of
 from pens.topologies.topology import Graph, topology_of
 
+_MOST_LISTED = 2000  # peers: with more, lists of all that chose the same server take too much memory
+
 
 def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine, device: torch.device) -> RunResult:
     """Test each peer's model on its test set, and gather what the simulation counted."""
     simulator = run.simulator
-    learners, traffic, neighbours = simulator.learners, simulator.traffic, simulator.neighbours()
+    learners, traffic = simulator.learners, simulator.traffic
+    neighbours = _by_server(simulator.neighbours()) if spec.num_servers else simulator.neighbours()
     tests = SampleStack(federation.tests, device)
     count = spec.method.num_learners(len(federation.peers))
     rows = learners.tested_rows()[:count]
@@ -57,7 +60,7 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
         neighbours={int(p): tuple(int(n) for n in ns) for p, ns in sorted(neighbours.items())},
         communication=_communication(simulator, slice(count), weight),
         peer_names=federation.peer_names,
-        servers=_communication(simulator, slice(count, None), weight) if spec.method.num_servers else None,
+        servers=_communication(simulator, slice(count, None), weight) if spec.num_servers else None,
         pairs=pairs_of(learners, range(count)),
         history=history_of(learners, traffic.received_at),
         models=PeerModels(tensors, federation.peer_names),
@@ -72,6 +75,17 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
         step1_epochs=_step1_epochs(simulator),
         tested_forms=learners.tested_forms()[:count],
     )
+
+
+def _by_server(chosen: Mapping[PeerId, tuple[PeerId, ...]]) -> dict[PeerId, tuple[PeerId, ...]]:
+    """The peers that chose the same server as each peer, in place of the server itself; nobody where these would be too
+    many to list."""
+    if len(chosen) > _MOST_LISTED:
+        return {}
+    alike: dict[tuple[PeerId, ...], list[PeerId]] = {}
+    for me, of in sorted(chosen.items()):
+        alike.setdefault(of, []).append(me)
+    return {me: tuple(peer for peer in alike[of] if peer != me) for me, of in chosen.items()}
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:

@@ -74,7 +74,7 @@ AUTHORS_CODE: dict[str, Any] = {
     "step1_rounds": 20,
     "step1_samplings": 10,
     "step1_epochs": "authors",
-    "score_by": "accuracy",
+    "score": "accuracy",
     "expected_offset": -1.0,
     "nobody_found": "alone",
     "patience": 51,  # their peers stop when the best round lies more than 50 rounds back

@@ -112,6 +112,54 @@ def _small(of: str, about: str, values: Values) -> Preset:
     return Preset(f"{of}-small", f"{about}; minutes on a laptop", {**_SMALL, **values}, _SMALL_SOURCE.format(of=of))
 
 
+_FEDFOMO: Values = {
+    "dataset": "cifar-10",
+    "partition": "groups",
+    "rotations": [0, 90, 180, 270],
+    "sizes": [4, 4, 4, 3],
+    "peers": 15,
+    "train_per_peer": 2666,  # four fifths of a fifteenth of the images
+    "val_per_peer": 667,
+    "init": "common",
+    "optimizer": "sgd",
+    "lr": 0.1,
+    "batch_size": 50,
+    "epochs": 5,
+    "rounds": 20,
+    "n_peers": 4,  # "5 models", of which one is the peer's own
+    "epsilon": 0.3,
+    "epsilon_decay": 0.05,
+}
+_FEDFOMO_SOURCE = """\
+Source: Zhang et al. 2021, "Personalized Federated Learning with First Order Model Optimization" (FedFomo), and the
+README of its code: 15 clients of five distributions, 5 models per client, epsilon 0.3 falling by 0.05 a round, 20
+rounds of 5 epochs of SGD with lr = 0.1 in batches of 50.
+
+Not from there: its five distributions are groups of classes; here there are four rotations. Models are pulled from
+other peers, where the paper has a server that hands them on. The network is that of PENS."""
+
+_IFCA: Values = {
+    "dataset": "cifar-10",
+    "peers": 80,  # 200 in the paper, where each cluster has all 50,000 images; here no image belongs to two peers
+    "train_per_peer": 500,
+    "val_per_peer": 125,
+    "participation": 0.1,
+    "num_clusters": 2,
+    "optimizer": "sgd",
+    "lr": 0.25,
+    "batch_size": 50,
+    "epochs": 5,
+    "rounds": 600,
+}
+_IFCA_SOURCE = """\
+Source: Ghosh et al. 2020, "An Efficient Framework for Clustered Federated Learning" (IFCA), and the settings of its
+code for rotated CIFAR-10: rotations of 0 and 180 degrees, two clusters, 500 samples per client, a tenth of the clients
+take part in a round, 5 epochs of SGD with lr = 0.25 in batches of 50.
+
+Not from there: 80 peers in place of 200, since no image belongs to two peers here; validation samples; the learning
+rate does not decay (0.99 a round in the paper); the network is that of PENS."""
+
+
 PUBLISHED: tuple[Preset, ...] = (
     Preset(
         "dac-labels",
@@ -129,6 +177,8 @@ PUBLISHED: tuple[Preset, ...] = (
     _facade(24, 8),
     _facade(30, 2),
     *map(_dirichlet, (0.1, 0.3, 0.5)),
+    Preset("fedfomo", "FedFomo: 15 peers of CIFAR-10, four rotations for its distributions", _FEDFOMO, _FEDFOMO_SOURCE),
+    Preset("ifca", "IFCA: 80 peers of 500 samples of CIFAR-10, two rotations; for a GPU", _IFCA, _IFCA_SOURCE),
     _small(
         "dac-labels",
         "20 peers, 8 with shoes and bags, 12 with clothes",

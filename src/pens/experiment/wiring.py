@@ -17,6 +17,7 @@ from pens.data.samples import Samples
 from pens.data.scenarios import UNKNOWN, Federation, PeerData
 from pens.engine.batches import SampleStack
 from pens.engine.training import Engine, new_engine
+from pens.errors import SettingsError
 from pens.learning.executor import Executor
 from pens.learning.learners import Learners
 from pens.merging.trial import try_out
@@ -76,6 +77,11 @@ def new_executor(
 
 def try_merging(spec: RunSpec, engine: Engine, knows_samples: bool = True) -> None:
     """Refuse a run whose merge rule does not work with the engine's network; call it before anything is written."""
+    if spec.method.needs_batch_norm and not engine.network.stored.batch_norm:
+        raise SettingsError(
+            f"{spec.method.name} keeps each peer's own batch normalisation, but {engine.network.name} has none: use a "
+            "network with batch normalisation (net = digits-cnn-bn, or your own with nn.BatchNorm2d), or fedavg"
+        )
     rules = spec.learning()
     try_out(rules.merging, engine.network.stored, rules.own_in_merge, spec.segments(), knows_samples=knows_samples)
 
@@ -89,13 +95,13 @@ def build_simulator(
     trace: Trace | None = None,
 ) -> Simulator:
     """The simulator of one run, ready to begin. `models` [peer, size]: untrained, those of servers at the end."""
-    num_servers, num_peers = spec.method.num_servers, len(federation.peers)
+    num_servers, num_peers = spec.num_servers, len(federation.peers)
     learners = Learners(executor, first_slot, models, spec.learning(), num_servers=num_servers)
     sizes = [(len(data.train), len(data.val)) for data in federation.peers[: len(models) - num_servers]]
     graph = build_graph(spec.settings, num_peers, spec.seed)
     counts = [(*size, 1 + len(graph[p])) for p, size in enumerate(sizes)]
     plans = {count: spec.plan(*count) for count in set(counts)}
-    reachable = reached(spec.method, federation, graph)
+    reachable = reached(spec.method, federation, graph, num_servers)
     peers = [Peer(PeerId(p), spec.seed, plans[count], reachable(PeerId(p)), p == 0) for p, count in enumerate(counts)]
     everybody = Others(range(num_peers + 1), PeerId(num_peers))
     for server in range(num_peers, num_peers + num_servers):
@@ -103,19 +109,23 @@ def build_simulator(
     return Simulator(peers, learners, _schedule(spec.settings), trace)
 
 
-def num_models(method: Method, num_peers: int) -> int:
+def num_models(spec: RunSpec, num_peers: int) -> int:
     """How many models a run holds: those that are trained, and those of servers."""
-    return method.num_learners(num_peers) + method.num_servers
+    return spec.method.num_learners(num_peers) + spec.num_servers
 
 
-def reached(method: Method, federation: Federation, graph: Graph | None = None) -> Callable[[PeerId], Sequence[PeerId]]:
-    """A function that gives the peers that a peer may talk to, by its method and the topology's graph. `graph` None:
-    all peers can talk to each other.
+def reached(
+    method: Method, federation: Federation, graph: Graph | None = None, num_servers: int = 0
+) -> Callable[[PeerId], Sequence[PeerId]]:
+    """A function that gives the peers that a peer may talk to, by its method and the topology's graph, and beside them
+    all servers. `graph` None: all peers can talk to each other.
 
     The results are views, so that 100,000 peers that may all talk to each other share one range instead of lists."""
+    num_peers = len(federation.peers)
+    servers = tuple(map(PeerId, range(num_peers, num_peers + num_servers)))
     if graph is not None and not isinstance(graph, Everybody):
-        return partial(_reached_in, graph, method, federation)
-    all_peers, members, servers = range(len(federation.peers)), federation.members(), _servers(method, federation)
+        return partial(_reached_in, graph, method, federation, servers)
+    all_peers, members = range(num_peers), federation.members()
 
     def of(me: PeerId) -> Sequence[PeerId]:
         cluster = UNKNOWN if federation.clusters is None else federation.clusters[me]
@@ -126,19 +136,15 @@ def reached(method: Method, federation: Federation, graph: Graph | None = None) 
     return of
 
 
-def _servers(method: Method, federation: Federation) -> tuple[PeerId, ...]:
-    """The numbers of a method's servers."""
-    num_peers = len(federation.peers)
-    return tuple(map(PeerId, range(num_peers, num_peers + method.num_servers)))
-
-
-def _reached_in(graph: Graph, method: Method, federation: Federation, me: PeerId) -> Sequence[PeerId]:
+def _reached_in(
+    graph: Graph, method: Method, federation: Federation, servers: tuple[PeerId, ...], me: PeerId
+) -> Sequence[PeerId]:
     """The peers that a peer may talk to in a sparse graph: those next to it that its method allows, and all servers."""
     others, clusters = graph[me], federation.clusters
     known = clusters is not None and clusters[me] != UNKNOWN
     same_cluster = [other for other in others if clusters[other] == clusters[me]] if clusters and known else []
     allowed = set(reach(method, me, others, same_cluster))
-    return (*(other for other in others if other in allowed), *_servers(method, federation))
+    return (*(other for other in others if other in allowed), *servers)
 
 
 def first_models(engine: Engine, settings: RunSettings, seed: int, count: int) -> Tensor:

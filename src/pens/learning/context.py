@@ -11,7 +11,7 @@ from pens.learning.jobs import JobGraph
 from pens.learning.learner import Learner
 from pens.learning.named_models import NamedModels
 from pens.learning.rules import LearningRules
-from pens.protocol.messages import PeerId
+from pens.protocol.messages import ModelRef, PeerId
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Context:
     names: NamedModels
     by_peer: Mapping[PeerId, Learner]
     jobs: JobGraph
+    origin: ModelRef | None = None
+    """The model that all peers began with, where they all began with one."""
 
     def slots(self, peers: Iterable[PeerId]) -> list[int]:
         """Where the samples of peers are."""

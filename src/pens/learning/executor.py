@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What runs ask of the engine, as data; and the executor that carries it out, for one run or for several at once.
 
-Theory of operation. A run does not call the engine. Its work is a generator that yields calls (`Train`, `Evaluate`) and
-is sent the answers. `carry_out` drives the work of several runs: it waits until each has asked for something, merges
-the calls of one kind into a single call of the engine, and hands each run its share. Runs share one stack of models and
-one stack of samples, in which each has slots of its own; as no result depends on what is computed beside it (law 3),
-a run cannot tell that there are others. A single run is a list of one.
+Theory of operation. A run does not call the engine. Its work is a generator that yields calls (`Train`, `Evaluate`,
+`Measure`) and is sent the answers. `carry_out` drives the work of several runs: it waits until each has asked for
+something, merges the calls of one kind into a single call of the engine, and hands each run its share. Runs share one
+stack of models and one stack of samples, in which each has slots of its own; as no result depends on what is computed
+beside it (law 3), a run cannot tell that there are others. A single run is a list of one.
 
 While a device trains, the host is free: `meanwhile` is what it may do until the numbers are needed.
 """
@@ -23,11 +23,13 @@ from torch import Tensor
 from pens.data.samples import Array
 from pens.engine.batches import SampleStack, Subset
 from pens.engine.cores import one_thread
+from pens.engine.distances import Pair, distances
 from pens.engine.optimizers import Moments, Recipe
 from pens.engine.stack import ModelStack
 from pens.engine.training import Engine, Evaluation, Trained, train_in_parts
 from pens.merging.merger import RowMerge, merge_rows
 from pens.merging.rule import Merging
+from pens.settings.schema import Distance
 
 _MODELS_PER_PEER = 3  # its last, its next and its best: what rounds of most methods need, and what is reserved
 
@@ -83,6 +85,20 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Measure:
+    """Measure how far models lie from each other."""
+
+    by: Distance
+    pairs: list[Pair]
+    ranges: tuple[slice, ...]
+    """Of the numbers that count."""
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        return 0, -1, self.by, repr(self.ranges)
+
+
+@dataclass(frozen=True)
 class NewModels:
     """The answer to `Train`: rows with one reference each, and training losses."""
 
@@ -101,9 +117,9 @@ class NewModels:
         return self.together.loss[self.part]
 
 
-Call = Train | Evaluate
+Call = Train | Evaluate | Measure
 """Calls of a lower kind go first (comparisons, training, validation), so that runs with the same work stay in step."""
-Answer = NewModels | Evaluation
+Answer = NewModels | Evaluation | list[float]
 Work = Generator[Call, Answer, None]
 
 
@@ -118,6 +134,13 @@ def evaluate(call: Evaluate) -> Generator[Call, Answer, Evaluation]:
     """Ask for an evaluation, from within work."""
     answer = yield call
     assert isinstance(answer, Evaluation)
+    return answer
+
+
+def measure(call: Measure) -> Generator[Call, Answer, list[float]]:
+    """Ask for distances, from within work."""
+    answer = yield call
+    assert isinstance(answer, list)
     return answer
 
 
@@ -155,6 +178,8 @@ class Executor:
         """The answers to calls of one kind, which are computed as one call."""
         if trainings := [call for call in calls if isinstance(call, Train)]:
             return self._train(trainings, meanwhile)
+        if measurings := [call for call in calls if isinstance(call, Measure)]:
+            return self._measure(measurings)
         return self._evaluate([call for call in calls if isinstance(call, Evaluate)])
 
     def _train(self, calls: list[Train], meanwhile: Sequence[Callable[[], None]]) -> list[NewModels]:
@@ -198,6 +223,10 @@ class Executor:
         subset = Subset(subsets[0].size, _joined([s.keys for s in subsets])) if subsets else None
         found = self.engine.evaluate(self.models, rows, self._samples[calls[0].on], slots, subset)
         return [Evaluation(found.loss[part], found.score[part]) for part in _parts([len(c.slots) for c in calls])]
+
+    def _measure(self, calls: list[Measure]) -> list[list[float]]:
+        found = distances(self.models, _joined([call.pairs for call in calls]), calls[0].ranges, calls[0].by)
+        return [found[part] for part in _parts([len(call.pairs) for call in calls])]
 
 
 def _joined(parts: Sequence[Sequence[Any]]) -> list[Any]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from pens.protocol.messages import Blend, ModelRef, PeerId, Phase, Update
+from pens.settings.schema import Score
 
 
 @dataclass(eq=False, slots=True)
@@ -53,7 +54,8 @@ class Question(NamedTuple):
     time: float
     """When it is answered."""
     num_asked: int
-    """The peer asked for the first so many models; the others are there to compare with."""
+    """The peer asked for the losses of the first so many models; the others are there to compare with. 0: it asked for
+    distances, and nothing is evaluated."""
 
 
 @dataclass(eq=False, slots=True)
@@ -70,8 +72,17 @@ class Scoring:
     update: Updating | None
     """The update that merges the top m, if one does."""
     question: Question | None = None
+    by: Score = "loss"
+    """How the models are compared."""
+    own: ModelRef | None = None
+    """The peer's own model, where the others are compared by how far they lie from it."""
     place: int = 0
     missing: int = 0
+
+    @property
+    def reads(self) -> tuple[ModelRef, ...]:
+        """All models that have to be known."""
+        return self.models if self.own is None else (self.own, *self.models)
 
 
 @dataclass(eq=False, slots=True)
@@ -121,7 +132,7 @@ class JobGraph:
     # --- what goes in -------------------------------------------------------------------------------------------------
 
     def add_scoring(self, job: Scoring, known: Collection[ModelRef]) -> None:
-        self._add(job, job.models, known)
+        self._add(job, job.reads, known)
         self._unscored[job.peer] += 1
 
     def add_blending(self, job: Blending, known: Collection[ModelRef]) -> None:
@@ -216,7 +227,7 @@ class JobGraph:
     def restore(self, state: list[list[Any]], known: Collection[ModelRef]) -> None:
         """Become what `state` described."""
         self._clear()
-        compared = {(peer, merging) for kind, peer, *_, merging, _ in state if kind == "scoring"}
+        compared = {(job[1], job[6]) for job in state if job[0] == "scoring"}  # (peer, the update that merges the best)
         updates: dict[tuple[int, int], Updating] = {}
         for kind, peer, *values in state:
             if kind == "update":
@@ -230,10 +241,12 @@ class JobGraph:
                 me = PeerId(peer)
                 self.add_blending(Blending(me, ModelRef(me, own), decode_blend(blend)), known)
             else:
-                number, round_, models, top_m, merging, question = values
+                number, round_, models, top_m, merging, question, by, own = values
                 merges = None if merging is None else updates[peer, merging]
                 how = Question(*question) if question else None
-                self.add_scoring(Scoring(PeerId(peer), number, round_, _refs(models), top_m, merges, how), known)
+                me = PeerId(peer)
+                beside = None if own is None else ModelRef(me, own)
+                self.add_scoring(Scoring(me, number, round_, _refs(models), top_m, merges, how, by, beside), known)
 
 
 def _encode(job: Job) -> list[Any]:
@@ -242,8 +255,9 @@ def _encode(job: Job) -> list[Any]:
     if isinstance(job, Updating):
         action = encode_update(replace(job.action, models=job.models))
         return ["update", job.peer, job.time, job.own.version, job.out.version, action]
-    merging = job.update.out.version if job.update else None
-    return ["scoring", job.peer, job.number, job.round, list(map(list, job.models)), job.top_m, merging, job.question]
+    merging, own = job.update.out.version if job.update else None, job.own.version if job.own else None
+    how = [list(map(list, job.models)), job.top_m, merging, job.question, job.by, own]
+    return ["scoring", job.peer, job.number, job.round, *how]
 
 
 _BESIDE_MODELS = [of.name for of in fields(Update)][1:]

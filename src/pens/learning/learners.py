@@ -43,7 +43,20 @@ from pens.learning.scoring import Scorer
 from pens.learning.updating import Updater
 from pens.merging.merger import check_prefixes, merged_names
 from pens.merging.rule import check_said
-from pens.protocol.messages import Ask, Blend, Compare, Counts, ModelRef, PeerId, Phase, Update
+from pens.protocol.messages import (
+    Ask,
+    Blend,
+    Compare,
+    Counts,
+    Distances,
+    Losses,
+    ModelRef,
+    PeerId,
+    Phase,
+    Update,
+    received_in,
+)
+from pens.settings.schema import Score
 
 
 class Learners:
@@ -75,7 +88,9 @@ class Learners:
         self._checked_phases: set[tuple[Phase, ...]] = set()
         self.travelling = self._travelling()
         """The tensors of a model that are sent; None: all."""
-        context = Context(executor, rules, self.names, self.by_peer, self.jobs)
+        self._origin = ModelRef(next(iter(self.by_peer)), 0) if rules.common_start else None
+        """The model that all peers begin with. It is kept."""
+        context = Context(executor, rules, self.names, self.by_peer, self.jobs, self._origin)
         self._scorer, self._updater = Scorer(context, wide=peers is not None), Updater(context)
         self._blender = Blender(context, self._updater.inputs)
         if rules.optimizer_remembers:
@@ -87,6 +102,8 @@ class Learners:
         rows = self.models.add(models.to(self.models.device))
         for learner, row in zip(self.by_peer.values(), rows, strict=True):
             self.names.rows[self.names.retain(learner.latest)] = row
+        if self._origin:
+            self.names.retain(self._origin)
 
     def _begin_optimizers(self) -> None:
         """At first optimizers remember zeros: rows that all peers share."""
@@ -111,9 +128,9 @@ class Learners:
 
     # --- recording ----------------------------------------------------------------------------------------------------
 
-    def record_comparison(self, peer: PeerId, action: Compare) -> None:
-        """The models were retained for the peer; they are released when the job is done."""
-        self._record_scoring(peer, action.models, action.m)
+    def record_comparison(self, peer: PeerId, own: ModelRef, action: Compare) -> None:
+        """The models were retained for the peer; they are released when the job is done. `own`: the peer's model."""
+        self._record_scoring(peer, own, action.models, self.rules.score, action.m)
 
     def record_question(self, peer: PeerId, own: ModelRef, ask: Ask, time: float) -> None:
         """The models that the question names are retained until it is computed. `time`: when it is to be answered."""
@@ -121,9 +138,14 @@ class Learners:
         if isinstance(query, Counts):
             learner.answers.append(Answer(ask.name, 0))
             return
-        refs = (*query.models, *query.beside, *((own,) if query.own else ()))
-        models = tuple(self.names.retain(ref) for ref in refs)
-        self._record_scoring(peer, models, question=Question(ask.name, query.on, time, len(query.models)))
+        models, by = received_in(query), query.by if isinstance(query, Distances) else "loss"
+        question = Question(ask.name, "train", time, 0)
+        if isinstance(query, Losses):
+            models = (*models, *((own,) if query.own else ()))
+            question = Question(ask.name, query.on, time, len(query.models))
+        for ref in models:
+            self.names.retain(ref)
+        self._record_scoring(peer, own, models, by, question=question)
         learner.answers.append(Answer(ask.name, learner.scorings))
 
     def record_blend(self, peer: PeerId, own: ModelRef, action: Blend) -> None:
@@ -147,7 +169,7 @@ class Learners:
         job = Updating(peer, time, action, action.models, own, out)
         self.jobs.add_update(job, self.names.rows, compares=action.top_m is not None)
         if action.top_m is not None:
-            self._record_scoring(peer, action.models, action.top_m, job)
+            self._record_scoring(peer, own, action.models, self.rules.score, action.top_m, job)
         if learner.has_stopped:
             self._updater.answer_with_best(peer)
         return out
@@ -197,21 +219,33 @@ class Learners:
     def _record_scoring(
         self,
         peer: PeerId,
+        own: ModelRef,
         models: tuple[ModelRef, ...],
+        by: Score,
         m: int = 0,
         update: Updating | None = None,
         question: Question | None = None,
     ) -> None:
-        self._check_samples(peer, "asks for losses")
-        if self.travelling is not None and any(ref.owner != peer for ref in models):
+        learner, on_samples = self.by_peer[peer], by in ("loss", "accuracy")
+        self._check_origin(peer, by)
+        self._check_samples(peer, "asks for losses", of=on_samples)
+        if on_samples and self.travelling is not None and any(ref.owner != peer for ref in models):
             raise SettingsError(
                 f"peer {peer} asks for losses of received models, of which only what is merged was sent: set "
                 "scores = True in the class of the method, so that whole models are, or leave out merge_only"
             )
-        learner = self.by_peer[peer]
         learner.scorings += 1
         before = learner.recorded - (update is not None)
-        self.jobs.add_scoring(Scoring(peer, learner.scorings, before, models, m, update, question), self.names.rows)
+        beside = None if on_samples else self.names.retain(own)
+        job = Scoring(peer, learner.scorings, before, models, m, update, question, by, beside)
+        self.jobs.add_scoring(job, self.names.rows)
+
+    def _check_origin(self, peer: PeerId, by: Score) -> None:
+        if by == "cosine-update" and self._origin is None:
+            raise SettingsError(
+                f"peer {peer} compares models by cosine-update, what training changed since the model that all began "
+                "with, but each peer began with its own: set init = common, or compare by cosine-weights or l2"
+            )
 
     # --- computing ----------------------------------------------------------------------------------------------------
 

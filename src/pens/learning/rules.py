@@ -10,7 +10,7 @@ from pens.data.samples import Array
 from pens.engine.optimizers import Recipe
 from pens.merging.rule import Merging, chosen
 from pens.protocol.policies import EarlyStopping
-from pens.settings.schema import StoppingSettings, WireForm
+from pens.settings.schema import Score, StoppingSettings, WireForm
 from pens.settings.tree import Settings
 
 
@@ -23,9 +23,9 @@ class LearningRules:
     own_in_merge: bool
     seed: int
     score_on: Literal["train", "val"] = "train"
-    score_by: Literal["loss", "accuracy"] = "loss"
-    """How the models of step 1 are compared: by loss, or by the main metric. Questions are always answered by
-    losses."""
+    score: Score = "loss"
+    """How the models of step 1 are compared: by loss, by the main metric, or by how far they lie from the own model.
+    Questions are answered by what they ask for."""
     score_samples: int | None = None
     """Models are compared on so many of the receiver's training samples; None: all."""
     max_batch: int = 0
@@ -33,14 +33,16 @@ class LearningRules:
     optimizer_remembers: bool = False
     """Whether a peer's optimizer keeps its moments from update to update; else each update resets them."""
     scores: bool = True
-    """Whether received models may be compared, or asked about, so that whole models have to travel."""
+    """Whether received models may be compared on samples, so that whole models have to travel."""
+    common_start: bool = False
+    """Whether all peers begin with the same model, so that each knows what training changed in any model."""
     wire: WireForm = "fp32"
     """How models travel: received models are rounded to this form, a peer's own is not."""
     merging: Merging = field(default_factory=lambda: chosen(Settings()))
     """How a peer's own model and those that it received become one."""
 
     higher_is_better: bool = True
-    """Whether higher values of the task's main metric are better: the direction of early stopping and `score_by`."""
+    """Whether higher values of the task's main metric are better: the direction of early stopping and `score`."""
 
     def goodness(self, scores: Array) -> Array:
         """Values of the main metric such that higher ones are better."""

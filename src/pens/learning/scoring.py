@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scoring: run models over a peer's own samples, to choose the top m or to answer a question."""
+"""Scoring: run models over a peer's own samples, or measure how far they lie from its own model, to choose the top m or
+to answer a question."""
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import cached_property
+from typing import Literal, get_args
 
 from pens import rng
 from pens.engine.batches import Subset
+from pens.engine.distances import Pair
 from pens.learning.context import Context
-from pens.learning.executor import Evaluate, Work, evaluate
+from pens.learning.executor import Evaluate, Measure, Work, evaluate, measure
 from pens.learning.jobs import Question, Scoring
 from pens.learning.learner import Compared
 from pens.learning.ledger import Ledger
+from pens.merging.merger import merged_names
 from pens.protocol.lowest_group import heights_of
 from pens.protocol.messages import ModelRef
 from pens.protocol.policies import select_top_m
+from pens.settings.schema import Distance
 
 _AT_ONCE = 20_000  # comparisons: bounds the lists of compared models at any number of peers
 
@@ -34,12 +39,36 @@ class Scorer:
             yield from self._score(jobs)
 
     def _score(self, jobs: list[Scoring]) -> Work:
-        """CALCULATELOSS: score the models of each job on its peer's own data."""
+        """CALCULATELOSS: score the models of each job on its peer's own data; or measure their distances."""
+        for by in get_args(Distance):
+            if measured := [job for job in jobs if job.by == by]:
+                yield from self._measure(by, measured)
+        on_samples = [job for job in jobs if job.own is None]
         for on in ("val", "train"):
-            if questions := [job for job in jobs if job.question and job.question.on == on]:
+            if questions := [job for job in on_samples if job.question and job.question.on == on]:
                 yield from self._score_on(on, questions)
-        if comparisons := [job for job in jobs if not job.question]:
+        if comparisons := [job for job in on_samples if not job.question]:
             yield from self._score_on(self._rules.score_on, comparisons)
+
+    def _measure(self, by: Distance, jobs: list[Scoring]) -> Work:
+        """How far the models of each job lie from its peer's own, as the peer received them."""
+        names, origin = self._context.names, self._context.origin
+        asked = list(dict.fromkeys((job.own, ref) for job in jobs if job.own for ref in job.models))
+        received = names.received_rows([ref for _, ref in asked])
+        start = names.row(origin) if origin else None
+        pairs = [Pair(names.row(own), row, start) for (own, _), row in zip(asked, received, strict=True)]
+        found = yield from measure(Measure(by, pairs, self._compared))
+        lies = dict(zip(asked, found, strict=True))
+        for job in jobs:
+            assert job.own
+            self._finish(job, [lies[job.own, ref] for ref in job.models])
+
+    @cached_property
+    def _compared(self) -> tuple[slice, ...]:
+        """Where the numbers lie that count for distances: parameters that are trained and merged."""
+        layout = self._context.executor.engine.network.stored
+        merged = merged_names(layout, self._rules.merging)
+        return layout.ranges([place.name for place in layout.trained if place.name in merged])
 
     def _score_on(self, on: Literal["train", "val"], jobs: list[Scoring]) -> Work:
         drawn = [(job, self._draw(job)) for job in jobs]
@@ -48,8 +77,7 @@ class Scorer:
         slots, size = self._context.slots([peer for _, peer, _ in pairs]), self._rules.score_samples
         subset = None if size is None else Subset(size, [draw for _, _, draw in pairs])
         found = yield from evaluate(Evaluate(on, rows, slots, subset))
-        by_metric = self._rules.score_by == "accuracy" and not jobs[0].question
-        scores = -self._rules.goodness(found.score) if by_metric else found.loss
+        scores = -self._rules.goodness(found.score) if jobs[0].by == "accuracy" else found.loss
         losses = dict(zip(pairs, scores.tolist(), strict=True))
         for job, draw in drawn:
             self._finish(job, [losses[ref, job.peer, draw] for ref in job.models])
@@ -69,12 +97,14 @@ class Scorer:
             chosen = self._top_m(job, losses)
         self._jobs.scored(job, chosen)
         self._context.names.release_all(ref for ref in job.models if not job.update or ref not in chosen)
+        if job.own:
+            self._context.names.release(job.own)
 
     def _top_m(self, job: Scoring, losses: list[float]) -> tuple[ModelRef, ...]:
         senders = [ref.owner for ref in job.models]
         best = select_top_m(senders, losses, job.top_m)
         learner = self._context.by_peer[job.peer]
-        heights = heights_of(losses, by_loss=self._rules.score_by == "loss")
+        heights = heights_of(losses, self._rules.score)
         learner.count(job.number, Compared(tuple(senders), tuple(senders[i] for i in best), tuple(heights)))
         learner.scored += len(senders)
         for i, sender in enumerate(senders):
@@ -85,4 +115,5 @@ class Scorer:
         learner = self._context.by_peer[job.peer]
         learner.note(job.number, losses)
         learner.count(job.number, None)
-        learner.asked.append((question.time, question.num_asked))
+        if question.num_asked:
+            learner.asked.append((question.time, question.num_asked))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from pens.measuring.tabular import Tabular, joined
 from pens.methods.names import method_of
 from pens.methods.spec import RunSpec
 from pens.partitions.partition import data_words
+from pens.settings.schema import Distance
 from pens.settings.tree import MethodName, RunSettings, Settings
 from pens.tasks.metric import ACCURACY, Measure
 
@@ -587,7 +588,10 @@ def epochs_of_updates(run: RunResult, spec: RunSpec) -> Array:
 
 
 def samples_per_score(settings: RunSettings, sizes: DataSizes) -> Array:
-    """The number of samples on which each peer scores one model in step 1.  [peer]"""
+    """The number of samples on which each peer scores one model in step 1; none where it compares models by how far
+    they lie from its own.  [peer]"""
+    if settings.pens.score in get_args(Distance):
+        return np.zeros_like(sizes.train)
     held = sizes.train if settings.pens.score_on == "train" else sizes.val
     return held if settings.pens.score_samples is None else np.minimum(held, settings.pens.score_samples)
 

@@ -33,7 +33,10 @@ class DacSettings(Section):
 
     title: ClassVar[str] = "dac"
     tau: NotNegative = 30.0
-    """τ: how strongly a peer prefers those whose models do well on its data; 0: not at all (paper: 30)."""
+    """τ: how strongly a peer prefers those whose models do well on its data; 0: not at all (paper: 30). With dac-var τ
+    grows from 1 to this and one."""
+    tau_growth: NotNegative = 0.2
+    """dac-var alone: how fast τ grows with the rounds (b of the paper: 0.2)."""
 
 
 class Asking(Gossiping):
@@ -60,9 +63,13 @@ class Asking(Gossiping):
     def _draw(self, count: int) -> list[PeerId]:
         """So many of those that can be reached, without replacement, each with a probability proportional to exp(τ s):
         those with the largest τ s plus Gumbel noise."""
-        tau, random = self.peer.plan.own.tau, self.peer.random()
+        tau, random = self.tau(), self.peer.random()
         keys = {p: tau * self.similarity(p) - math.log(-math.log(1 - random.random())) for p in self.peer.reachable}
         return sorted(sorted(keys, key=lambda p: -keys[p])[:count])
+
+    def tau(self) -> float:
+        """How strongly the peer prefers similar ones in this round."""
+        return float(self.peer.plan.own.tau)
 
     def similarity(self, other: PeerId) -> float:
         return self.known.get(other, self.heard.get(other, 0.0))

@@ -12,7 +12,7 @@ takes the place of the average.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -28,15 +28,19 @@ from pens.settings.section import Section
 from pens.settings.tree import RunSettings, Settings
 
 _LATEST = 0.2  # a round takes 1, of which training takes half; models travel twice
-_LAST = "last"
+LAST = "last"
+"""The note of a server beside its last model."""
 
 
 class FedAvgSettings(Section):
-    """FedAvg: federated averaging with a server."""
+    """FedAvg, and methods that have servers as it does."""
 
     title: ClassVar[str] = "fedavg"
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The share of the peers that train in a round, at least one of them (C of the paper)."""
+    num_clusters: Annotated[int, Field(ge=2)] = 2
+    """ifca alone: how many clusters there are thought to be; there is a model, and a server, for each (k of the
+    paper)."""
 
 
 class TrainingForServer(Behaviour):
@@ -48,13 +52,13 @@ class TrainingForServer(Behaviour):
         return self.peer.plan.own
 
     def on_received(self, model: ModelRef, answer: bool) -> list[Action]:
-        is_last = self.peer.notes.get(model.owner) == _LAST
+        is_last = self.peer.notes.get(model.owner) == LAST
         return [self.peer.update((model,), may_stop=True, epochs=0 if is_last else None)]
 
     def on_updated(self) -> list[Action]:
         self.peer.updates += 1
         (server,) = self.peer.reachable
-        is_last = self.peer.notes.get(server) == _LAST
+        is_last = self.peer.notes.get(server) == LAST
         return self.peer.enter("finished") if is_last else [Send(server)]
 
 
@@ -78,7 +82,7 @@ class Serving(Behaviour):
         """How many peers were sent the model in this round."""
 
     def note(self) -> Note:
-        return _LAST if self.peer.updates >= self.peer.plan.rounds else None
+        return LAST if self.peer.updates >= self.peer.plan.rounds else None
 
     def on_wake(self) -> list[Action]:
         peers: Sequence[PeerId] = self.peer.reachable
@@ -122,9 +126,11 @@ class FedAvg(Method):
     section: type[Section] | None = FedAvgSettings
     in_step = True
     num_servers = 1
+    further: ClassVar[Mapping[str, object]] = {}
+    """What methods that differ from it set beside."""
 
     def resolve(self, settings: Settings) -> Settings:
-        return settings.replace({**served(settings), "validated": "merged"})
+        return settings.replace({**served(settings), "validated": "merged", **self.further})
 
     def check(self, settings: RunSettings, who: Participants) -> None:
         if settings.timing.latency > _LATEST:

@@ -105,13 +105,17 @@ class Method:
     """Whether all peers exchange models at the same moments: then the schedule is `rounds`, from one snapshot."""
     scores: bool = False
     """Whether its peers ask for the losses of received models, so that whole models have to travel. Otherwise the
-    parts that are merged do (`merge_only`), and such a question is refused where that is not everything."""
+    parts that are merged do (`merge_only`), and such a question is refused where that is not everything. Distances
+    (`pens.Distances`) are those of the merged parts."""
     says_weights: bool = False
     """Whether its peers say how much each model counts in every merge (`Update.weights`). A merge rule that would
     ignore that is refused before a run; without this, at the first such update."""
     num_servers: int = 0
     """Participants without data, which every peer can reach, and which reach every peer. Their numbers follow those of
-    the peers. They merge what they are sent (`update` with epochs=0), and neither train nor validate."""
+    the peers. They merge what they are sent (`update` with epochs=0), and neither train nor validate. Where it is a
+    setting how many there are, `servers` says it, and this is any number but 0."""
+    needs_batch_norm: bool = False
+    """Whether it is for networks with batch normalisation alone: others are refused before a run."""
     networked: bool = False
     """Whether real peers can follow it over a network (`pens peer`, `pens up`)."""
     keeps_moments: bool = False
@@ -156,6 +160,10 @@ class Method:
     def num_learners(self, num_peers: int) -> int:
         """How many models are trained."""
         return 1 if self.pools_data else num_peers
+
+    def servers(self, settings: RunSettings) -> int:
+        """How many servers there are."""
+        return self.num_servers
 
     def reachable(self, me: PeerId, others: Sequence[PeerId], alike: Sequence[PeerId]) -> Sequence[PeerId]:
         """Whom a peer may talk to, in ascending order. `others`: all whom it could reach, its neighbours in the
@@ -202,10 +210,11 @@ class Method:
             own_in_merge=settings.gossip.own_in_merge,
             seed=seed,
             score_on=pens.score_on,
-            score_by=pens.score_by,
+            score=pens.score,
             score_samples=pens.score_samples,
             max_batch=settings.engine.max_batch,
-            scores=self.scores or self.selects,
+            scores=self.scores or (self.selects and (pens.score in ("loss", "accuracy") or pens.admit)),
+            common_start=settings.model.init == "common",
             wire=settings.gossip.wire,
             merging=chosen(settings),
             optimizer_remembers=self.keeps_moments,

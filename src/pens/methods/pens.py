@@ -45,6 +45,11 @@ class Pens(Method):
                 "or other methods, such as local and random"
             )
         who.check_enough("n_sampled", pens.n_sampled)
+        if pens.score == "cosine-update" and settings.model.init != "common":
+            raise SettingsError(
+                f"score = cosine-update, but init = {settings.model.init}: what training changed can be compared where "
+                "all peers begin with the same model: set init = common, or score = cosine-weights or l2"
+            )
         _check_sampling(pens)
 
     def plan(self, settings: RunSettings, train: int, val: int, num_peers: int) -> Plan:

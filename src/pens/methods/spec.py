@@ -38,6 +38,16 @@ class RunSpec:
             made = self.method.plan(self.settings, train, val, num_peers)
         return self._checked("plan", made)
 
+    @property
+    def num_servers(self) -> int:
+        """Participants without data."""
+        with calling(self._whose, self.method, "servers"):
+            made = self.method.servers(self.settings)
+        if type(made) is not int or made < 0 or bool(made) != bool(self.method.num_servers):
+            remedy = f"return a whole number, and 0 where num_servers = 0; here num_servers = {self.method.num_servers}"
+            refuse_result(self._whose, "servers", made, remedy)
+        return made
+
     def server_plan(self, num_peers: int) -> Plan:
         """What a server of so many peers is told to do."""
         with calling(self._whose, self.method, "server_plan"):

@@ -25,6 +25,7 @@ from pens.protocol.messages import (
     Blend,
     Compare,
     Counts,
+    Distances,
     Drop,
     Finish,
     Losses,
@@ -36,7 +37,7 @@ from pens.protocol.messages import (
     Update,
 )
 from pens.protocol.situation import Situation
-from pens.settings.schema import Keep
+from pens.settings.schema import Distance, Keep
 
 _ACTIONS = get_args(Action)
 Merging = TypeVar("Merging", Update, Blend)
@@ -293,7 +294,7 @@ class _Guard:
         return found
 
     def _check_question(self, function: str, ask: Ask, beside: Sequence[Action]) -> None:
-        if not isinstance(ask.name, str) or not isinstance(ask.query, Losses | Counts):
+        if not isinstance(ask.name, str) or not isinstance(ask.query, Losses | Counts | Distances):
             self._refuse(function, ask, 'it has a name and a query, such as pens.Ask("fit", pens.Losses(models))')
         if type(self._behaviour).on_answered is Behaviour.on_answered:
             self._refuse(function, ask, "nothing hears its answer: override on_answered(self, name, answer)")
@@ -308,6 +309,12 @@ class _Guard:
             if not query.models and not query.beside and not query.own:
                 self._refuse(function, ask, "it asks for the losses of no model: ask only where there are models")
             self._check_models(function, (*self._models(function, query.models), *query.beside))
+        if isinstance(ask.query, Distances):
+            if ask.query.by not in get_args(Distance):
+                self._refuse(function, ask, f"`by` has to be one of {', '.join(get_args(Distance))}")
+            if not ask.query.models:
+                self._refuse(function, ask, "it asks for the distances of no model: ask only where there are models")
+            self._check_models(function, ask.query.models)
 
     def _check_reachable(self, function: str, peers: Iterable[Any]) -> None:
         peer = self._behaviour.peer

@@ -9,8 +9,12 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
+from pens.settings.schema import Score
+
 _LEAST_LOSS = 1e-3
 """Lower losses are not told apart."""
+_LEAST_DISTANCE = 1e-9
+"""Lower distances are not told apart: those of cosines between models that began alike are small."""
 
 _MOST_GROUPS = 6
 
@@ -23,12 +27,13 @@ _LEAST_SPREAD = 0.01
 """Groups are not narrower than a hundredth of a loss."""
 
 
-def heights_of(losses: Sequence[float], by_loss: bool) -> list[float]:
+def heights_of(scores: Sequence[float], by: Score) -> list[float]:
     """How high losses are: on a logarithmic scale, on which a peer's data set apart its own cluster by about as much
-    early in step 1 as late. Other scores, which may be negative, are heights themselves."""
-    if not by_loss:
-        return list(losses)
-    return [math.log(max(loss, _LEAST_LOSS)) if math.isfinite(loss) else math.inf for loss in losses]
+    early in step 1 as late; and so are distances. A main metric, which may be negative, is a height itself."""
+    if by == "accuracy":
+        return list(scores)
+    least = _LEAST_LOSS if by == "loss" else _LEAST_DISTANCE
+    return [math.log(max(score, least)) if math.isfinite(score) else math.inf for score in scores]
 
 
 def lowest_group(heights: Sequence[float]) -> list[bool]:

@@ -3,7 +3,7 @@
 
     Event  = Start | Wake | Received | Pulled | Updated | Answered
     Action = Send | Request | WakeAfter | Compare | Blend | Update | Ask | Chose | Drop | Finish
-    Query  = Counts | Losses
+    Query  = Counts | Losses | Distances
 
 A driver turns actions into events: the simulator in virtual time and in batches, a networked node in real time.
 Numbers come back to a peer in one way only: it asks (`Ask`), and is answered (`Answered`).
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NewType
 
-from pens.settings.schema import Keep
+from pens.settings.schema import Distance, Keep
 
 PeerId = NewType("PeerId", int)
 
@@ -201,7 +201,32 @@ class Losses:
     """Whether the peer's own model is asked for, too, as it is now."""
 
 
-Query = Counts | Losses
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """A query: how far models lie from the peer's own, as it is now. Answered by a tuple with one number for each of
+    `models`, which is lower for models that lie nearer (`pens.engine.distances` defines each kind).
+
+    Parameters count that are trained and merged: frozen parts, batch normalisation that stays local, and what
+    `merge_only` leaves out do not. `cosine-update` compares what training changed since the model that all peers began
+    with, so it needs init = common. No samples are needed: a server may ask, too. It uses no model up.
+    """
+
+    models: tuple[ModelRef, ...]
+    by: Distance
+
+
+Query = Counts | Losses | Distances
+
+
+def received_in(query: Query) -> tuple[ModelRef, ...]:
+    """The received models that a query is about."""
+    match query:
+        case Counts():
+            return ()
+        case Losses(models, beside):
+            return (*models, *beside)
+        case Distances(models):
+            return models
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class Situation:
         self.waits = 0
         """WAIT(Δ)s since step 1 began; in step 2, since the last update."""
         self.busy = False
-        """Whether an update is in progress."""
+        """Whether an update is in progress, or a behaviour has put one off until it is answered."""
         self.notes: dict[PeerId, Note] = {}
         """What each sender said last beside a model."""
         self.made: dict[str, ModelRef] = {}
@@ -109,6 +109,11 @@ class Situation:
     def next_wait(self) -> float:
         """Δ, with jitter."""
         return self.plan.interval * (1 + self.plan.jitter * (2 * self.number() - 1))
+
+    def shared_random(self, number: int) -> random.Random:
+        """A stream that is the same for all participants of a run, for what several decide alike. `number`: that of the
+        decision."""
+        return rng.stream(self._seed, "shared", number)
 
     def random(self) -> random.Random:
         """A stream for the next random decision."""

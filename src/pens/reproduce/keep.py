@@ -21,7 +21,7 @@ from pens.measuring.results import Spending
 from pens.methods.names import settings_without_effect
 from pens.paper.exhibits import EXHIBITS, Quantity
 from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding, as_kept, is_wanted
-from pens.settings.keys import flat_name, flat_values
+from pens.settings.keys import flat_name, flat_values, names_of_today
 from pens.settings.schema import EngineSettings
 from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import RULES
@@ -38,7 +38,7 @@ def check_place(folder: Path, names: Sequence[str], changed: Mapping[str, Any]) 
         raise ReportError(f"--keep {folder} is a file: name a folder")
     for path in (folder / f"{name}.json" for name in names if (folder / f"{name}.json").exists()):
         data = _read(path)
-        if data.get("made_by") == _MADE_BY and data.get("changed") != as_kept(changed):
+        if data.get("made_by") == _MADE_BY and not _same(data.get("changed", {}), changed):
             raise ReportError(f"{path} holds results with other settings (--set): choose another --keep")
         if data.get("made_by") != _MADE_BY:
             raise ReportError(f"{path} already exists and was not made by pens reproduce: choose another --keep")
@@ -100,7 +100,12 @@ def load_all(folder: Path, changed: Mapping[str, Any]) -> list[Comparison]:
     """All results in a folder that were kept with these changes and by today's rules."""
     there = [path for path in (folder / f"{name}.json" for name in EXHIBITS) if path.is_file()]
     loaded = [load(folder, path.stem) for path in there if _read(path).get("made_by") == _MADE_BY]
-    return [each for each in loaded if each.rules == RULES and each.changed == as_kept(changed)]
+    return [each for each in loaded if each.rules == RULES and _same(each.changed, changed)]
+
+
+def _same(kept: Mapping[str, Any], changed: Mapping[str, Any]) -> bool:
+    """Whether a file was kept with these changes, whichever names an older version gave to settings."""
+    return names_of_today(kept) == names_of_today(as_kept(changed))
 
 
 def outdated(kept: Comparison) -> list[str]:
@@ -245,7 +250,7 @@ def from_json(data: Mapping[str, Any]) -> Comparison:
         ColumnFindings(
             column["label"],
             column["x"],
-            {**data["settings"], **column["settings"]},
+            names_of_today({**data["settings"], **column["settings"]}),
             tuple(_finding(cell) for cell in column["cells"]),
         )
         for column in data["columns"]

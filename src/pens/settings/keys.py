@@ -17,12 +17,22 @@ OURS: dict[str, type[Section]] = {name: type(field.default) for name, field in S
 SECTIONS: dict[str, tuple[str, ...]] = {name: tuple(of.model_fields) for name, of in OURS.items()}
 SECTION_OF: dict[str, str] = {key: section for section, keys in SECTIONS.items() for key in keys}
 
-_RENAMED = {"dataset": "data.source", "scenario.dataset": "data.source"}
+_RENAMED = {
+    "dataset": "data.source",
+    "scenario.dataset": "data.source",
+    "score_by": "pens.score",
+    "pens.score_by": "pens.score",
+}
 """Settings that had another name in older versions."""
 
 
 _NO_SETTINGS = ("methods", "method", "seeds", "device", "out")
 """What a run is told beside its settings."""
+
+
+def names_of_today(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their names, where an older version wrote them."""
+    return {_RENAMED[name].rpartition(".")[2] if name in _RENAMED else name: of for name, of in values.items()}
 
 
 def section_types() -> dict[str, type[Section]]:

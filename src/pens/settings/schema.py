@@ -21,6 +21,10 @@ from pens.settings.section import Count, Fraction, NotNegative, Positive, Sectio
 S = TypeVar("S", bound="Section")
 WireForm = Literal["fp32", "fp16", "int8"]
 Interpolation = Literal["bilinear", "nearest"]
+Distance = Literal["cosine-weights", "cosine-update", "l2"]
+"""How far models lie from each other, without any data (`pens.engine.distances`)."""
+Score = Literal["loss", "accuracy", "cosine-weights", "cosine-update", "l2"]
+"""How others' models are compared: on the receiver's own samples, or by how far they lie from its own model."""
 Keep = Literal["last", "first", "best"]
 """Which model a peer keeps aside, beside its newest one, for a later update to begin with. last: none. first: its own
 as it was before the first update that says so. best: of that one and of those that are validated from then on, the one
@@ -98,9 +102,9 @@ class ModelSettings(Section):
     """The network and how its weights start."""
 
     net: str = "auto"
-    """The network: digits-cnn, paper-cnn, gn-lenet (of other papers), mlp, auto (one that suits the data), one of an
-    installed package, or your own as file.py:Name or module:Name, which is given `shape` and `num_classes` where it has
-    such arguments."""
+    """The network: digits-cnn, digits-cnn-bn (the same with batch normalisation), paper-cnn, gn-lenet (of others),
+    mlp, auto (one that suits the data), one of an installed package, or your own as file.py:Name or module:Name, which
+    is given `shape` and `num_classes` where it has such arguments."""
     init: Literal["independent", "common"] = "independent"
     """Whether each peer begins with random weights of its own, or all with the same ones (paper: both)."""
     batch_norm: Literal["local", "merged"] = "local"
@@ -187,10 +191,13 @@ class PensSettings(Section):
     samples."""
     score_on: Literal["train", "val"] = "train"
     """On which of the receiver's samples models are compared: its training data (paper), or its validation data, to
-    which its own model was not fitted."""
-    score_by: Literal["loss", "accuracy"] = "loss"
-    """How models are compared: by the lowest loss (paper), or by the highest accuracy (the authors' code). accuracy, or
-    metric: the main metric of the task, by its direction."""
+    which its own model was not fitted. Distances between models (`score`) use no samples."""
+    score: Score = "loss"
+    """How models are compared in step 1 (docs/decisions/0041). On the receiver's samples: by the lowest loss (paper),
+    or by the highest accuracy (the authors' code), or metric: the main metric of the task, by its direction. Without
+    samples, by how near they lie to the receiver's own model: cosine-weights, the angle between the models;
+    cosine-update, the angle between what training changed since the model that all began with, which needs
+    init = common; l2, the length of their difference. Late joiners (`admit`) are judged by losses in any case."""
     step1_epochs: Count | Literal["auto", "authors"] = "auto"
     """authors: 1250 // n + 1 epochs, where n is a peer's number of training samples, as in the authors' code. auto: our
     choice, which adds its validation samples to n (docs/decisions/0024). Peers with unequal numbers of samples train
@@ -220,7 +227,7 @@ class PensSettings(Section):
     admission_trials: Annotated[int, Field(ge=1, le=32)] = 6
     """With admit: how many models of a late joiner are compared before it can become a neighbour."""
 
-    @field_validator("score_by", mode="before")
+    @field_validator("score", mode="before")
     @classmethod
     def _main_metric(cls, value: Any) -> Any:
         return "accuracy" if value == "metric" else value

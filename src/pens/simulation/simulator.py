@@ -235,7 +235,7 @@ class Simulator:
             case WakeAfter(delay):
                 self._queue.put(delay, me, Wake())
             case Compare():
-                self.learners.record_comparison(me, action)
+                self.learners.record_comparison(me, self.current[me], action)
             case Blend():
                 self.learners.record_blend(me, self.current[me], action)
             case Ask():

@@ -58,8 +58,9 @@ scenarios = st.fixed_dictionaries(
         "validated": st.sampled_from(["trained", "merged", "either"]),
         "neighbours_by": st.sampled_from(["expected", "groups", "levels"]),
         "alone_rounds": st.integers(0, 2),
+        "score": st.sampled_from(["loss", "cosine-weights", "cosine-update", "l2"]),
     }
-)
+).map(lambda values: {**values, **({"init": "common"} if values["score"] == "cosine-update" else {})})
 
 
 def tiny(**values: object) -> Settings:
@@ -93,12 +94,13 @@ OUT_OF_ORDER: dict[str, object] = {
     "validated": "trained",
     "neighbours_by": "levels",
     "alone_rounds": 0,
+    "score": "loss",
 }
 """The simulator computes some comparisons of a peer before earlier ones."""
 
 
 @settings(max_examples=20)
-@given(scenarios, st.sampled_from(["pens", "pens+", "random", "dac", "deprl", "facade"]), st.integers(0, 99))
+@given(scenarios, st.sampled_from(["pens", "pens+", "random", "dac", "deprl", "facade", "fedfomo"]), st.integers(0, 99))
 @example(OUT_OF_ORDER, "pens", 1)
 def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: MethodName, seed: int) -> None:
     settings_ = tiny(**values)

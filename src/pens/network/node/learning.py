@@ -26,7 +26,7 @@ from pens.errors import PayloadError
 from pens.learning.executor import Evaluate, Work, evaluate
 from pens.learning.learners import Learners
 from pens.network.transport.codec import decode, encode, largest_payload, model_shape
-from pens.protocol.messages import Ask, Blend, Compare, Counts, ModelRef, PeerId, Update
+from pens.protocol.messages import Ask, Blend, Compare, ModelRef, PeerId, Update, received_in
 from pens.settings.schema import WireForm
 from pens.tasks.metric import ACCURACY, Measure
 
@@ -123,7 +123,7 @@ class Learning:
     async def compare(self, action: Compare) -> None:
         """Compare models, and count the m best as selected."""
         self._give(action.models)
-        self.learners.record_comparison(self.me, action)
+        self.learners.record_comparison(self.me, self.current, action)
         await self.bench.do(lambda: self.compute(self.learners.compare()), 0)
 
     def keep_for(self, job: Ask | Blend) -> None:
@@ -232,9 +232,7 @@ class Learning:
 
 def _about(job: Ask | Blend) -> tuple[ModelRef, ...]:
     """The models that a question or blend is about."""
-    if isinstance(job, Blend):
-        return job.models
-    return () if isinstance(job.query, Counts) else (*job.query.models, *job.query.beside)
+    return job.models if isinstance(job, Blend) else received_in(job.query)
 
 
 def _received(refs: Iterable[ModelRef]) -> list[ModelRef]:

@@ -34,7 +34,19 @@ from torch import Tensor
 from pens.data.samples import Array
 from pens.errors import RunDirError
 from pens.learning.jobs import decode_blend, decode_update, encode_blend, encode_update
-from pens.protocol.messages import Ask, Blend, Compare, Counts, Drop, Losses, ModelRef, PeerId, Update
+from pens.protocol.messages import (
+    Ask,
+    Blend,
+    Compare,
+    Counts,
+    Distances,
+    Drop,
+    Losses,
+    ModelRef,
+    PeerId,
+    Query,
+    Update,
+)
 from pens.storage.files import read_json, replace_file, write_json
 from pens.storage.runlog import RunDir
 
@@ -150,6 +162,8 @@ def encode_job(job: PeerJob) -> list[Any]:
             return ["blend", *encode_blend(job)]
         case Drop(model, why):
             return ["drop", list(model), why]
+        case Ask(name, Distances(models, by), when):
+            return ["ask", name, when, _plain(models), by]
         case Update():
             return ["update", *encode_update(job)]
         case _:
@@ -169,7 +183,18 @@ def decode_job(data: list[Any]) -> PeerJob:
         (model,) = _refs(values[:1])
         return Drop(model, values[1])
     name, when, *query = values
-    return Ask(name, Losses(_refs(query[0]), _refs(query[1]), *query[2:]) if query else Counts(), when)
+    return Ask(name, _query(query), when)
+
+
+def _query(data: list[Any]) -> Query:
+    match data:
+        case []:
+            return Counts()
+        case [models, by]:
+            return Distances(_refs(models), by)
+        case _:
+            models, beside, *how = data
+            return Losses(_refs(models), _refs(beside), *how)
 
 
 def _plain(models: tuple[ModelRef, ...]) -> list[list[int]]:
