@@ -17,8 +17,8 @@ from pens.data.samples import Array, Dataset, Samples
 from pens.data.scenarios import Federation
 from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.experiment.holdings import shares_of
+from pens.partitions.combination import own_cluster
 from pens.partitions.partition import build_federation, check_repeats, data_words, partition_of
-from pens.partitions.product import own_cluster
 from pens.partitions.sizes import split_off
 from pens.reproduce.store import identity
 from pens.settings.catalogue import as_toml, find
