@@ -221,6 +221,7 @@ def test_scoring_costs_what_the_settings_say() -> None:
     assert scoring(run, score="l2") == pytest.approx(4)  # how far models lie from each other is no forward pass
     # without comparisons on record all scored models count as compared: 5 · 4 + 3 · 6 + 4 · 10
     assert scoring(replace(run, comparisons=None), score_samples=None) == pytest.approx(78)
+    assert scoring(replace(run, comparisons=None), score_samples=None, score="l2") == pytest.approx(78)
     # a peer that broke off may have written fewer scored models than comparisons: it judged nobody
     broken_off = replace(run, communication=replace(run.communication, scored=np.array([1, 3, 4])))
     assert scoring(broken_off, score_samples=None) == pytest.approx(70)

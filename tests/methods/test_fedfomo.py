@@ -7,9 +7,11 @@ import json
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from pens.errors import SettingsError
+from pens.measuring.results import DataSizes, work_of
 from pens.methods.fedfomo import Optimizing
 from pens.methods.method import Participants
 from pens.methods.names import check_methods
@@ -159,6 +161,9 @@ def test_one_round_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert models_of(result) == [[1, 1, 0], [0, 1, 1], [0, 0, 2]]
     assert result.communication.received.tolist() == result.communication.scored.tolist() == [2, 2, 2]
     assert result.communication.merged.tolist() == [1, 1, 0]
+    scoring = work_of(result, spec_of("fedfomo", Settings().replace(TINY)), DataSizes(np.full(3, 7), np.full(3, 5)))
+    assert scoring is not None
+    assert scoring[2] == 2 * 5  # both models of a round on the validation samples
 
 
 def test_two_clusters_come_to_ask_each_other() -> None:

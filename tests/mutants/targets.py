@@ -96,6 +96,8 @@ TARGETS: dict[str, Target] = {
     "partitions.sizes": Target(_tests("partitions/test_laws")),
     "partitions.turning": Target(_tests("partitions/test_turning")),
     "partitions.cells": Target(_tests("partitions/test_labels", "partitions/test_product")),
+    "partitions.allotting": Target(_tests("partitions/test_product")),
+    "partitions.combination": Target(_tests("partitions/test_product")),
     **{
         f"methods.{name}": Target(
             _tests("experiment/test_experiment", "test_by_hand", "methods/test_settings", "methods/test_traits")

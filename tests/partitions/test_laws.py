@@ -16,7 +16,7 @@ from pens.partitions.label_laws.classes import supplies
 from pens.partitions.label_laws.majority import choose_classes
 from pens.partitions.labels import draw_from, largest_test
 from pens.partitions.shards import cut_shards
-from pens.partitions.sizes import bounded, divided, split_off
+from pens.partitions.sizes import _raised, bounded, divided, split_off
 from pens.parts import LABEL_LAWS, SIZE_LAWS
 from pens.settings.tree import Settings
 from tests.partitions.labelled import dataset
@@ -163,6 +163,10 @@ def test_sizes_add_up_and_are_bounded_below(weights: list[float], smallest: int,
     assert found.min() >= smallest
     order = np.argsort(weights, kind="stable")
     assert (np.diff(found[order]) >= -1).all()  # larger weights, larger sizes, but for rounding
+
+
+def test_what_rounding_leaves_too_small_is_taken_from_the_largest() -> None:
+    assert _raised(np.array([1, 9, 8, 0]), 2).tolist() == [2, 7, 7, 2]  # from 9, 8 and 8
 
 
 def test_weights_of_the_laws() -> None:

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 import pens
 from pens.data.samples import Array, Dataset, Samples
 from pens.data.scenarios import Federation
+from pens.data.sources import load_dataset
 from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.experiment.holdings import shares_of
+from pens.partitions.combination import own_cluster
 from pens.partitions.partition import build_federation, check_repeats, data_words, partition_of
-from pens.partitions.product import own_cluster
 from pens.partitions.sizes import split_off
 from pens.reproduce.store import identity
 from pens.settings.catalogue import as_toml, find
@@ -461,5 +462,10 @@ def test_a_written_partition_says_who_holds_what_whatever_shifts_do() -> None:
     assert len(set(held.tolist())) == len(held) == 48
     assert {share.cluster for share in shares.values()} == set(partition_of(chosen).cluster_sizes(chosen) or ())
     assert all(np.array_equal(share.parts["train"], plain[name].parts["train"]) for name, share in shares.items())
+    noisy = chosen.replace({"shift": ["noise"], "noise_levels": [0, 50]})
+    digits = load_dataset("digits", None)
+    built_peers = build_federation(digits, noisy, 0).peers
+    for share, peer in zip(shares_of(noisy, 0).values(), built_peers, strict=True):
+        assert digits.train.y[share.parts["train"]].tolist() == peer.train.y.tolist()
     assert partition_of(chosen).changes(chosen) == "the shifts rotation, noise, permutation"
     assert partition_of(chosen).changes(PRODUCT) == ""

@@ -590,8 +590,11 @@ def epochs_of_updates(run: RunResult, spec: RunSpec) -> Array:
 def samples_per_score(settings: RunSettings, sizes: DataSizes) -> Array:
     """The number of samples on which each peer scores one model in step 1; none where it compares models by how far
     they lie from its own.  [peer]"""
-    if settings.pens.score in get_args(Distance):
-        return np.zeros_like(sizes.train)
+    return np.zeros_like(sizes.train) if settings.pens.score in get_args(Distance) else _asked_on(settings, sizes)
+
+
+def _asked_on(settings: RunSettings, sizes: DataSizes) -> Array:
+    """The number of samples on which each peer scores one model, where it does.  [peer]"""
     held = sizes.train if settings.pens.score_on == "train" else sizes.val
     return held if settings.pens.score_samples is None else np.minimum(held, settings.pens.score_samples)
 
@@ -600,9 +603,10 @@ def scoring_work(run: RunResult, settings: RunSettings, sizes: DataSizes) -> Arr
     """The forward passes for scoring other peers' models: in step 1 and, where strangers were scored after it, on
     validation data.  [peer]"""
     scored = run.communication.scored
-    compared = scored
+    compared, samples = scored, _asked_on(settings, sizes)
     if run.comparisons is not None:
         compared = np.bincount(run.comparisons.receiver, run.comparisons.sampled, len(scored))
+        samples = samples_per_score(settings, sizes)
     judged = np.maximum(0, scored - compared)
-    passes: Array = forward_passes(0, 0, 1) * (compared * samples_per_score(settings, sizes) + judged * sizes.val)
+    passes: Array = forward_passes(0, 0, 1) * (compared * samples + judged * sizes.val)
     return passes

@@ -130,7 +130,7 @@ class FedFomo(Method):
     says_weights = True
 
     def resolve(self, settings: Settings) -> Settings:
-        return settings.replace({"accept": "anyone"})
+        return settings.replace({"accept": "anyone", "score_on": "val"})
 
     def check(self, settings: RunSettings, who: Participants) -> None:
         who.check_enough("n_peers", settings.gossip.n_peers)
