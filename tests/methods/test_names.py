@@ -23,7 +23,6 @@ DATA = {
     SOURCE / "parts.py",
     SOURCE / "experiment" / "defaults.py",
     SOURCE / "experiment" / "presets.py",
-    SOURCE / "experiment" / "published.py",
     SOURCE / "paper" / "exhibits.py",
 }
 NAMES = set(METHODS.built_in)

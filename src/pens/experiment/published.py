@@ -177,8 +177,18 @@ PUBLISHED: tuple[Preset, ...] = (
     _facade(24, 8),
     _facade(30, 2),
     *map(_dirichlet, (0.1, 0.3, 0.5)),
-    Preset("fedfomo", "FedFomo: 15 peers of CIFAR-10, four rotations for its distributions", _FEDFOMO, _FEDFOMO_SOURCE),
-    Preset("ifca", "IFCA: 80 peers of 500 samples of CIFAR-10, two rotations; for a GPU", _IFCA, _IFCA_SOURCE),
+    Preset(
+        name="fedfomo",
+        about="FedFomo: 15 peers of CIFAR-10, four rotations for its distributions",
+        values=_FEDFOMO,
+        source=_FEDFOMO_SOURCE,
+    ),
+    Preset(
+        name="ifca",
+        about="IFCA: 80 peers of 500 samples of CIFAR-10, two rotations; for a GPU",
+        values=_IFCA,
+        source=_IFCA_SOURCE,
+    ),
     _small(
         "dac-labels",
         "20 peers, 8 with shoes and bags, 12 with clothes",
