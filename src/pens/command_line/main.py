@@ -21,7 +21,7 @@ from pens.command_line import completion
 from pens.command_line.export import export_command
 from pens.command_line.network import certs, collect_command, peer_command, up_command
 from pens.command_line.options import Assignments, DataDir, Device, methods_option, seeds_option, settings_help
-from pens.command_line.printing import new_console, print_place, print_run
+from pens.command_line.printing import new_console, print_place, print_run, print_warning
 from pens.errors import Interrupted, PensError, SettingsError
 from pens.experiment.defaults import DEFAULT_METHODS, DEFAULT_PRESET
 from pens.version import VERSION
@@ -80,7 +80,8 @@ def run_command(
         typer.Option(
             metavar="SOURCE",
             help="Your own data, the setting `source`: table.csv, table.parquet, a folder of images by peer and class, "
-            "archive.npz, hf:NAME, or file.py:function.",
+            "archive.npz, hf:NAME, or file.py:function; for a table with --set peer_column=NAME target_column=NAME "
+            "where these columns are not called peer and label.",
         ),
     ] = None,
     model: Annotated[
@@ -615,6 +616,8 @@ def _show_holders(
     console = new_console()
     console.print(holders_table(federation, f"{data_words(settings)}: {len(federation.peers):,} peers"))
     console.print(more_words(federation), style="dim")
+    for doubt in holdings.doubts(settings, seed):
+        print_warning(console, doubt)
     if plot:
         draw_holders(federation, plot)
         console.print(f"picture: {plot}", style="dim", markup=False)

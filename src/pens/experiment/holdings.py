@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from pens.data.doubts import doubts
 from pens.data.own_peers import is_table
 from pens.data.own_sources import OwnPeers, load_data
 from pens.data.partition_files import Share
@@ -58,6 +59,10 @@ class Holdings:
             check_own_data(federation)
             check_data(task_of(settings), federation)
         return federation
+
+    def doubts(self, settings: Settings, seed: int) -> list[str]:
+        """What is odd about the data of own peers, but may be meant."""
+        return doubts(self.federation(settings, seed), task_of(settings).has_classes) if self.peers else []
 
     def dataset(self, settings: Settings) -> Dataset:
         """The data set that a partition shares out."""
@@ -123,7 +128,7 @@ def _given(own: object) -> Dataset | OwnPeers | None:
         return own
     if isinstance(own, Federation):
         return OwnPeers(own, Reading())
-    if isinstance(own, Mapping) or is_table(own):
+    if isinstance(own, Mapping | list) or is_table(own):
         return OwnPeers(Federation.of(own), Reading())
     raise SettingsError(
         f"data is a {type(own).__name__}: pass a pens.Dataset or a pens.Federation (pens.Federation.of)"

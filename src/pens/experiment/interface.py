@@ -83,6 +83,8 @@ def run(
     if directory:
         directory.create(record)
     with showing(progress, observer) as watching:
+        for doubt in holdings.doubts(record.settings, chosen_seeds[0]):
+            watching.noted(doubt)
         for title in sections_without_effect(record.settings, record.methods):
             watching.noted(f"what is set in [{title}] has no effect: no part in use has that section")
         return experiment.run(directory, watching)

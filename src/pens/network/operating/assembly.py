@@ -112,7 +112,7 @@ def _own_holding(config: PeerConfig, source: str) -> Holding:
     check_finite(own_parts(f"peer {config.peer.name}", data, test))
     parts = {"training": data.train, "validation": data.val, **({"test": test} if test else {})}
     check_targets(task := task_of(config.settings), parts_of(f"peer {config.peer.name}'s", data, test))
-    check_alike(list(parts.values()))
+    check_alike(list(parts.values()), [f"the {name} data" for name in parts].__getitem__)
     _check_has_classes(config)
     if not task.has_classes:
         return Holding(data, test, task.num_outputs([part.y for part in parts.values()]))
