@@ -300,7 +300,7 @@ def test_a_mapping_and_a_network_with_sizes_run_in_few_lines(tmp_path: Path) -> 
     run = pens.load(tmp_path / "run").run_of("pens")
     weights: Any = run.models["clinic 2"]
     assert weights["out.weight"].tolist() == run.models["out.weight"][2].tolist()
-    assert run.predict("clinic 2", X, model=Sized).shape == (10,)
+    assert set(run.predict("clinic 2", X, model=Sized)) <= {"ill", "well"}
     with pytest.raises(KeyError):
         run.models["clinic 9"]
     two = {name: data[name] for name in ("clinic 0", "clinic 1")}

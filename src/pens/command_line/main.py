@@ -101,7 +101,7 @@ def run_command(
     from pens.experiment.presets import default_methods, resolve_settings
     from pens.methods.names import check_methods, parse_methods, participants
     from pens.partitions.partition import data_words, partition_of
-    from pens.parts import HUB, located
+    from pens.parts import HUB, located_parts
     from pens.settings.reading import parse_assignments
     from pens.settings.seeds import read_seeds
 
@@ -115,8 +115,7 @@ def run_command(
     else:
         # before the settings, because methods may have sections of their own
         named = None if methods is None else parse_methods(methods)
-        places = {"data.source": data, "model.net": model}
-        changes = {key: located(place) for key, place in places.items() if place is not None}
+        changes = located_parts(data, model)
         changes |= parse_assignments(assignments or [])
         wanted = resolve_settings(settings, changes)
         numbers = read_seeds("1" if seeds is None else seeds)
@@ -597,11 +596,11 @@ def _show_holders(
     source: str, assignments: list[str], seed: int, plot: Path | None, partition: Path | None, data_dir: Path | None
 ) -> None:
     from pens.experiment.presets import PRESETS, resolve_settings
-    from pens.parts import is_place, located
+    from pens.parts import is_place, located_data
     from pens.settings.reading import parse_assignments
 
     is_data = source not in PRESETS and not source.endswith(".toml")
-    changes = {**({"data.source": located(source)} if is_data else {}), **parse_assignments(assignments)}
+    changes = {**({"data.source": located_data(source)} if is_data else {}), **parse_assignments(assignments)}
     settings = resolve_settings(None if is_data else source, changes)
 
     from pens.data.partition_files import write_shares

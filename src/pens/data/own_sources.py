@@ -27,7 +27,7 @@ from pens.data.partition_files import hand_out
 from pens.data.reading import PART_NAMES, Parts, Raw, Reading, SourceRules, numbered
 from pens.data.samples import Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
-from pens.data.sources import DATASETS, load_dataset
+from pens.data.sources import load_dataset
 from pens.errors import DataError, DataNotFound, SettingsError, suggest
 from pens.settings.tree import Settings
 
@@ -73,13 +73,13 @@ def load_data(settings: Settings, data_dir: Path | None = None, places: bool = F
     source, rules = settings.data.source, rules_of(settings, places)
     if parts.is_place(source):
         return load_own(source, rules)
-    if source in DATASETS:
+    if source in parts.DATASETS:
         return _of_dataset(load_dataset(source, data_dir), rules)
     if place := parts.offered("pens.datasets").get(source):
         return load_own(place, rules)
-    known = ", ".join((*DATASETS, *sorted(parts.offered("pens.datasets"))))
+    known = ", ".join((*parts.DATASETS, *sorted(parts.offered("pens.datasets"))))
     raise SettingsError(
-        f"unknown data set {source!r}{suggest(source, DATASETS)}: choose from {known}, or name your own data: "
+        f"unknown data set {source!r}{suggest(source, parts.DATASETS)}: choose from {known}, or name your own data: "
         "table.csv, a folder, or file.py:name"
     )
 

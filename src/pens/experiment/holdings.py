@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pens.data.doubts import doubts
 from pens.data.own_peers import is_table
-from pens.data.own_sources import OwnPeers, load_data
+from pens.data.own_sources import OwnPeers, load_data, rules_of
 from pens.data.partition_files import Share
 from pens.data.reading import Reading
 from pens.data.samples import Dataset
@@ -31,7 +31,7 @@ class Holdings:
         """`own`: what a user gave from Python, in place of the setting `source`."""
         self._data_dir = data_dir
         self._is_own = own is not None or settings.data.is_own
-        self._found: Dataset | OwnPeers | None = _given(own)
+        self._found: Dataset | OwnPeers | None = _given(own, settings)
         if self._found is None and self._is_own:
             self._found = load_data(settings, data_dir)
         self._federations: dict[int, Federation] = {}
@@ -123,13 +123,14 @@ def shares_of(settings: Settings, seed: int, data_dir: Path | None = None) -> di
     return shares
 
 
-def _given(own: object) -> Dataset | OwnPeers | None:
+def _given(own: object, settings: Settings) -> Dataset | OwnPeers | None:
+    """What a user gave from Python. Peers that are not yet a federation are read as these settings say."""
     if own is None or isinstance(own, Dataset):
         return own
     if isinstance(own, Federation):
         return OwnPeers(own, Reading())
     if isinstance(own, Mapping | list) or is_table(own):
-        return OwnPeers(Federation.of(own), Reading())
+        return OwnPeers(own, rules_of(settings).reading)
     raise SettingsError(
         f"data is a {type(own).__name__}: pass a pens.Dataset or a pens.Federation (pens.Federation.of)"
     )
