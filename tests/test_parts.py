@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pens.errors import SettingsError
-from pens.parts import Registry, absolute, load_function, load_object
+from pens.parts import Registry, absolute, load_function, load_object, located_parts
 
 
 class Shape:
@@ -200,3 +200,12 @@ def test_a_module_beside_the_settings_is_found(tmp_path: Path) -> None:
     (tmp_path / "constants.py").write_text("load = 7\n")
     with pytest.raises(SettingsError, match="int is no class or function"):
         load_function("constants.py:load", "data.source", tmp_path)
+
+
+def test_a_folder_of_data_needs_no_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("scanners", "digits", "mlp"):
+        (tmp_path / name).mkdir()
+    assert located_parts("scanners", "mlp") == {"data.source": str(tmp_path / "scanners"), "model.net": "mlp"}
+    assert located_parts("digits", None) == {"data.source": "digits"}
+    assert located_parts("./digits", None) == {"data.source": str(tmp_path / "digits")}

@@ -146,9 +146,17 @@ def _own_factory(place: str, shape: tuple[int, ...], num_classes: int) -> NetFac
 
 def with_sizes(make: NetFactory, shape: tuple[int, ...], num_classes: int) -> NetFactory:
     """A user's class or function, given `shape` and `num_classes` where it needs arguments of these names."""
-    needed = [name for name, of in _arguments(make).items() if of.default is inspect.Parameter.empty]
-    sizes = _sizes(shape, num_classes, needed)
+    sizes = _sizes(shape, num_classes, _needed(make))
     return partial(make, **sizes) if sizes else make
+
+
+def needs_num_classes(make: NetFactory) -> bool:
+    """Whether a user's class or function is to be told the number of classes."""
+    return "num_classes" in _needed(make)
+
+
+def _needed(make: NetFactory) -> list[str]:
+    return [name for name, of in _arguments(make).items() if of.default is inspect.Parameter.empty]
 
 
 def _sizes(shape: tuple[int, ...], num_classes: int, wanted: Container[str]) -> dict[str, Any]:

@@ -300,6 +300,8 @@ def sections(
     return found
 
 
+DATASETS = ("digits", "fashion-mnist", "cifar-10")
+"""The built-in data sets."""
 HUB = "hf:"
 """What a data set of the Hugging Face hub begins with."""
 
@@ -327,6 +329,18 @@ def located(text: str, folder: Path | None = None) -> str:
     if is_reference(text):
         return absolute(text, folder)
     return str(((folder or Path()) / text).resolve()) if is_path(text) else text
+
+
+def located_data(text: str) -> str:
+    """The same of data: a folder needs no slash, unless it is called like a data set."""
+    is_named = text in DATASETS or text in offered("pens.datasets")
+    return str(Path(text).resolve()) if not is_named and Path(text).is_dir() else located(text)
+
+
+def located_parts(data: str | None, model: str | None) -> dict[str, Any]:
+    """The settings that name a user's own data and network, as far as they are given."""
+    given = {"data.source": data and located_data(data), "model.net": model and located(model)}
+    return {key: place for key, place in given.items() if place is not None}
 
 
 def is_name(text: object) -> bool:

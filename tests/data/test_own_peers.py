@@ -12,11 +12,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
 import pens
+from pens.data.doubts import doubts
 from pens.data.samples import Samples
 from pens.data.scenarios import UNKNOWN, Federation
 from pens.data.splits import split
@@ -221,26 +223,52 @@ def test_other_names_and_seeds_split_otherwise() -> None:
         (pa.table([[1.0], [2.0]], ["x", "x"]), {}, "has 2 columns 'x'"),
         (pa.table({"peer": ["a", "b"], "x": [1.0, np.inf], "label": [0, 1]}), {}, r"holds inf in row 2 \(peer b\)"),
         ({"a": (np.full((3, 1), "x"), [0, 1, 0])}, {}, "peer a: its inputs have shape .* the first is 'x'"),
-        ({"a": (X, Y)}, {"num_classes": 1}, "num_classes = 1, but the data have the label 1"),
-        ({"a": (X, Y)}, {"classes": [0, 2]}, "peer a: target 1 of its sample 1 is none of the classes 0, 2"),
+        ({"a": (X, Y)}, {"num_classes": 1}, "label 1 of sample 1 of its train data, but num_classes = 1"),
+        ({"a": (X, Y * 99999)}, {"num_classes": 1}, "num_classes = 1, but the data have 2 classes, 0, 99999"),
+        ({"a": (csr_matrix(X), Y)}, {}, r"peer a: its inputs are a sparse csr_matrix: pass its \.toarray\(\)"),
+        ({"a": (np.ma.masked_greater(X, 5), Y)}, {}, "peer a: [0-9]+ numbers of its inputs are masked: fill them in"),
+        ({"a": (X[:, :0], Y)}, {}, r"peer a: its inputs have shape \(10, 0\): a sample has no features"),
+        ({"a": (X, Y), "b": (X[:, :1], Y)}, {}, r"peer a's training .* shape \(2,\) .* but peer b's training .*\(1,\)"),
+        ({"a": ((X, Y), (X[:, :1], Y))}, {"standardise": True}, r"peer a's validation data inputs of shape \(1,\)"),
+        ({"a": (X, Y)}, {"classes": [0, 2]}, "target 1 of sample 1 of its train data is none of the classes 0, 2"),
         ({"a": (X, Y)}, {"clusters": {"b": "x"}}, "clusters name the peer 'b', which has no data"),
         ({"a": (X, Y)}, {"clusters": ["x", "y"]}, "1 peers, but clusters for 2"),
-        ({"a": (X, Y)}, {"val_share": 0.6, "test_share": 0.5}, "leave no training data"),
+        ({"a": (X, Y)}, {"val_share": 0.6, "test_share": 0.5}, "each has to be above 0, and together"),
+        ({"a": (X, Y)}, {"val_share": 0.0}, "shares of 0 and 0.2 .* each has to be above 0"),
         ({"a": {"train": (X, Y), "tset": (X, Y)}}, {}, "peer a has a part 'tset'"),
         ({"a": ((X, Y), (X[:0], Y[:0]))}, {}, "peer a: its validation part is empty"),
-        (TABLE, {}, "has no column 'peer', which is to name the peers"),
-        (TABLE.append_column("peer", pa.array(["a"] * 10)), {"target": "lable"}, "no column 'lable'.*mean 'label'"),
+        (TABLE, {}, "has no column 'peer' of peers: its columns are .* Set peer_column to the right one"),
+        (TABLE.append_column("peer", pa.array(["a"] * 10)), {"target": "lable"}, "'lable' .* target_column .*'label'"),
+        (pa.table({"peer": ["b", "b"], "x": [1, 2], "label": [0.0, 0.5]}), {}, "peer b: target 0.5 of row 2"),
+        (pa.table({"peer": ["b", "b"], "x": [1, 2], "label": [0, 2]}), {"num_classes": 2}, "peer b: label 2 of row 2"),
+        (pa.table({"peer": ["a"], "x": ["?"], "label": [0]}), {"ignore": ["y"]}, "no column 'y' .* ignore_columns"),
         (pa.table({"peer": ["a"], "label": [1]}), {}, "none is left as a feature"),
         (pa.table({"peer": ["a", None], "x": [1.0, 2.0], "label": [0, 1]}), {}, "row 2 has no peer"),
         (pa.table({"peer": ["a", "b"], "x": [1.0, None], "label": [0, 1]}), {}, r"'x' is empty in row 2 \(peer b\)"),
         (pa.table({"peer": ["a", "b"], "x": ["1", "?"], "label": [0, 1]}), {}, r"holds '\?' in row 2 \(peer b\)"),
         (pa.table({"peer": ["a", "b"], "x": [1, 2], "label": [0, None]}), {}, r"row 2 \(peer b\) has no label"),
-        (pa.table({"peer": ["a", "b"], "x": [1, 2], "label": [0, 1], "split": ["train", "tets"]}), {}, "'tets'"),
+        (pa.table({"peer": ["a", "b"], "x": [1, 2], "label": [0, 1], "split": ["train", "tets"]}), {}, "'tets' in row"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_peer_row_and_remedy(peers: Any, how: dict[str, Any], reason: str) -> None:
     with pytest.raises((DataError, NotEnoughData), match=reason):
         Federation.of(peers, **how)
+
+
+def test_what_is_odd_but_may_be_meant_is_told() -> None:
+    """Names that differ in capitals or spaces alone, of peers and of classes, and samples of one class."""
+    odd = Federation.of({"North": (X, ["ill"] * 9 + ["Ill"]), "north ": (X, ["ill"] * 10), "south": (X, ["ill"] * 10)})
+    assert doubts(odd) == [
+        "the peers 'North', 'north ' differ in capitals and spaces alone: if they are one, give them one name",
+        "the classes 'Ill', 'ill' differ in capitals and spaces alone: if they are one, give them one name",
+    ]
+    assert doubts(Federation.of({"a": (X, np.full(10, 7)), "b": (X, np.full(10, 7))})) == [
+        "all samples are of the class 7: there is nothing to tell apart"
+    ]
+    same = Federation.of({"a": (X, X[:, 0] * 0), "b": (X, X[:, 0] * 0)}, numbers=True)
+    assert doubts(same, has_classes=False) == doubts(Federation.of({"a": (X, Y), "b": (X, Y)})) == []
+    with pytest.warns(pens.PensWarning, match="the peers 'a', 'A' differ"):
+        pens.run(data={"a": (X, Y), "A": (X, Y)}, methods="local", overrides={"rounds": 1}, device="cpu")
 
 
 def test_three_peers_of_unequal_size_simply_run() -> None:
@@ -272,7 +300,7 @@ def test_a_mapping_and_a_network_with_sizes_run_in_few_lines(tmp_path: Path) -> 
     run = pens.load(tmp_path / "run").run_of("pens")
     weights: Any = run.models["clinic 2"]
     assert weights["out.weight"].tolist() == run.models["out.weight"][2].tolist()
-    assert run.predict("clinic 2", X, model=Sized).shape == (10,)
+    assert set(run.predict("clinic 2", X, model=Sized)) <= {"ill", "well"}
     with pytest.raises(KeyError):
         run.models["clinic 9"]
     two = {name: data[name] for name in ("clinic 0", "clinic 1")}

@@ -67,6 +67,11 @@ def test_files_of_other_programs_are_read(table: Path, tmp_path: Path) -> None:
     (tmp_path / "bars.csv").write_text(lines.replace(",", "|").replace("\n", "\r\n"))
     for name in ("t.csv.gz", "T.CSV", "commas.csv", "sixteen.csv", "bars.csv"):
         assert peers_of(tmp_path / name).federation(0).fingerprint == usual, name
+    (tmp_path / "header.csv").write_text(lines.replace(",", ";").replace("a;b", '"a, old";b'))
+    numbered = [f"{i},{line}" if i else f",{line}" for i, line in enumerate(lines.splitlines())]
+    (tmp_path / "index.csv").write_text("\n".join(numbered))
+    assert peers_of(tmp_path / "header.csv").federation(0).fingerprint == usual
+    assert peers_of(tmp_path / "index.csv", ignore_columns="Unnamed: 0").federation(0).fingerprint == usual
     (tmp_path / "quoted.csv").write_text(lines.replace("yes", '"very\nill"'))
     assert peers_of(tmp_path / "quoted.csv").federation(0).class_names == ("no", "very\nill")
 
@@ -75,7 +80,10 @@ def test_files_of_other_programs_are_read(table: Path, tmp_path: Path) -> None:
     ("content", "reason"),
     [
         (b"peer,a,label\n", "has the columns peer, a, label, but no rows"),
-        (b",peer,a,label\n0,p,1,x\n", r"column 1 has no name .* index=False"),
+        (b",peer,a,label\n0,p,1,x\n", r"column 1 has no name.* set ignore_columns='Unnamed: 0'"),
+        (b"peer,Unnamed: 0,label\np,1,x\n", r"column 2 has no name"),
+        (b"peer,a,label\np,1,x\nq,2\n", r"row 2 has 2 fields, but the first line names 3 columns: 'q,2'\. Correct"),
+        (b"a,clinic,label\n1,p,x\n", r"'clinic' .* in row 1: .* ignore_columns=clinic; .* set peer_column=clinic"),
         (b"peer,a,label\np,1,x\nq,2,\n", r"row 2 \(peer q\) has no label"),
         (b"peer,a,label\np,1,x\n ,2,y\n", "row 2 has no peer"),
         ("peer,a,label\np,1,gr\xfcn\n".encode("latin-1"), "column 'label' is no text in UTF-8"),

@@ -232,7 +232,7 @@ def test_data_that_do_not_fit_together_are_refused() -> None:
         Samples(one.x, one.y[:2])
     with pytest.raises(DataError, match=r"shape \(3,\) and type .*: expected .* one integer class per sample"):
         Samples(one.x, one.y.astype(str))
-    with pytest.raises(DataError, match=r"targets of different shapes: \(\), \(2,\)"):
+    with pytest.raises(DataError, match=r"targets of shape \(\) per sample, but the test data targets of shape \(2,\)"):
         Dataset("odd", one, Samples(one.x, np.zeros((3, 2))))
     with pytest.raises(DataError, match="3 training and 0 validation samples: each peer needs at least one of both"):
         PeerData(one, one.take(slice(0)))
@@ -254,13 +254,16 @@ def test_data_that_do_not_fit_together_are_refused() -> None:
         Federation((peer, peer), (0, 1), (one, one.take(slice(0))), ("a", "b"))
 
 
-@pytest.mark.parametrize("place", ["train", "val", "test"])
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [("train", "peer 2's training"), ("val", "peer 2's validation"), ("test", "the test data of night")],
+)
 @pytest.mark.parametrize(
     "other", [numbered(6, side=4), Samples(np.zeros((6, 1, 3, 3), np.int64), np.zeros(6, np.int64))]
 )
-def test_all_samples_of_a_federation_have_one_shape_and_type(place: str, other: Samples) -> None:
+def test_all_samples_of_a_federation_have_one_shape_and_type(place: str, named: str, other: Samples) -> None:
     """Images of 4 × 4 pixels, or of whole numbers, among 3 × 3 pixels of real numbers."""
-    with pytest.raises(DataError, match="different shapes or types"):
+    with pytest.raises(DataError, match=f"peer 0's training data have inputs .* of real numbers .* but {named}"):
         of_three_peers(**{place: other})
 
 

@@ -7,6 +7,7 @@ import pickle
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from pens.errors import DataError, MissingPackage, ModelError, ResultError
 from pens.inference.exporting import write_program
 from pens.inference.network_form import NetworkForm, module_of
 from pens.inference.peer_models import PeerModels
+from pens.inference.predicting import said
 from pens.partitions.rotation import rotated_federation
 from pens.settings.tree import Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
@@ -73,6 +75,22 @@ def test_scores_are_what_the_network_returns_whatever_the_batch(run: pens.RunRes
         np.testing.assert_allclose(run.scores(2, X, batch_size=batch_size), expected, rtol=1e-5)
     np.testing.assert_allclose(run.scores(2, torch.from_numpy(X).double()), expected, rtol=1e-5)
     assert run.predict(2, X.tolist()).tolist() == expected.argmax(1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("task", "names", "outputs", "expected"),
+    [
+        ("classification", (), [[0.0, 2.0], [3.0, 1.0]], [1, 0]),
+        ("classification", ("ill", "well"), [[0.0, 2.0], [3.0, 1.0]], ["well", "ill"]),
+        ("positions", ("a", "b"), [[[0.0, 3.0], [1.0, 2.0]]], [["b", "a"]]),
+        ("regression", (), [[0.5], [-2.0]], [0.5, -2.0]),
+        ("regression", (), [[0.5, 1.0], [-2.0, 3.0]], [[0.5, 1.0], [-2.0, 3.0]]),
+        ("multi-label", (), [[0.5, -1.0, 0.0]], [[1, 0, 0]]),
+    ],
+)
+def test_predictions_have_the_form_of_targets(task: str, names: tuple[str, ...], outputs: Any, expected: Any) -> None:
+    form = NetworkForm("mlp", "", (2,), 2, task=task, class_names=names)
+    assert said(np.array(outputs), NetworkForm.from_json(form.to_json())).tolist() == expected
 
 
 @pytest.mark.parametrize(

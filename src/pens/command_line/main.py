@@ -21,7 +21,7 @@ from pens.command_line import completion
 from pens.command_line.export import export_command
 from pens.command_line.network import certs, collect_command, peer_command, up_command
 from pens.command_line.options import Assignments, DataDir, Device, methods_option, seeds_option, settings_help
-from pens.command_line.printing import new_console, print_place, print_run
+from pens.command_line.printing import new_console, print_place, print_run, print_warning
 from pens.errors import Interrupted, PensError, SettingsError
 from pens.experiment.defaults import DEFAULT_METHODS, DEFAULT_PRESET
 from pens.version import VERSION
@@ -80,7 +80,8 @@ def run_command(
         typer.Option(
             metavar="SOURCE",
             help="Your own data, the setting `source`: table.csv, table.parquet, a folder of images by peer and class, "
-            "archive.npz, hf:NAME, or file.py:function.",
+            "archive.npz, hf:NAME, or file.py:function; for a table with --set peer_column=NAME target_column=NAME "
+            "where these columns are not called peer and label.",
         ),
     ] = None,
     model: Annotated[
@@ -100,7 +101,7 @@ def run_command(
     from pens.experiment.presets import default_methods, resolve_settings
     from pens.methods.names import check_methods, parse_methods, participants
     from pens.partitions.partition import data_words, partition_of
-    from pens.parts import HUB, located
+    from pens.parts import HUB, located_parts
     from pens.settings.reading import parse_assignments
     from pens.settings.seeds import read_seeds
 
@@ -114,8 +115,7 @@ def run_command(
     else:
         # before the settings, because methods may have sections of their own
         named = None if methods is None else parse_methods(methods)
-        places = {"data.source": data, "model.net": model}
-        changes = {key: located(place) for key, place in places.items() if place is not None}
+        changes = located_parts(data, model)
         changes |= parse_assignments(assignments or [])
         wanted = resolve_settings(settings, changes)
         numbers = read_seeds("1" if seeds is None else seeds)
@@ -597,11 +597,11 @@ def _show_holders(
     source: str, assignments: list[str], seed: int, plot: Path | None, partition: Path | None, data_dir: Path | None
 ) -> None:
     from pens.experiment.presets import PRESETS, resolve_settings
-    from pens.parts import is_place, located
+    from pens.parts import is_place, located_data
     from pens.settings.reading import parse_assignments
 
     is_data = source not in PRESETS and not source.endswith(".toml")
-    changes = {**({"data.source": located(source)} if is_data else {}), **parse_assignments(assignments)}
+    changes = {**({"data.source": located_data(source)} if is_data else {}), **parse_assignments(assignments)}
     settings = resolve_settings(None if is_data else source, changes)
 
     from pens.data.partition_files import write_shares
@@ -616,6 +616,8 @@ def _show_holders(
     console = new_console()
     console.print(holders_table(federation, f"{data_words(settings)}: {len(federation.peers):,} peers"))
     console.print(more_words(federation), style="dim")
+    for doubt in holdings.doubts(settings, seed):
+        print_warning(console, doubt)
     if plot:
         draw_holders(federation, plot)
         console.print(f"picture: {plot}", style="dim", markup=False)

@@ -170,6 +170,10 @@ def up_command(
         str | None,
         typer.Option(metavar="SOURCE", help="Your own data of all peers, as for `pens run`: table.csv, a folder, …"),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NET", help="The network, the setting `net`: a name or file.py:Name."),
+    ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(help="About how long the run should take; the interval follows from it.", show_default="3"),
@@ -186,12 +190,12 @@ def up_command(
     """Run a federation of real peers on this machine, each a process with a certificate; then print a table."""
     from pens.experiment.presets import OWN, resolve_settings
     from pens.methods.names import networked_method
-    from pens.parts import located
+    from pens.parts import located_parts
     from pens.settings.reading import parse_assignments
 
     # before the settings, because the method may have a section of its own
     chosen = networked_method(PAPERS_METHOD if method is None else method).name
-    changes = {} if data is None else {"data.source": located(data)}
+    changes = located_parts(data, model)
     changes |= parse_assignments(assignments or [])
     source = (DEFAULT_PRESET if data is None else OWN) if settings is None else settings
     resolve_settings(source).replace(changes)
@@ -200,7 +204,7 @@ def up_command(
         from pens.network.federation.up import estimate_words, run_federation
     console = new_console()
     if resume:
-        others = (peers, settings, method, seed, assignments, data, minutes, interval, out)
+        others = (peers, settings, method, seed, assignments, data, model, minutes, interval, out)
         if any(option is not None for option in others):
             raise SettingsError("--resume takes all settings from the folder: leave out all other options")
         federation, lowered = read_federation(resume), ""

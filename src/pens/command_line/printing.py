@@ -22,6 +22,13 @@ def new_console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)
 
 
+def print_warning(console: Console, message: str) -> None:
+    """Print what the user should know."""
+    from rich.markup import escape
+
+    console.print(f"[yellow]warning[/yellow] {escape(message)}", soft_wrap=True)
+
+
 def print_run(console: Console, folder: Path) -> tuple[ExperimentRecord, ExperimentResult]:
     """Print the table of a run directory's complete runs, and the command that runs the others. Returns its record and
     results."""

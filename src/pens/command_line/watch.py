@@ -10,7 +10,6 @@ from types import FrameType
 from typing import TypeVar
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -20,6 +19,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from pens.command_line.printing import print_warning
 from pens.errors import Interrupted
 from pens.experiment.progress import Bars
 from pens.measuring.results import RunResult
@@ -43,11 +43,11 @@ class Watcher(Bars):
             raise Interrupted("stopped")
 
     def noted(self, message: str) -> None:
-        self.console.print(f"[yellow]warning[/yellow] {escape(message)}", soft_wrap=True)
+        print_warning(self.console, message)
 
     def warned(self, method: MethodName, seed: int, message: str) -> None:
         self.told.add((method, seed))
-        self.console.print(f"[yellow]warning[/yellow] {method} seed {seed}: {escape(message)}", soft_wrap=True)
+        print_warning(self.console, f"{method} seed {seed}: {message}")
 
     def line(self, result: RunResult) -> str:
         score = result.metric.words(result.mean_score)

@@ -66,7 +66,10 @@ def _of_arrays(parts: dict[str, Any], column: str, rules: SourceRules) -> Any:
 
 def _arrays(data: Any, column: str, target: str) -> tuple[Any, Any]:
     if target not in data.column_names:
-        raise DataError(f"the data set has no column {target!r}, which is to be the target: set `target_column`")
+        raise DataError(
+            f"the data set has no column {target!r} of targets: its columns are {', '.join(data.column_names)}. Set "
+            "target_column to the right one"
+        )
     values = [np.asarray(value.convert("RGB") if hasattr(value, "convert") else value) for value in data[column]]
     x = np.stack(values)
     if x.ndim == 4 and x.dtype == np.uint8:

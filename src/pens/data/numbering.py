@@ -20,8 +20,9 @@ _MOST_NUMBERED = 10_000
 class Numbering:
     """How targets become numbers: the classes of all peers together, or the targets themselves."""
 
-    def __init__(self, classes: Array | None, numbers: bool) -> None:
-        self._classes, self._numbers = classes, numbers
+    def __init__(self, classes: Array | None, numbers: bool, num_classes: int | None = None) -> None:
+        """`num_classes`: how many there are, where labels are their numbers; None: it is not declared."""
+        self._classes, self._numbers, self._num_classes = classes, numbers, num_classes
 
     @staticmethod
     def of(given: Mapping[str, Parts], reading: Reading) -> Numbering:
@@ -32,8 +33,14 @@ class Numbering:
         targets = [_plain(raw.y) for parts in given.values() for raw in parts.values()]
         labels = [y[_are_classes(y)] for y in targets]
         if all(y.dtype.kind in "iu" and _are_numbered(y) for y in labels):
-            return Numbering(None, False)
-        return Numbering(np.unique(np.concatenate(_comparable(labels))), False)
+            return Numbering(None, False, reading.num_classes)
+        named = np.unique(np.concatenate(_comparable(labels)))
+        if reading.num_classes is not None and len(named) > reading.num_classes:
+            raise DataError(
+                f"num_classes = {reading.num_classes}, but the data have {len(named)} classes, {_first(named)}: raise "
+                "num_classes, or correct the labels"
+            )
+        return Numbering(named, False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -44,8 +51,9 @@ class Numbering:
         if self._numbers:
             return Samples(raw.x, raw.y)
         y = _plain(raw.y)
-        _check_classes(name, part, y)
+        _check_classes(name, part, raw, y)
         if self._classes is None:
+            self._check_numbers(name, part, raw, y)
             return Samples(raw.x, y)
         order = np.argsort(self._classes, kind="stable")
         if self._classes.dtype.kind != y.dtype.kind and "U" in (self._classes.dtype.kind, y.dtype.kind):
@@ -57,12 +65,26 @@ class Numbering:
         numbers, known = order[place], _are_classes(y)
         wrong = np.flatnonzero(((classes[numbers] != y) & known).reshape(len(y), -1).any(1))
         if len(wrong):
-            listed = ", ".join(map(str, classes.tolist()[:8])) + (" …" if len(classes) > 8 else "")
             raise DataError(
-                f"peer {name}: target {y[wrong[0]]!s} of its sample {wrong[0]} is none of the classes {listed}: add it "
-                "to `classes`, or correct it"
+                f"peer {name}: target {y[wrong[0]]!s} of {raw.place(wrong[0])} of its {part} data is none of the "
+                f"classes {_first(classes)}: add it to `classes`, or correct it"
             )
         return Samples(raw.x, np.where(known, numbers, IGNORED).astype(np.int64))
+
+    def _check_numbers(self, name: str, part: str, raw: Raw, y: Array) -> None:
+        """Refuse labels beyond the number of classes that was declared."""
+        if self._num_classes is None or not len(y) or y.max() < self._num_classes:
+            return
+        sample = int((y >= self._num_classes).reshape(len(y), -1).any(1).argmax())
+        raise DataError(
+            f"peer {name}: label {y[sample].max()} of {raw.place(sample)} of its {part} data, but num_classes = "
+            f"{self._num_classes}, so labels are 0 to {self._num_classes - 1}: raise num_classes, or correct the label"
+        )
+
+
+def _first(classes: Array) -> str:
+    """The first of them, for an error message."""
+    return ", ".join(map(str, classes.tolist()[:8])) + (" …" if len(classes) > 8 else "")
 
 
 def _listed(classes: Sequence[Any]) -> Array:
@@ -108,7 +130,7 @@ def _is_missing(value: Any) -> bool:
     )
 
 
-def _check_classes(name: str, part: str, y: Array) -> None:
+def _check_classes(name: str, part: str, raw: Raw, y: Array) -> None:
     """Refuse targets that are no classes."""
     if y.dtype.kind in "iuU":
         return
@@ -116,12 +138,12 @@ def _check_classes(name: str, part: str, y: Array) -> None:
     missing = [i for i, value in enumerate(values) if _is_missing(value) or (y.dtype.kind == "M" and np.isnat(value))]
     if missing:
         raise DataError(
-            f"peer {name}: sample {missing[0]} of its {part} data has no target: fill it in, or leave it out"
+            f"peer {name}: {raw.place(missing[0])} of its {part} data has no target: fill it in, or leave it out"
         )
     odd = next((i for i, value in enumerate(values) if not _is_whole_number(value)), 0)
     raise DataError(
-        f"peer {name}: target {values[odd]!s} of sample {odd} of its {part} data is no class: give whole numbers or "
-        "texts, or set task = 'regression' where targets are real numbers (in Federation.of: numbers=True)"
+        f"peer {name}: target {values[odd]!s} of {raw.place(odd)} of its {part} data is no class: give whole numbers "
+        "or texts, or set task = 'regression' where targets are real numbers (in Federation.of: numbers=True)"
     )
 
 

@@ -10,6 +10,7 @@ all peers together; or, for tasks that are no classification, numbers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from pens.data import tables
 from pens.data.numbering import Numbering
 from pens.data.reading import PART_NAMES, Parts, Raw, Reading
-from pens.data.samples import Array, Samples, check_finite
+from pens.data.samples import Array, Samples, check_alike, check_finite
 from pens.data.splits import split
 from pens.errors import DataError, suggest
 
@@ -87,6 +88,8 @@ def _complete(name: str, parts: dict[str, Samples], reading: Reading, seed: int)
             "it is split off the training data"
         )
     val, test = found["val"], found["test"]
+    named = (f"peer {name}'s {part} data" for part in ("training", "validation", "test"))
+    check_alike([train, val, test], list(named).__getitem__)
     return _standardised(train, val, test) if reading.standardise else [train, val, test]
 
 
@@ -162,6 +165,8 @@ def one_part(name: str, value: Any, reading: Reading) -> Raw:
     """Inputs and targets, from one of the forms in which they are given."""
     if isinstance(value, Samples):
         return _raw(value)
+    if isinstance(value, Raw):
+        return replace(_pair(name, value.x, value.y), rows=value.rows)
     if is_table(value):
         return tables.columns_of_table(value, reading, name)
     if isinstance(value, Mapping) and {"x", "y"} <= set(value):
@@ -206,6 +211,8 @@ def _inputs(name: str, values: Any) -> Array:
             f"peer {name}: its inputs have shape {array.shape} and type {array.dtype}{first}: give numbers, as an "
             "array with one entry for each sample"
         )
+    if 0 in array.shape[1:]:
+        raise DataError(f"peer {name}: its inputs have shape {array.shape}: a sample has no features, give it some")
     if array.dtype.kind != "f":
         return array
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, and are refused as such
@@ -218,6 +225,13 @@ def _as_array(name: str, what: str, values: Any) -> Array:
     if hasattr(values, "detach"):  # a tensor
         values = values.detach().cpu()
         values = values.float() if values.is_floating_point() else values
+    if hasattr(values, "toarray"):  # a sparse matrix of SciPy
+        raise DataError(f"peer {name}: its {what} are a sparse {type(values).__name__}: pass its .toarray()")
+    if np.ma.is_masked(values):
+        raise DataError(
+            f"peer {name}: {int(np.ma.getmaskarray(values).sum()):,} numbers of its {what} are masked: fill them in, "
+            "for instance by .filled(0), or leave the samples out"
+        )
     try:
         return np.asarray(values)
     except (ValueError, TypeError) as error:

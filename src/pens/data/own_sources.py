@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from pens import parts
-from pens.data import folders, tables
+from pens.data import folders, table_files, tables
 from pens.data.own_peers import by_peer, is_table, parts_of
 from pens.data.partition_files import hand_out
 from pens.data.reading import PART_NAMES, Parts, Raw, Reading, SourceRules, numbered
 from pens.data.samples import Dataset, Samples
 from pens.data.scenarios import Federation, PeerData
-from pens.data.sources import DATASETS, load_dataset
+from pens.data.sources import load_dataset
 from pens.errors import DataError, DataNotFound, SettingsError, suggest
 from pens.settings.tree import Settings
 
@@ -40,13 +40,12 @@ class OwnPeers:
     """What `Federation.of` takes, or a federation that is complete."""
     reading: Reading
     clusters: Mapping[str, Any] | None = None
-    num_classes: int | None = None
 
     def federation(self, seed: int) -> Federation:
         """The federation of one seed."""
         if isinstance(self.peers, Federation):
-            return self.peers.with_classes(self.num_classes)
-        return Federation.gathered(self.peers, self.clusters, seed, self.reading).with_classes(self.num_classes)
+            return self.peers.with_classes(self.reading.num_classes)
+        return Federation.gathered(self.peers, self.clusters, seed, self.reading)
 
 
 def rules_of(settings: Settings, places: bool = False) -> SourceRules:
@@ -59,12 +58,14 @@ def rules_of(settings: Settings, places: bool = False) -> SourceRules:
         data.val_share,
         data.test_share,
         data.classes or None,
+        data.num_classes,
         numbers,
         standardise=data.standardise == "yes" and not places,
+        ignore=data.ignore_columns,
         places=places,
     )
     file = Path(data.partition_file) if data.partition_file else None
-    return SourceRules(reading, data.num_classes, data.image_size, file, data.standardise != "no" and not places)
+    return SourceRules(reading, data.image_size, file, data.standardise != "no" and not places)
 
 
 def load_data(settings: Settings, data_dir: Path | None = None, places: bool = False) -> Dataset | OwnPeers:
@@ -72,13 +73,13 @@ def load_data(settings: Settings, data_dir: Path | None = None, places: bool = F
     source, rules = settings.data.source, rules_of(settings, places)
     if parts.is_place(source):
         return load_own(source, rules)
-    if source in DATASETS:
+    if source in parts.DATASETS:
         return _of_dataset(load_dataset(source, data_dir), rules)
     if place := parts.offered("pens.datasets").get(source):
         return load_own(place, rules)
-    known = ", ".join((*DATASETS, *sorted(parts.offered("pens.datasets"))))
+    known = ", ".join((*parts.DATASETS, *sorted(parts.offered("pens.datasets"))))
     raise SettingsError(
-        f"unknown data set {source!r}{suggest(source, DATASETS)}: choose from {known}, or name your own data: "
+        f"unknown data set {source!r}{suggest(source, parts.DATASETS)}: choose from {known}, or name your own data: "
         "table.csv, a folder, or file.py:name"
     )
 
@@ -99,11 +100,11 @@ def load_own(source: str, rules: SourceRules) -> Dataset | OwnPeers:
         return _of_peers(dict(folders.peers_of_folder(path, rules.image_size)), rules)
     if path.suffix == ".npz":
         return _of_archive(path, rules)
-    if tables.is_table_file(path):
-        return _own(tables.read_table(path), source, rules)
+    if table_files.is_table_file(path):
+        return _own(table_files.read_table(path), source, rules)
     if not path.exists():
         raise DataNotFound(f"source = {source!r}: there is no such file or folder")
-    known = ", ".join((*tables.SUFFIXES, ".npz"))
+    known = ", ".join((*table_files.SUFFIXES, ".npz"))
     raise DataError(
         f"source = {source!r}: a file ends in {known}; other forms are read by a function of yours, file.py:load"
     )
@@ -129,9 +130,7 @@ def _own(made: Any, source: str, rules: SourceRules) -> Dataset | OwnPeers:
             return _handed_out(tables.columns_of_table(table, rules.reading, source), rules)
         if rules.reading.peer in table.column_names:
             clusters = tables.clusters_of_table(table, rules.reading)
-            return OwnPeers(
-                dict(tables.peers_of_table(table, rules.reading)), rules.reading, clusters, rules.num_classes
-            )
+            return OwnPeers(dict(tables.peers_of_table(table, rules.reading)), rules.reading, clusters)
         return _shared_out(dict(tables.peers_of_table(table, rules.reading, whose=source))[source], source, rules)
     if isinstance(made, Mapping) and "train" in made and set(made) <= {*PART_NAMES}:
         return _shared_out(parts_of(source, made, rules.reading), source, rules)
@@ -147,7 +146,9 @@ def _of_peers(made: Any, rules: SourceRules) -> OwnPeers:
     """Peers that have their data already, unless a file of indices hands them out anew."""
     if rules.partition_file:
         pieces = [raw for _, of in _given(made, rules.reading) for raw in of.values()]
-        return _handed_out(Raw(*(np.concatenate(of) for of in zip(*pieces, strict=True))), rules)
+        return _handed_out(
+            Raw(np.concatenate([raw.x for raw in pieces]), np.concatenate([raw.y for raw in pieces])), rules
+        )
     if rules.reading.places:
         first, given = 0, dict[str, Parts]()
         for name, of in _given(made, rules.reading):
@@ -156,7 +157,7 @@ def _of_peers(made: Any, rules: SourceRules) -> OwnPeers:
                 given[name][part] = numbered(raw, first)
                 first += len(raw.y)
         made = given
-    return OwnPeers(made, rules.reading, None, rules.num_classes)
+    return OwnPeers(made, rules.reading)
 
 
 def _given(made: Any, reading: Reading) -> Iterator[tuple[str, Parts]]:
@@ -173,19 +174,19 @@ def _of_dataset(dataset: Dataset, rules: SourceRules) -> Dataset | OwnPeers:
     """A data set, which a partition shares out, unless a file of indices does: these count training and test data."""
     train, test = Raw(dataset.train.x, dataset.train.y), Raw(dataset.test.x, dataset.test.y)
     if rules.partition_file:
-        classes = rules.num_classes or (None if rules.reading.numbers else dataset.num_classes)
+        classes = rules.reading.num_classes or (None if rules.reading.numbers else dataset.num_classes)
         whole = Raw(np.concatenate([train.x, test.x]), np.concatenate([train.y, test.y]))
-        return _handed_out(whole, replace(rules, num_classes=classes))
+        return _handed_out(whole, replace(rules, reading=replace(rules.reading, num_classes=classes)))
     if not rules.reading.places:
         return dataset
-    return Dataset(dataset.name, Samples(*numbered(train)), Samples(*numbered(test, len(train.y))))
+    return Dataset(dataset.name, *(Samples(raw.x, raw.y) for raw in (numbered(train), numbered(test, len(train.y)))))
 
 
 def _handed_out(whole: Raw, rules: SourceRules) -> OwnPeers:
     """Samples that a file of indices hands out."""
     assert rules.partition_file
     given, clusters = hand_out(rules.partition_file, numbered(whole) if rules.reading.places else whole)
-    return OwnPeers(given, rules.reading, clusters, rules.num_classes)
+    return OwnPeers(given, rules.reading, clusters)
 
 
 def _shared_out(found: Parts, source: str, rules: SourceRules) -> Dataset | OwnPeers:
@@ -206,8 +207,8 @@ def _of_archive(path: Path, rules: SourceRules) -> Dataset | OwnPeers:
     if len(peers) != len(raw.x):
         raise DataError(f"{path}: {len(raw.x)} inputs, but {len(peers)} peers: each sample needs one")
     named = peers.astype(str)
-    found = {str(name): Raw(raw.x[named == name], raw.y[named == name]) for name in dict.fromkeys(named.tolist())}
-    return OwnPeers({name: tuple(of) for name, of in found.items()}, rules.reading, None, rules.num_classes)
+    found = {str(name): (raw.x[named == name], raw.y[named == name]) for name in dict.fromkeys(named.tolist())}
+    return OwnPeers(found, rules.reading)
 
 
 # --- one real peer ----------------------------------------------------------------------------------------------------
@@ -223,6 +224,6 @@ def load_one(name: str, source: str, rules: SourceRules, seed: int) -> tuple[Pee
         given = {"train": folders.read_archive(path, rules.reading)[0]}
     else:
         rules = replace(rules, reading=replace(rules.reading, standardise=rules.standardises_tables))
-        given = dict(tables.peers_of_table(tables.read_table(path), rules.reading, whose=name))[name]
-    found = Federation.gathered({name: dict(given)}, None, seed, rules.reading).with_classes(rules.num_classes)
+        given = dict(tables.peers_of_table(table_files.read_table(path), rules.reading, whose=name))[name]
+    found = Federation.gathered({name: dict(given)}, None, seed, rules.reading)
     return found.peers[0], found.tests[0], found

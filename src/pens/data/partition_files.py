@@ -41,7 +41,7 @@ def hand_out(path: Path, whole: Raw) -> tuple[dict[str, Parts], dict[str, str | 
     given: dict[str, Parts] = {}
     for name, share in shares.items():
         _check_indices(path, name, share, len(whole.y))
-        given[name] = {part: Raw(whole.x[index], whole.y[index]) for part, index in share.parts.items()}
+        given[name] = {part: whole.take(index) for part, index in share.parts.items()}
     clusters = {name: share.cluster for name, share in shares.items()}
     return given, clusters if any(of is not None for of in clusters.values()) else None
 

@@ -7,7 +7,7 @@ one class per sample, numbered from 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -66,7 +66,7 @@ class Dataset:
     test: Samples
 
     def __post_init__(self) -> None:
-        check_alike([self.train, self.test])
+        check_alike([self.train, self.test], ("the training data", "the test data").__getitem__)
 
     @property
     def num_classes(self) -> int:
@@ -82,21 +82,28 @@ class Dataset:
         return float(self.train.x.min()), float(self.train.x.max())
 
 
-def check_alike(parts: list[Samples]) -> None:
-    """Refuse samples of different shapes, or a mixture of real and whole numbers in their inputs."""
-    forms = {(part.x.shape[1:], "real" if part.x.dtype.kind == "f" else "whole") for part in parts}
-    if len(forms) > 1:
-        listed = ", ".join(sorted(f"{shape} of {numbers} numbers" for shape, numbers in forms))
-        raise DataError(
-            f"samples of different shapes or types: {listed}. The training, validation and test inputs of all peers "
-            "must have the same shape, and be either real or whole numbers"
-        )
-    shapes = {part.y.shape[1:] for part in parts if len(part)}
-    if len(shapes) > 1:
-        raise DataError(
-            f"targets of different shapes: {', '.join(map(str, sorted(shapes)))}. Those of all training, validation "
-            "and test samples must have the same shape"
-        )
+def check_alike(parts: Sequence[Samples], name_of: Callable[[int], str]) -> None:
+    """Refuse samples of different shapes, or a mixture of real and whole numbers in their inputs. `name_of`: how an
+    error message names one of the parts, by its place."""
+    for form, remedy in (
+        (_form_of_inputs, "all inputs need the same shape, and are either real or whole numbers"),
+        (_form_of_targets, "all targets need the same shape"),
+    ):
+        forms = [form(part) if len(part) else None for part in parts]
+        first = next((place for place, of in enumerate(forms) if of is not None), 0)
+        odd = next((place for place, of in enumerate(forms) if of not in (None, forms[first])), None)
+        if odd is not None:
+            raise DataError(
+                f"{name_of(first)} have {forms[first]} per sample, but {name_of(odd)} {forms[odd]}: {remedy}"
+            )
+
+
+def _form_of_inputs(part: Samples) -> str:
+    return f"inputs of shape {part.x.shape[1:]} of {'real' if part.x.dtype.kind == 'f' else 'whole'} numbers"
+
+
+def _form_of_targets(part: Samples) -> str:
+    return f"targets of shape {part.y.shape[1:]}"
 
 
 def check_finite(named_parts: Iterable[tuple[str, Samples]]) -> None:

@@ -70,6 +70,7 @@ class Federation:
         clusters: Mapping[str, Any] | Sequence[Any] | None = None,
         peer: str = "peer",
         target: str | Sequence[str] = "label",
+        ignore: Sequence[str] = (),
         val_share: float = 0.2,
         test_share: float = 0.2,
         classes: Sequence[Any] | None = None,
@@ -85,6 +86,7 @@ class Federation:
         clusters:    {name: cluster} or a list, as far as clusters are known
         peer:        the column of a table that names the peer
         target:      the column of a table that is to be predicted; several where there are several targets
+        ignore:      columns of a table that are of no use
         val_share:   the share of a peer's data that becomes its validation data, where none are given
         test_share:  likewise for test data; both are seeded, and have the same mix of classes as the rest
         classes:     all classes in their order; None: those of all peers together, in sorted order
@@ -94,8 +96,10 @@ class Federation:
         seed:        of the split
         """
         column = target if isinstance(target, str) else tuple(target)
-        reading = Reading(peer, column, val_share, test_share, classes, numbers, standardise)
-        return Federation.gathered(peers, clusters, seed, reading).with_classes(num_classes)
+        reading = Reading(
+            peer, column, val_share, test_share, classes, num_classes, numbers, standardise, tuple(ignore)
+        )
+        return Federation.gathered(peers, clusters, seed, reading)
 
     @staticmethod
     def gathered(
@@ -114,18 +118,31 @@ class Federation:
             tuple(range(len(found.held))),
             peer_names=tuple(found.names),
             class_names=found.class_names,
-        )
+        ).with_classes(reading.num_classes)
 
     def with_classes(self, num_classes: int | None) -> Federation:
         """The same federation with so many classes declared."""
         if num_classes is None:
             return self
+        if self.class_names and num_classes < len(self.class_names):
+            listed = ", ".join(self.class_names[:8]) + (" …" if len(self.class_names) > 8 else "")
+            raise DataError(
+                f"num_classes = {num_classes}, but the data have {len(self.class_names)} classes, {listed}: raise "
+                "num_classes or correct the labels"
+            )
         if num_classes < self.num_classes:
             raise DataError(
-                f"num_classes = {num_classes}, but the data have the label {self.num_classes - 1}: labels are numbered "
-                "from 0, so raise num_classes or correct the labels"
+                f"num_classes = {num_classes}, but {self._beyond(num_classes)}: labels are numbered from 0, so raise "
+                "num_classes or correct the label"
             )
         return replace(self, declared_classes=num_classes)
+
+    def _beyond(self, num_classes: int) -> str:
+        """The first sample whose label is that of no class, in words."""
+        parts = [part for peer in self.peers for part in (peer.train, peer.val)] + list(self.tests)
+        place, part = next((place, part) for place, part in enumerate(parts) if part.y.max() >= num_classes)
+        sample = int((part.y >= num_classes).reshape(len(part), -1).any(1).argmax())
+        return f"{self._name_of_part(place)} have the label {part.y[sample].max()} at sample {sample}"
 
     def __post_init__(self) -> None:
         self._check_clusters()
@@ -139,7 +156,15 @@ class Federation:
             own = tuple(range(len(self.peers))) if self.clusters is None else self.clusters
             object.__setattr__(self, "tested_on", own)
         self._check_tests()
-        check_alike([part for peer in self.peers for part in (peer.train, peer.val)] + list(self.tests))
+        parts = [part for peer in self.peers for part in (peer.train, peer.val)] + list(self.tests)
+        check_alike(parts, self._name_of_part)
+
+    def _name_of_part(self, place: int) -> str:
+        """Of training and validation data of each peer in turn, and then of test sets."""
+        peer, is_val = divmod(place, 2)
+        if peer < len(self.peers):
+            return f"peer {self.name_of(peer)}'s {'validation' if is_val else 'training'} data"
+        return f"the test data of {self.test_name(place - 2 * len(self.peers))}"
 
     def _check_clusters(self) -> None:
         clusters = self.clusters

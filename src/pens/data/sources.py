@@ -26,8 +26,8 @@ from pens.data.formats import (
 )
 from pens.data.samples import Dataset, Samples, concatenate
 from pens.errors import DataCorrupt, DataNotFound, SettingsError
+from pens.parts import DATASETS
 
-DATASETS = ("digits", "fashion-mnist", "cifar-10")
 SYSTEM_FOLDER = Path("/usr/share/datasets")
 
 

@@ -34,9 +34,12 @@ def split(name: str, samples: Samples, shares: Sequence[float], seed: int) -> li
 
 def _counts(name: str, total: int, shares: Sequence[float]) -> list[int]:
     """How many samples each part has, the rest first."""
-    if sum(shares) >= 1 or min(shares, default=0.0) < 0:
+    if sum(shares) >= 1 or min(shares, default=1.0) <= 0:
         listed = " and ".join(f"{share:g}" for share in shares)
-        raise DataError(f"shares of {listed} leave no training data: they have to be at least 0 and sum to less than 1")
+        raise DataError(
+            f"shares of {listed} for validation and test data: each has to be above 0, and together they have to be "
+            "below 1, so that each part has samples"
+        )
     if total < 1 + len(shares):
         raise NotEnoughData(
             f"peer {name} has {total} sample{'s' if total != 1 else ''}, but needs one for each of "

@@ -1,102 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of own data: CSV and Parquet files and DataFrames, a row for each sample, a column that names its peer.
+"""Tables of own data: tables of files and DataFrames, a row for each sample, a column that names its peer.
 
 All columns are features but those that name the peer, the target, the part (`split`: train, val or test) and the
-cluster. Features are numbers or truth values.
+cluster, and those that are to be ignored. Features are numbers or truth values.
 """
 
 from __future__ import annotations
 
-import codecs
-import gzip
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 
 from pens.data.reading import Parts, Raw, Reading, numbered
 from pens.data.samples import Array
-from pens.errors import DataCorrupt, DataError, DataNotFound, suggest
+from pens.errors import DataError, suggest
 
 SPLIT_COLUMN, CLUSTER_COLUMN = "split", "cluster"
-SUFFIXES = (".csv", ".tsv", ".parquet")
+_NAMELESS = re.compile(r"Unnamed: \d+")
 _NUMBERS = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
 _PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-
-
-def is_table_file(path: Path) -> bool:
-    """Whether a file's name is that of a table, compressed or not."""
-    return _form(path) in SUFFIXES
-
-
-def _form(path: Path) -> str:
-    """.csv of TABLE.CSV and of table.csv.gz"""
-    name = path.name.lower()
-    return Path(name.removesuffix(".gz")).suffix
-
-
-def read_table(path: Path) -> pa.Table:
-    """A CSV, TSV or Parquet file."""
-    if not path.is_file():
-        raise DataNotFound(f"{path}: there is no such file")
-    try:
-        table = pyarrow.parquet.read_table(path) if _form(path) == ".parquet" else _read_text(path)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataCorrupt(f"{path}: cannot be read as a table: {str(error).splitlines()[0]}") from None
-    return _named_columns(path, table)
-
-
-def _named_columns(path: Path, table: pa.Table) -> pa.Table:
-    """A file's columns, each with a name of its own, and some rows."""
-    names = [name.strip().removeprefix("\ufeff") for name in table.column_names]
-    if "" in names:
-        raise DataError(
-            f"{path}: column {1 + names.index('')} has no name (pandas writes its index so, unless index=False): name "
-            "it, or leave it out"
-        )
-    if not table.num_rows:
-        raise DataError(f"{path}: has the columns {', '.join(names[:8])}, but no rows")
-    return as_arrow(table.rename_columns(names))
-
-
-def _read_text(path: Path) -> pa.Table:
-    """A CSV or TSV file. Spaces around texts are no part of them; where semicolons divide the columns, numbers may have
-    a decimal comma."""
-    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
-        begin = file.read(1 << 16)
-    encoding = "utf-16" if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
-    delimiter = "\t" if _form(path) == ".tsv" else _delimiter(begin.decode(encoding, "replace"))
-    tables = [_parsed(path, encoding, delimiter, point) for point in (".," if delimiter == ";" else ".")]
-    table = max(tables, key=lambda one: sum(map(pa.types.is_floating, one.schema.types)))
-    for name in (
-        name for name, of in zip(table.column_names, table.schema.types, strict=True) if pa.types.is_binary(of)
-    ):
-        raise DataCorrupt(f"{path}: column {name!r} is no text in UTF-8: save the file with the encoding UTF-8")
-    for place, of in enumerate(table.schema):
-        if pa.types.is_string(of.type):
-            table = table.set_column(place, of.name, pc.utf8_trim_whitespace(table.column(place)))
-    return table
-
-
-def _parsed(path: Path, encoding: str, delimiter: str, decimal_point: str) -> pa.Table:
-    return pyarrow.csv.read_csv(
-        path,
-        pyarrow.csv.ReadOptions(encoding=encoding),
-        pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        pyarrow.csv.ConvertOptions(decimal_point=decimal_point),
-    )
-
-
-def _delimiter(begin: str) -> str:
-    """A comma, unless the first line has none, but other signs that divide columns."""
-    first = (begin.splitlines() or [""])[0]
-    return next((sign for sign in (",", ";", "\t", "|") if sign in first), ",")
 
 
 def as_arrow(table: Any) -> pa.Table:
@@ -128,7 +55,7 @@ def peers_of_table(table: Any, reading: Reading, whose: str | None = None) -> It
     it."""
     table = as_arrow(table)
     if whose is None:
-        _require(table, reading.peer, "the peers")
+        _require(table, reading.peer, "peers", "peer_column")
         codes, names = _codes(table, reading.peer)
     else:
         codes, names = np.zeros(table.num_rows, np.int64), [whose]
@@ -138,7 +65,7 @@ def peers_of_table(table: Any, reading: Reading, whose: str | None = None) -> It
     ends = np.searchsorted(codes[order], np.arange(len(names) + 1))
     for number, name in enumerate(names):
         rows = order[ends[number] : ends[number + 1]]
-        yield name, {part: type(raw)(raw.x[some], raw.y[some]) for part, some in _divided(parts, rows) if len(some)}
+        yield name, {part: raw.take(some) for part, some in _divided(parts, rows) if len(some)}
 
 
 def columns_of_table(table: Any, reading: Reading, name: str) -> Raw:
@@ -162,13 +89,16 @@ def clusters_of_table(table: pa.Table, reading: Reading) -> dict[str, str | None
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _require(table: pa.Table, column: str, what: str) -> None:
+def _require(table: pa.Table, column: str, what: str, setting: str) -> None:
     if column not in table.column_names:
-        listed = ", ".join(table.column_names[:12]) + (" …" if len(table.column_names) > 12 else "")
         raise DataError(
-            f"the table has no column {column!r}, which is to name {what}{suggest(column, table.column_names)}: "
-            f"its columns are {listed}"
+            f"the table has no column {column!r} of {what}: its columns are {_listed(table)}. Set {setting} "
+            f"to the right one{suggest(column, table.column_names)}"
         )
+
+
+def _listed(table: pa.Table) -> str:
+    return ", ".join(table.column_names[:12]) + (" …" if len(table.column_names) > 12 else "")
 
 
 def _codes(table: pa.Table, column: str) -> tuple[Array, list[str]]:
@@ -182,8 +112,10 @@ def _codes(table: pa.Table, column: str) -> tuple[Array, list[str]]:
 def _columns(table: pa.Table, reading: Reading, whose: str = "") -> Raw:
     targets = (reading.target,) if isinstance(reading.target, str) else reading.target
     for target in targets:
-        _require(table, target, "the targets")
-    apart = {reading.peer, SPLIT_COLUMN, CLUSTER_COLUMN, *targets}
+        _require(table, target, "targets", "target_column")
+    for ignored in reading.ignore:
+        _require(table, ignored, "no use", "ignore_columns")
+    apart = {reading.peer, SPLIT_COLUMN, CLUSTER_COLUMN, *targets, *reading.ignore}
     features = [name for name in table.column_names if name not in apart]
     if not features:
         raise DataError(f"the table has the columns {', '.join(table.column_names)}, and none is left as a feature")
@@ -191,17 +123,24 @@ def _columns(table: pa.Table, reading: Reading, whose: str = "") -> Raw:
     for place, name in enumerate([] if reading.places else features):
         x[:, place] = _feature(table, name, reading, whose)
     y = [_target(table, name, reading, whose) for name in targets]
-    raw = Raw(x, y[0] if isinstance(reading.target, str) else np.stack(y, 1))
+    raw = Raw(x, y[0] if isinstance(reading.target, str) else np.stack(y, 1), np.arange(table.num_rows))
     return numbered(raw) if reading.places else raw
 
 
 def _feature(table: pa.Table, name: str, reading: Reading, whose: str) -> Array:
+    if _NAMELESS.fullmatch(name):
+        raise DataError(
+            f"column {1 + table.column_names.index(name)} has no name, as pandas writes its index unless index=False: "
+            f"name it, or set ignore_columns='{name}'"
+        )
     column = table[name]
     if not any(of(column.type) for of in _NUMBERS):
         row, value = _first_odd(column)
+        names_peers = not whose and reading.peer not in table.column_names
+        further = f"; if it names the peers, set peer_column={name}" if names_peers else ""
         raise DataError(
             f"column {name!r} is a feature, but holds {_shown(value)} in {_where(table, row, reading, whose)}: "
-            "features are numbers; turn the column into numbers, or leave it out of the table"
+            f"features are numbers; turn the column into numbers, or set ignore_columns={name}{further}"
         )
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
@@ -283,8 +222,12 @@ def _parts_of_rows(table: pa.Table) -> Array | None:
     if SPLIT_COLUMN not in table.column_names:
         return None
     codes, names = _codes(table, SPLIT_COLUMN)
-    if unknown := [name for name in names if name.strip().lower() not in _PARTS]:
-        raise DataError(f"column {SPLIT_COLUMN!r} holds {unknown[0]!r}: parts are train, val and test")
+    if unknown := [number for number, name in enumerate(names) if name.strip().lower() not in _PARTS]:
+        row = int((codes == unknown[0]).argmax())
+        raise DataError(
+            f"column {SPLIT_COLUMN!r} holds {names[unknown[0]]!r} in row {row + 1}: parts are train, val and test; "
+            "name the column otherwise if it is a feature"
+        )
     parts: Array = np.array([_PARTS[name.strip().lower()] for name in names])[codes]
     return parts
 

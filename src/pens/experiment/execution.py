@@ -35,7 +35,6 @@ from pens.learning.executor import Executor
 from pens.measuring.results import ExperimentResult, RunResult
 from pens.methods.names import check_methods, find_method
 from pens.methods.spec import RunSpec
-from pens.nets import with_sizes
 from pens.processors import CpuShare
 from pens.settings.tree import MethodName
 from pens.simulation.simulator import advance_together
@@ -88,9 +87,8 @@ class Experiment:
         shown = some if len(some) > 2 else federation.tests[0]
         samples = sum(len(peer.train) for peer in federation.peers)
         outputs = num_outputs(task_of(self.record.settings), known)
-        model = with_sizes(self.model, shown.x.shape[1:], outputs) if self.model else None
-        self._network = NetworkForm.of(self.record.settings, outputs, shown, model)
-        return build_engine(self.record.settings, outputs, shown, samples, self._torch_device, model)
+        self._network = NetworkForm.of(self.record.settings, outputs, shown, self.model, federation.class_names)
+        return build_engine(self.record.settings, outputs, shown, samples, self._torch_device, self.model)
 
     def run(self, folder: ExperimentDir | None, observer: Observer) -> ExperimentResult:
         """Run what is missing, and read what is complete."""

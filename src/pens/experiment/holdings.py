@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from pens.data.doubts import doubts
 from pens.data.leaks import leak
 from pens.data.own_peers import is_table
-from pens.data.own_sources import OwnPeers, load_data
+from pens.data.own_sources import OwnPeers, load_data, rules_of
 from pens.data.partition_files import Share
 from pens.data.reading import Reading
 from pens.data.samples import Dataset
@@ -32,7 +33,7 @@ class Holdings:
         """`own`: what a user gave from Python, in place of the setting `source`."""
         self._data_dir = data_dir
         self._is_own = own is not None or settings.data.is_own
-        self._found: Dataset | OwnPeers | None = _given(own)
+        self._found: Dataset | OwnPeers | None = _given(own, settings)
         if self._found is None and self._is_own:
             self._found = load_data(settings, data_dir)
         self._federations: dict[int, Federation] = {}
@@ -60,6 +61,10 @@ class Holdings:
             check_own_data(federation)
             check_data(task_of(settings), federation)
         return federation
+
+    def doubts(self, settings: Settings, seed: int) -> list[str]:
+        """What is odd about the data of own peers, but may be meant."""
+        return doubts(self.federation(settings, seed), task_of(settings).has_classes) if self.peers else []
 
     def dataset(self, settings: Settings) -> Dataset:
         """The data set that a partition shares out."""
@@ -126,13 +131,14 @@ def shares_of(settings: Settings, seed: int, data_dir: Path | None = None) -> di
     return shares
 
 
-def _given(own: object) -> Dataset | OwnPeers | None:
+def _given(own: object, settings: Settings) -> Dataset | OwnPeers | None:
+    """What a user gave from Python. Peers that are not yet a federation are read as these settings say."""
     if own is None or isinstance(own, Dataset):
         return own
     if isinstance(own, Federation):
         return OwnPeers(own, Reading())
-    if isinstance(own, Mapping) or is_table(own):
-        return OwnPeers(Federation.of(own), Reading())
+    if isinstance(own, Mapping | list) or is_table(own):
+        return OwnPeers(own, rules_of(settings).reading)
     raise SettingsError(
         f"data is a {type(own).__name__}: pass a pens.Dataset or a pens.Federation (pens.Federation.of)"
     )

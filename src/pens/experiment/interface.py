@@ -21,7 +21,7 @@ from pens.experiment.progress import ShowProgress, showing
 from pens.measuring.results import ExperimentResult
 from pens.methods.method import Method
 from pens.methods.names import MethodLike, lost, parse_methods, prints_of, references_of, sections_without_effect
-from pens.parts import located
+from pens.parts import located_data
 from pens.settings.named_parts import lost_parts
 from pens.settings.seeds import parse_seeds
 from pens.settings.tree import Settings
@@ -63,7 +63,7 @@ def run(
     names = () if methods is None else parse_methods(methods)  # before the settings, which may have their sections
     chosen_seeds, folder = parse_seeds(seeds), Path(data_dir) if data_dir else None
     if isinstance(data, str | Path):
-        overrides, data = {**(overrides or {}), "data.source": located(str(data))}, None
+        overrides, data = {**(overrides or {}), "data.source": located_data(str(data))}, None
     base = starting_point(settings, overrides, has_own_data=data is not None)
     wanted = base.replace(overrides or {}) if settings is None else resolve_settings(settings, overrides)
     holdings = Holdings(wanted, data, folder)
@@ -83,6 +83,8 @@ def run(
     if directory:
         directory.create(record)
     with showing(progress, observer) as watching:
+        for doubt in holdings.doubts(record.settings, chosen_seeds[0]):
+            watching.noted(doubt)
         for title in sections_without_effect(record.settings, record.methods):
             watching.noted(f"what is set in [{title}] has no effect: no part in use has that section")
         if leaks := holdings.leak(record.settings, chosen_seeds[0]):

@@ -20,6 +20,8 @@ from pens.settings.tree import MethodName, Settings
 OWN = "own"
 """The preset for own data."""
 _OWN: Values = {
+    "lr": 3e-3,  # with few samples, the paper's 0.001 has not learned again what a merge undid when the next one comes
+    "init": "common",
     "rounds": 50,
     "patience": 15,
     "step1_rounds": 10,

@@ -24,7 +24,7 @@ from pens.merging.trial import try_out
 from pens.methods.method import Method
 from pens.methods.reach import reach
 from pens.methods.spec import RunSpec
-from pens.nets import NetFactory, net_factory
+from pens.nets import NetFactory, net_factory, with_sizes
 from pens.protocol.messages import PeerId, Trace
 from pens.protocol.peer import Peer
 from pens.settings.schema import SettingsTree
@@ -44,16 +44,21 @@ def build_engine(
     shown: Samples,
     num_samples: int,
     device: torch.device,
-    model: Callable[[], nn.Module] | None = None,
+    model: Callable[..., nn.Module] | None = None,
 ) -> Engine:
     """The engine that trains and evaluates models of one network.
 
     num_outputs: what the task's `num_outputs` says of all targets: the number of classes, in classification.
-    model: makes the network; None: the network of the setting `net`.  shown: some samples of the data, for their shape.
+    model: makes the network, and is given its sizes where it needs them; None: the network of the setting `net`.
+    shown: some samples of the data, for their shape.
     num_samples: training samples of all peers that are computed here; whether compiling pays depends on it.
     """
     shape = tuple(shown.x.shape[1:])
-    factory: NetFactory = model or net_factory(settings.model.net, settings.data.source, shape, num_outputs)
+    factory: NetFactory = (
+        with_sizes(model, shape, num_outputs)
+        if model
+        else net_factory(settings.model.net, settings.data.source, shape, num_outputs)
+    )
     example = SampleStack([shown.take(slice(3))], device).x[0]
     num_visits = num_samples * settings.training.epochs * settings.gossip.rounds
     task = task_of(settings)

@@ -33,11 +33,21 @@ class NetworkForm:
     num_classes: int
     whole: bool = False
     """Whether inputs are whole numbers (tokens), as opposed to real ones."""
+    task: str = "classification"
+    """The setting `task`."""
+    class_names: tuple[str, ...] = ()
+    """The names of the classes, where labels were texts."""
     factory: Model | None = field(default=None, compare=False, repr=False)
     """Makes the user's own network, where the run was computed in this process."""
 
     @staticmethod
-    def of(settings: SettingsTree, num_classes: int, shown: Samples, model: Model | None) -> NetworkForm:
+    def of(
+        settings: SettingsTree,
+        num_classes: int,
+        shown: Samples,
+        model: Model | None,
+        class_names: Sequence[str] = (),
+    ) -> NetworkForm:
         """That of a run with these settings. `shown`: some of its samples; `model`: the user's own network."""
         return NetworkForm(
             "" if model else settings.model.net,
@@ -45,6 +55,8 @@ class NetworkForm:
             tuple(shown.x.shape[1:]),
             num_classes,
             bool(np.issubdtype(shown.x.dtype, np.integer)),
+            settings.model.task,
+            tuple(class_names),
             model,
         )
 
@@ -59,7 +71,8 @@ class NetworkForm:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> NetworkForm:
-        return NetworkForm(**{**data, "sample_shape": tuple(data["sample_shape"])})
+        listed = {"sample_shape": tuple(data["sample_shape"]), "class_names": tuple(data.get("class_names", ()))}
+        return NetworkForm(**{**data, **listed})
 
     def to_json(self) -> dict[str, Any]:
         return asdict(replace(self, factory=None), dict_factory=lambda items: dict(items[:-1]))

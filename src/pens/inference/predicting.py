@@ -9,6 +9,9 @@ from torch import nn
 
 from pens.data.samples import Array
 from pens.errors import DataError, ModelError
+from pens.inference.network_form import NetworkForm
+from pens.parts import TASKS
+from pens.tasks.classification import Classification
 
 BATCH = 256
 
@@ -41,7 +44,10 @@ def _returned(module: nn.Module, x: torch.Tensor) -> Array:
     return values
 
 
-def classes(scores: Array) -> Array:
-    """The class with the highest score.  [sample, class] → [sample]"""
-    numbers: Array = scores.argmax(1)
-    return numbers
+def said(outputs: Array, form: NetworkForm | None) -> Array:
+    """What a network's outputs say by the task of its run: classes, by name where labels were texts, or numbers.
+    [sample, output, ...] → [sample, ...]"""
+    if form is None:
+        return Classification().predict(outputs)
+    found: Array = TASKS.find(form.task).predict(outputs)
+    return np.array(form.class_names)[found] if form.class_names else found

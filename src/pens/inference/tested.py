@@ -14,7 +14,7 @@ from pens.errors import ResultError
 from pens.inference.exporting import check_target, write_program, write_state_dict
 from pens.inference.network_form import Model, NetworkForm, as_inputs, module_of
 from pens.inference.peer_models import PeerModels
-from pens.inference.predicting import BATCH, classes, outputs
+from pens.inference.predicting import BATCH, outputs, said
 
 
 class HasTestedModels:
@@ -59,13 +59,14 @@ class HasTestedModels:
 
     def scores(self, peer: int | str, x: Any, *, model: Model | None = None, batch_size: int = BATCH) -> Array:
         """What a peer's tested model returns for new samples: arrays or tensors, prepared as the training data were.
-        x [sample, ...] → [sample, class]"""
+        x [sample, ...] → [sample, output]"""
         checked = self.network.inputs(x) if self.network else as_inputs(x)
         return outputs(self.module(peer, model), checked, batch_size)
 
     def predict(self, peer: int | str, x: Any, *, model: Model | None = None, batch_size: int = BATCH) -> Array:
-        """The class to which a peer's tested model gives the highest score.  x [sample, ...] → [sample]"""
-        return classes(self.scores(peer, x, model=model, batch_size=batch_size))
+        """What a peer's tested model says of new samples, in the form of targets: classes, by name where labels were
+        texts; in a regression the numbers themselves.  x [sample, ...] → [sample]"""
+        return said(self.scores(peer, x, model=model, batch_size=batch_size), self.network)
 
     def export(
         self,

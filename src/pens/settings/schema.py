@@ -45,6 +45,8 @@ class DataSettings(Section):
     """Own tables and archives: the column that names each sample's peer."""
     target_column: Annotated[tuple[str, ...], Field(min_length=1)] = ("label",)
     """Own tables: the column that is to be predicted; several, where a sample has several targets."""
+    ignore_columns: tuple[str, ...] = ()
+    """Own tables: columns that are neither features nor anything else, such as the numbers of patients."""
     val_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Own data: the share of a peer's samples that is split off for validation, where no validation data are given."""
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2

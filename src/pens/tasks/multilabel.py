@@ -41,6 +41,11 @@ class MultiLabel(Task):
         if wrong.any():
             raise DataError(f"there is a {targets[wrong][0]}: expected 0 or 1 for each label, [sample, label]")
 
+    def predict(self, outputs: Array) -> Array:
+        """1 for each label that is more likely than not."""
+        likely: Array = (outputs > 0).astype("int64")
+        return likely
+
     def num_outputs(self, targets: Sequence[Array]) -> int:
         return int(targets[0].shape[1])
 

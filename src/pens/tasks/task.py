@@ -74,6 +74,12 @@ class Task(ABC):
         the same. They are 1 on average, or the step size changes.  [sample, ...] → [sample]"""
         return None
 
+    def predict(self, outputs: Array) -> Array:
+        """What a network's outputs say, in the form of targets: the class with the highest score, or the numbers
+        themselves.  [sample, output, ...] → [sample, ...]"""
+        found: Array = outputs.argmax(1) if self.has_classes else outputs
+        return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 and not self.has_classes else found
+
     @property
     def measure(self) -> Measure:
         """What the main metric's numbers say."""

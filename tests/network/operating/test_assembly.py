@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pens.errors import SettingsError
 from pens.network.certificates.names import peer_id
 from pens.network.node.learning import ThreadBench
 from pens.network.node.node import Node
@@ -68,3 +69,20 @@ def test_epochs_of_step_one_follow_the_samples_that_the_peer_holds(tmp_path: Pat
 def test_the_card_says_which_parts_are_the_peers_own(tmp_path: Path) -> None:
     node_of(tmp_path, PEER.format(function="small"))
     assert json.loads((tmp_path / "state" / "peer.json").read_text())["own_parts"] == ["model", "data"]
+
+
+SIZED = """
+class Sized(torch.nn.Sequential):
+    def __init__(self, shape, num_classes):
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(shape[1] * shape[2], num_classes))
+"""
+
+
+def test_labels_that_a_peer_has_never_seen_do_not_change_the_shape_of_its_network(tmp_path: Path) -> None:
+    """An own network is given the number of classes in the federation, and a peer does not guess it from its labels."""
+    text = PEER.format(function="small").replace("mine.py:Net", "sized.py:Sized")
+    (tmp_path / "sized.py").write_text("import torch\n" + SIZED)
+    node = node_of(tmp_path, text.replace("num_classes = 3", "num_classes = 7"))
+    assert node.learners.executor.engine.network.stored.size == 7 * 16 + 7
+    with pytest.raises(SettingsError, match=r"data\.num_classes is not set: labels here go up to 2"):
+        node_of(tmp_path, text.replace("num_classes = 3", ""))

@@ -140,7 +140,8 @@ def test_classes_are_stated_for_the_whole_federation(tmp_path: Path) -> None:
         load_holding(read_peer_config(write(tmp_path, own_source("load", 2))))
     with pytest.raises(SettingsError, match=r"data.num_classes = 3, but digits has 10 classes: leave it out"):
         load_holding(read_peer_config(write(tmp_path, GOOD.replace("share = 3", "share = 3\nnum_classes = 3"))))
-    own_network = GOOD.replace("[data]\nshare = 3", 'model = "mine.py:Net"\n[data]\nsource = "mine.py:load"')
+    (tmp_path / "net.py").write_text("def make():\n    pass\n")
+    own_network = GOOD.replace("[data]\nshare = 3", 'model = "net.py:make"\n[data]\nsource = "mine.py:load"')
     assert load_holding(read_peer_config(write(tmp_path, own_network))).num_classes == 3
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pens.data.own_sources import load_data, load_one, rules_of
 from pens.data.samples import Dataset, Samples, check_alike, check_finite
@@ -26,6 +26,7 @@ from pens.learning.learners import Learners
 from pens.methods.names import find_method, references_of
 from pens.methods.reach import reach
 from pens.methods.spec import RunSpec
+from pens.nets import needs_num_classes
 from pens.network.members.membership import Membership, MembershipRules
 from pens.network.members.reachable import Reachable
 from pens.network.node.control import ControlRules
@@ -103,7 +104,7 @@ def _own_holding(config: PeerConfig, source: str) -> Holding:
         )
         if federation.class_names and not config.settings.data.classes:
             raise SettingsError(
-                "the labels are texts, and other peers may have others: list all classes of the federation as "
+                "the labels are texts or codes, and other peers may have others: list all classes of the federation as "
                 "`classes` in section [data], in the same order at all peers, so that a label means the same at each. "
                 f"Here there are {', '.join(map(repr, federation.class_names))}"
             )
@@ -112,7 +113,7 @@ def _own_holding(config: PeerConfig, source: str) -> Holding:
     check_finite(own_parts(f"peer {config.peer.name}", data, test))
     parts = {"training": data.train, "validation": data.val, **({"test": test} if test else {})}
     check_targets(task := task_of(config.settings), parts_of(f"peer {config.peer.name}'s", data, test))
-    check_alike(list(parts.values()))
+    check_alike(list(parts.values()), [f"the {name} data" for name in parts].__getitem__)
     _check_has_classes(config)
     if not task.has_classes:
         return Holding(data, test, outputs_for(task, [part.y for part in parts.values()]))
@@ -163,7 +164,7 @@ def _num_classes(config: PeerConfig, highest: Mapping[str, int]) -> int:
     """Classes of the whole federation, which a peer's own labels cannot tell. `highest`: highest label of each part."""
     part = max(highest, key=lambda name: highest[name])
     stated, label = config.data.num_classes, highest[part]
-    if stated is None and config.peer.model is None:
+    if stated is None and ((model := _own_model(config)) is None or needs_num_classes(model)):
         raise SettingsError(
             f"data.num_classes is not set: labels here go up to {label}, but those of other peers may go further, and "
             "peers with networks of different sizes cannot use each other's models: set num_classes in section [data] "
@@ -247,8 +248,12 @@ def _learners(
 
 def _engine(config: PeerConfig, spec: RunSpec, holding: Holding, device: torch.device) -> Engine:
     train = holding.data.train
-    model = load_function(config.peer.model, "peer.model", config.folder) if config.peer.model else None
-    return build_engine(spec.settings, holding.num_classes, train, len(train), device, model)
+    return build_engine(spec.settings, holding.num_classes, train, len(train), device, _own_model(config))
+
+
+def _own_model(config: PeerConfig) -> Callable[..., nn.Module] | None:
+    """What makes the user's own network; None: the setting `net` names it."""
+    return load_function(config.peer.model, "peer.model", config.folder) if config.peer.model else None
 
 
 def _card(config: PeerConfig, holding: Holding, plan: Plan, me: PeerId, device: torch.device) -> dict[str, Any]:
