@@ -136,7 +136,7 @@ def test_a_report_of_a_recipe_tells_what_its_method_is(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("reference", "values"),
-    [("nearby.py:Nearby", {}), ("fitting.py:Fitting", {}), ("shared_body.py:SharedBody", {"head": "out"})],
+    [("nearby.py:Nearby", {}), ("fitting.py:Fitting", {}), ("shared_body.py:SharedBody", {"shared-body.head": "out"})],
 )
 def test_real_peers_follow_the_methods_of_the_page(reference: str, values: dict[str, object], folder: Path) -> None:
     """Law 5, with nodes in memory."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pens.errors import SettingsError
@@ -16,6 +17,7 @@ from pens.protocol.messages import (
     Action,
     Answered,
     Ask,
+    Blend,
     Drop,
     Finish,
     Losses,
@@ -262,3 +264,76 @@ def test_models_that_are_merged_after_an_update_are_not_dropped_as_well(tries_st
         tuple(ModelRef(PeerId(owner), 2) for owner in (1, 2)),
     ]
     assert it.handle(Updated()) == [Finish()]
+
+
+class Making(Gossiping):
+    """Averages what came beside its own model, asks how good that is, and trains from it."""
+
+    def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        blends = self.peer.blend("mean", models, [np.float32(0.5), 0.25, 0.25])  # type: ignore[arg-type]
+        return [*blends, Ask("fit", Losses((self.peer.made["mean"],)))]
+
+    def on_answered(self, name: str, answer: Any) -> list[Action]:
+        return [self.peer.update((self.peer.made.pop("mean"),), may_stop=True, weights=(0.0, 1.0))]
+
+
+class MakesByHand(Making):
+    def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        return [Blend(ModelRef(self.peer.me, -9), models, (1.0, 0.0, 0.0)), *super().use(models)]
+
+
+class MakesOfOthers(Making):
+    def use(self, models: tuple[ModelRef, ...]) -> list[Action]:
+        return [*self.peer.blend("odd", (ModelRef(PeerId(9), 1),), (0.5, 0.5)), *super().use(models)]
+
+
+class Keeps(Making):
+    """Trains from the first model that came, and keeps what it made."""
+
+    def on_answered(self, name: str, answer: Any) -> list[Action]:
+        return [self.peer.update((CAME[0],), may_stop=True)]
+
+
+class UsesTwice(Making):
+    def on_answered(self, name: str, answer: Any) -> list[Action]:
+        made = self.peer.made.pop("mean")
+        return [self.peer.update((made,), may_stop=True, weights=(0.0, 1.0)), Drop(made, "unused")]
+
+
+def test_a_model_that_a_peer_makes_is_held_like_one_that_came() -> None:
+    it = peer(Making)
+    it.handle(Start())
+    it.handle(Updated())
+    it.handle(Wake())
+    made = ModelRef(PeerId(0), -1)
+    asked = it.handle(Pulled(CAME))
+    assert asked == [Blend(made, CAME, (0.5, 0.25, 0.25)), Ask("fit", Losses((made,)))]
+    assert all(type(weight) is float for weight in asked[0].weights)  # type: ignore[union-attr]
+    (update,) = it.handle(Answered("fit", (0.5,)))
+    assert isinstance(update, Update)
+    assert update.models == (made,)
+
+
+def test_what_a_peer_makes_outlives_a_phase_until_it_finishes() -> None:
+    """The received models that the phase leaves behind are dropped as well."""
+    for behaviour, left in ((Keeps, {CAME[1], ModelRef(PeerId(0), -1)}), (Making, set(CAME))):
+        ending = peer(behaviour, rounds=1)
+        assert {action.model for action in live(ending) if isinstance(action, Drop)} == left
+        assert not ending.made
+    going_on = peer(Keeps)
+    live(going_on)
+    assert going_on.made == {"mean": ModelRef(PeerId(0), -1)}
+    assert not [action for action in going_on.enter("alone") if isinstance(action, Drop) and action.model.is_made]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        (MakesByHand, r"its use returned Blend.*: make models by self\.peer\.blend"),
+        (MakesOfOthers, r"its use returned ModelRef\(owner=9.*: the peer does not hold it"),
+        (UsesTwice, r"its on_answered returned ModelRef\(owner=0, version=-1\).*: the peer does not hold it"),
+    ],
+)
+def test_models_that_are_not_there_are_refused(behaviour: type[Gossiping], reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        live(peer(behaviour))

@@ -121,7 +121,7 @@ def test_the_page_stands_alone_and_answers_every_question(whole: Path) -> None:
         assert page.text.count(question) == 2  # in the list of sections, and above its own
     assert f"pens {pens.__version__}" in page.text
     assert "6 peers (3 of 0°, 3 of 180°)" in page.text
-    assert page.tags.count("svg") == 21
+    assert page.tags.count("svg") == 23
     assert "There is no picture of pens+ over the rounds: its rule needs losses" in page.text
     assert page.text.count("tests is each peer's choice, by its own validation data") == 3  # pens+, random+, oracle+
 
@@ -147,6 +147,8 @@ def test_every_picture_is_a_file_with_its_numbers(whole: Path) -> None:
             "merges-el",
             "merges-dac-var",
             "merges-fedfomo",
+            "merges-deprl",
+            "merges-facade",
         ),
         "neighbours-pens",
     }
@@ -412,7 +414,7 @@ def test_the_command_line_writes_a_report(whole: Path, tmp_path: Path, capsys: p
     with pytest.raises(SystemExit) as exit_:
         main(["report", str(whole / "run"), "--out", str(tmp_path / "deep" / "er.html")])
     assert exit_.value.code == 0
-    assert "er.html; 42 pictures and tables in" in capsys.readouterr().out
+    assert "er.html; 46 pictures and tables in" in capsys.readouterr().out
     read_page(tmp_path / "deep" / "er.html")
 
 

@@ -164,7 +164,7 @@ class GossipSettings(Section):
     merge_only: tuple[str, ...] = ()
     """Merge only parameters and buffers whose names begin with one of these, up to a dot: layers.1 means
     layers.1.weight, and not layers.10.weight. The others keep the peer's own values and are not sent, unless the method
-    scores models, as pens and dac do; real peers send whole models. Empty: all are merged."""
+    scores models, as pens and dac do; real peers send zeros in their place. Empty: all are merged."""
     wire: WireForm = "fp32"
     """The form of models in messages: fp16 takes half of the bytes, int8 a quarter; receivers get rounded models."""
 
