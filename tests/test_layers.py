@@ -41,6 +41,7 @@ LAYERS = [
     "experiment",
     "paper",
     "report",
+    "planning",
     "reproduce",
     "network",
     "command_line",

@@ -29,10 +29,10 @@ from pens.version import VERSION
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pens.planning.store import RunStore
     from pens.reproduce.compare import Beside, Comparison
     from pens.reproduce.keep import Kept
     from pens.reproduce.run import Reproduction
-    from pens.reproduce.store import RunStore
     from pens.settings.catalogue import Entry
 
 app = typer.Typer(
@@ -257,10 +257,11 @@ def reproduce_command(
 
     from pens.command_line.watch import PlanWatcher, watching
     from pens.paper.exhibits import exhibits
+    from pens.planning.show import plan_words
+    from pens.planning.store import RunStore
     from pens.reproduce.keep import check_place, load, load_all
     from pens.reproduce.run import ReproduceRequest, Reproduction
-    from pens.reproduce.show import outdated_lines, plan_tables, plan_words
-    from pens.reproduce.store import RunStore
+    from pens.reproduce.show import outdated_lines, plan_tables
 
     console = new_console()
     chosen = exhibits(names)
@@ -329,7 +330,7 @@ def _write_again(comparison: Comparison, folder: Path, store: RunStore, beside: 
     from pens.reproduce.keep import Kept, write
     from pens.reproduce.pictures import write_pictures
 
-    if (store.folder / "reproduce.json").is_file():
+    if store.is_marked():
         store.open()
     write(Kept(folder / f"{comparison.name}.json", comparison, []))
     write_pictures(comparison, store, folder, beside)
@@ -351,8 +352,8 @@ def _print_comparisons(
     console: Console, plan: Reproduction, keep: Path | None, beside: Path | None, markdown: bool
 ) -> None:
     """Print what was run; with --fill, together with what was kept before."""
+    from pens.planning.show import not_run_lines
     from pens.reproduce.pictures import write_files
-    from pens.reproduce.show import not_run_lines
 
     comparisons = plan.comparisons()
     all_kept = _keep(plan, comparisons, keep, beside) if keep else [None] * len(comparisons)

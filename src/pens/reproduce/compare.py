@@ -15,8 +15,8 @@ from pens.measuring.metrics import Interval, interval
 from pens.measuring.results import RunResult, Spending, mean_or_none, spec_of, spending
 from pens.paper.exhibits import Column, Exhibit, PlannedValue, Quantity
 from pens.paper.verdicts import PaperVerdict, compare_with_paper
+from pens.planning.store import RunStore
 from pens.report.merge_maps import merged_within
-from pens.reproduce.store import RunStore
 from pens.settings.keys import flat_values
 from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import RULES

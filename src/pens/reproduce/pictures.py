@@ -11,6 +11,7 @@ from typing import Literal
 from pens.measuring.metrics import Interval
 from pens.paper.exhibits import Exhibit, exhibits
 from pens.parts import METHODS
+from pens.planning.store import RunStore
 from pens.report.charts.merges import merge_chart
 from pens.report.merge_maps import merge_map
 from pens.report.panel import (
@@ -27,7 +28,6 @@ from pens.report.panel import (
 from pens.report.svg import Canvas, Scale, scale_over, spread, standalone
 from pens.reproduce.compare import Beside, Comparison, Finding, complete_runs
 from pens.reproduce.keep import write_text
-from pens.reproduce.store import RunStore
 from pens.settings.tree import MethodName
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder of run directories, one for each setting, found by their settings and shared by all tables and figures.
+"""A folder of run directories, one for each setting, found by their settings and shared by all that need them.
 
-OUT/reproduce.json              marks the folder as made by `pens reproduce`
+OUT/reproduce.json              marks the folder as made by `pens reproduce`; other commands mark theirs likewise
 OUT/cifar-10-100x400-…/         a run directory as `pens run` writes it (see runlog.py)
 """
 
@@ -15,17 +15,20 @@ from typing import Any
 
 from pens.errors import RunDirError
 from pens.partitions.partition import partition_of
+from pens.parts import HUB
 from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 
-_MARK = "reproduce.json"
+RunKey = tuple[str, MethodName, int]
+"""The identity of the settings, the method, and the seed."""
 
 
 class RunStore:
     """Run directories, found by their settings."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, command: str = "reproduce") -> None:
+        """`command`: by which `pens` command the folder is made."""
+        self.folder, self._command = folder, command
         self._places: dict[str, ExperimentDir] = {}
 
     def open(self) -> None:
@@ -34,12 +37,22 @@ class RunStore:
             raise RunDirError(f"{self.folder} is a file: choose another --out")
         if not self.folder.is_dir() or not any(self.folder.iterdir()):
             return
-        if not (self.folder / _MARK).is_file():
-            raise RunDirError(f"{self.folder} is not empty and was not made by pens reproduce: choose another --out")
+        if not self.is_marked():
+            raise RunDirError(
+                f"{self.folder} is not empty and was not made by pens {self._command}: choose another --out"
+            )
         for path in sorted(self.folder.glob("*/experiment.json")):
             place = ExperimentDir(path.parent)
             if (record := place.read()).rules == RULES:
                 self._places.setdefault(identity(record.settings), place)
+
+    def is_marked(self) -> bool:
+        """Whether the folder was made by the command."""
+        return self._mark.is_file()
+
+    @property
+    def _mark(self) -> Path:
+        return self.folder / f"{self._command}.json"
 
     def find(self, settings: Settings) -> ExperimentDir | None:
         """The run directory of a setting; None where the setting has no runs."""
@@ -56,7 +69,7 @@ class RunStore:
         if place := self.find(record.settings):
             place.add(record)
             return place
-        self._mark()
+        self.mark()
         place = ExperimentDir(self._new_folder(folder_name(record.settings)))
         place.create(record)
         self._places[identity(record.settings)] = place
@@ -66,10 +79,11 @@ class RunStore:
         """The record and the run directory of each setting that has runs."""
         return [(place.read(), place) for place in self._places.values()]
 
-    def _mark(self) -> None:
+    def mark(self) -> None:
+        """Make the folder, and say in it by which command."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / _MARK).write_text(json.dumps({"format": 1, "made_by": "pens reproduce"}) + "\n")
+            self._mark.write_text(json.dumps({"format": 1, "made_by": f"pens {self._command}"}) + "\n")
         except OSError as error:
             raise RunDirError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
 
@@ -93,5 +107,6 @@ def folder_name(settings: Settings) -> str:
     scenario, pens = settings.scenario, settings.pens
     partition = re.sub(r"[^a-z0-9.]+", "-", partition_of(settings).describe(settings).lower()).strip("-")
     peers = f"{scenario.peers}x{scenario.train_per_peer}"
-    name = f"{settings.data.source}-{peers}-{partition}-{settings.model.init}"
+    source = re.sub(r"[^A-Za-z0-9.]+", "-", Path(settings.data.source.removeprefix(HUB).partition(":")[0]).stem)
+    name = f"{source}-{peers}-{partition}-{settings.model.init}"
     return name if (pens.n_sampled, pens.m) == (10, 2) else f"{name}-n{pens.n_sampled}-m{pens.m}"
