@@ -43,6 +43,7 @@ LAYERS = [
     "report",
     "planning",
     "reproduce",
+    "comparing",
     "network",
     "command_line",
     "__main__",

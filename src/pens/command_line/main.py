@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from pens.command_line import completion
+from pens.command_line.comparing import again_words, compare_command, seconds_of
 from pens.command_line.export import export_command
 from pens.command_line.network import certs, collect_command, peer_command, up_command
-from pens.command_line.options import Assignments, DataDir, Device, methods_option, seeds_option, settings_help
+from pens.command_line.options import Assignments, Budget, DataDir, Device, methods_option, seeds_option, settings_help
 from pens.command_line.printing import new_console, print_place, print_run
 from pens.errors import Interrupted, PensError, SettingsError
 from pens.experiment.defaults import DEFAULT_METHODS, DEFAULT_PRESET
@@ -196,6 +197,9 @@ def report_command(
 app.command("export", rich_help_panel=_RESULTS)(export_command)
 
 
+app.command("compare", rich_help_panel=_SIMULATE)(compare_command)
+
+
 @app.command("reproduce", rich_help_panel=_SIMULATE)
 def reproduce_command(
     names: Annotated[
@@ -216,10 +220,7 @@ def reproduce_command(
     ] = "ours",
     assignments: Assignments = None,
     device: Device = "auto",
-    budget: Annotated[
-        float | None,
-        typer.Option(metavar="MINUTES", help="Begin no run that would take longer than the rest of these minutes."),
-    ] = None,
+    budget: Budget = None,
     out: Annotated[
         Path, typer.Option(help="Folder for the runs. Runs that are complete there are not run again.")
     ] = Path("runs/reproduce"),
@@ -280,8 +281,7 @@ def reproduce_command(
                 check_place(keep, [exhibit.name], comparison.changed)
                 _write_again(comparison, keep, RunStore(out), other)
         return
-    if budget is not None and not budget > 0:
-        raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")
+    budget_s = seconds_of(budget)
     if fill and not keep:
         raise SettingsError("--fill runs what the files in --keep do not have yet: name their folder with --keep DIR")
     if keep:
@@ -293,7 +293,7 @@ def reproduce_command(
         changed,
         device,
         data_dir,
-        None if budget is None else 60 * budget,
+        budget_s,
         tuple(load_all(keep, changed)) if keep and fill else (),
     )
     plan = Reproduction(request, RunStore(out))
@@ -311,8 +311,7 @@ def reproduce_command(
         except Interrupted:
             if keep:
                 _keep(plan, plan.comparisons(), keep, beside)
-            command = shlex.join(["pens", *sys.argv[1:]])
-            raise Interrupted(f"stopped; all progress is saved. Continue with the same command: {command}") from None
+            raise Interrupted(again_words()) from None
     _print_comparisons(console, plan, keep, beside, markdown)
 
 

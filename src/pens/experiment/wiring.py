@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pens import rng
 from pens.data.samples import Samples
-from pens.data.scenarios import UNKNOWN, Federation, PeerData
+from pens.data.scenarios import UNKNOWN, Held, PeerData
 from pens.engine.batches import SampleStack
 from pens.engine.training import Engine, new_engine
 from pens.learning.executor import Executor
@@ -82,7 +82,7 @@ def try_merging(spec: RunSpec, engine: Engine, knows_samples: bool = True) -> No
 
 def build_simulator(
     spec: RunSpec,
-    federation: Federation,
+    federation: Held,
     executor: Executor,
     models: Tensor,
     first_slot: int = 0,
@@ -108,7 +108,7 @@ def num_models(method: Method, num_peers: int) -> int:
     return method.num_learners(num_peers) + method.num_servers
 
 
-def reached(method: Method, federation: Federation, graph: Graph | None = None) -> Callable[[PeerId], Sequence[PeerId]]:
+def reached(method: Method, federation: Held, graph: Graph | None = None) -> Callable[[PeerId], Sequence[PeerId]]:
     """A function that gives the peers that a peer may talk to, by its method and the topology's graph. `graph` None:
     all peers can talk to each other.
 
@@ -126,13 +126,13 @@ def reached(method: Method, federation: Federation, graph: Graph | None = None) 
     return of
 
 
-def _servers(method: Method, federation: Federation) -> tuple[PeerId, ...]:
+def _servers(method: Method, federation: Held) -> tuple[PeerId, ...]:
     """The numbers of a method's servers."""
     num_peers = len(federation.peers)
     return tuple(map(PeerId, range(num_peers, num_peers + method.num_servers)))
 
 
-def _reached_in(graph: Graph, method: Method, federation: Federation, me: PeerId) -> Sequence[PeerId]:
+def _reached_in(graph: Graph, method: Method, federation: Held, me: PeerId) -> Sequence[PeerId]:
     """The peers that a peer may talk to in a sparse graph: those next to it that its method allows, and all servers."""
     others, clusters = graph[me], federation.clusters
     known = clusters is not None and clusters[me] != UNKNOWN

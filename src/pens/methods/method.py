@@ -33,7 +33,7 @@ from pens.settings.section import Section
 from pens.settings.tree import RunSettings, Settings
 
 if TYPE_CHECKING:
-    from pens.data.scenarios import Federation, PeerData
+    from pens.data.scenarios import Held, PeerData
     from pens.learning.rules import LearningRules
 
 NEUTRAL = ("#6b5d52", "#b8aaa0")
@@ -145,11 +145,11 @@ class Method:
         then, and that the merge rule heeds such weights. Others are checked in the first update that names them."""
         return ()
 
-    def holders(self, federation: Federation, settings: RunSettings) -> Sequence[PeerData]:
+    def holders(self, federation: Held, settings: RunSettings) -> Sequence[PeerData]:
         """Whose data are trained on: one for each learner."""
         return federation.peers
 
-    def data_sizes(self, federation: Federation, settings: RunSettings) -> list[tuple[int, int]]:
+    def data_sizes(self, federation: Held, settings: RunSettings) -> list[tuple[int, int]]:
         """Training and validation samples of each learner."""
         return [(len(data.train), len(data.val)) for data in self.holders(federation, settings)]
 

@@ -162,10 +162,8 @@ def among(settings: Settings, peers: int, smallest_cluster: int | None, seeds: S
 
 def _check_shared(settings: Settings, spec: RunSpec) -> None:
     """Refuse a method that changes settings of what is made once, for all methods of an experiment."""
-    of_partition = partition_of(settings).section
-    titles = ["scenario", "engine", *([of_partition.title] if of_partition else [])]
-    before, after = (_shared(of, titles) for of in (settings, spec.settings))
-    for name in (name for name, value in after.items() if value != before.get(name)):
+    after = shared_values(spec.settings)
+    for name in changed_shared(settings, spec.settings):
         raise SettingsError(
             f"method {spec.method.name!r}: its resolve sets {assignment(name, after[name])}, but the data, the network "
             "and the engine are the same for all methods of an experiment: set it in the experiment's settings, not in "
@@ -173,11 +171,20 @@ def _check_shared(settings: Settings, spec: RunSpec) -> None:
         )
 
 
-def _shared(settings: SettingsTree, titles: Iterable[str]) -> dict[str, Any]:
-    """`net`, and all settings of these sections, by name."""
+def changed_shared(before: SettingsTree, after: SettingsTree) -> list[str]:
+    """Of the settings that all methods of an experiment share, those that differ, by their names."""
+    known = shared_values(before)
+    return [name for name, value in shared_values(after).items() if value != known.get(name)]
+
+
+def shared_values(settings: SettingsTree) -> dict[str, Any]:
+    """What all methods of an experiment share, by name: the data, who holds them, the network and its task, and how
+    numbers are computed."""
+    of_partition = partition_of(settings).section
+    titles = ["data", "scenario", "engine", *([of_partition.title] if of_partition else [])]
     tree = settings.model_dump(mode="json")
     shared = {flat_name(title, key): value for title in titles for key, value in tree.get(title, {}).items()}
-    return {**shared, "net": settings.model.net}
+    return {**shared, "net": settings.model.net, "task": settings.model.task}
 
 
 def _by_topology(who: Participants, settings: Settings, made: RunSettings, seeds: Iterable[int]) -> Participants:

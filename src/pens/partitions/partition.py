@@ -18,7 +18,7 @@ from pens.data.scenarios import Federation, check_own_data
 from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.hooks import calling, is_ours, refuse_result
 from pens.parts import HUB, PARTITIONS, is_place
-from pens.settings.schema import ScenarioSettings
+from pens.settings.schema import ScenarioSettings, SettingsTree
 from pens.settings.section import Section
 from pens.settings.tree import Settings
 from pens.tasks.task import task_of
@@ -72,7 +72,7 @@ class Partition(ABC):
         return None if sizes is None else min(sizes.values())
 
 
-def partition_of(settings: Settings) -> Partition:
+def partition_of(settings: SettingsTree) -> Partition:
     """The partition that these settings name."""
     found: Partition = PARTITIONS.find(settings.scenario.partition)
     return found

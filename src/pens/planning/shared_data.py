@@ -9,6 +9,7 @@ from pathlib import Path
 from pens.data.own_sources import OwnPeers, load_data
 from pens.data.samples import Dataset
 from pens.experiment.holdings import Holdings
+from pens.methods.names import shared_values
 from pens.partitions.partition import partition_of
 from pens.settings.tree import Settings
 
@@ -30,7 +31,7 @@ class SharedData:
     def holdings(self, settings: Settings) -> Holdings:
         """What peers hold by these settings. Runs that share all that decides it share the federations, too, as long as
         they come one after the other."""
-        key = json.dumps([settings.model_dump(mode="json", exclude={*_OF_METHODS}), settings.model.task])
+        key = json.dumps(shared_values(settings))
         if self._last is None or self._last[0] != key:
             self._last = key, Holdings(settings, self._load(settings), self.data_dir)
         return self._last[1]
@@ -40,7 +41,3 @@ class SharedData:
         if key not in self._found:
             self._found[key] = load_data(settings, self.data_dir)
         return self._found[key]
-
-
-_OF_METHODS = ("model", "training", "gossip", "pens", "stopping", "timing", "central", "engine")
-"""Sections that do not decide who holds what."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from pens.errors import RunDirError
+from pens.measuring.results import RunResult
 from pens.partitions.partition import partition_of
 from pens.parts import HUB
 from pens.settings.tree import MethodName, Settings
@@ -63,6 +65,10 @@ class RunStore:
         place = self.find(settings)
         run = place.run(method, seed) if place else None
         return run if run and run.is_complete() else None
+
+    def runs(self, settings: Settings, method: MethodName, seeds: Iterable[int]) -> list[RunResult]:
+        """The complete runs of a method, read, one per seed."""
+        return [run.read() for seed in seeds if (run := self.complete(settings, method, seed))]
 
     def take(self, record: ExperimentRecord) -> ExperimentDir:
         """The run directory for these runs: a new one, or that of the same setting, with these runs added."""
