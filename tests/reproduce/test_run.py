@@ -13,8 +13,9 @@ from pens.measuring.results import RunResult
 from pens.paper.exhibits import EXHIBITS, exhibits
 from pens.planning.conductor import PlanObserver
 from pens.planning.estimates import Estimates
+from pens.planning.identity import identity
 from pens.planning.show import not_run_lines
-from pens.planning.store import RunStore, folder_name, identity
+from pens.planning.store import RunStore, folder_name
 from pens.reproduce.run import ReproduceRequest, Reproduction
 from pens.settings.tree import MethodName
 from pens.storage.runlog import ExperimentDir

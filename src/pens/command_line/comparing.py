@@ -74,7 +74,8 @@ def compare_command(
         raise SettingsError("name the file of a comparison, pens compare FILE.toml, or a folder of results, --from DIR")
     from pens.comparing.file import read_comparison
     from pens.comparing.scenes import scenes_of
-    from pens.planning.plan import Means, Plan
+    from pens.planning.plan import Means
+    from pens.planning.runs import RunPlan
     from pens.planning.shared_data import SharedData
     from pens.planning.store import RunStore
 
@@ -82,7 +83,7 @@ def compare_command(
     scenes = scenes_of(comparison, data, choice_of(methods, scenarios, seeds, assignments))
     store = RunStore(out or Path("runs") / f"compare-{comparison.name}", "compare")
     wanted = [each for scene in scenes for each in scene.wanted()]
-    plan = Plan(wanted, store, Means(device, data_dir, seconds_of(budget)), data)
+    plan = RunPlan(wanted, store, Means(device, data_dir, seconds_of(budget)), data)
     plan.prepare()
 
     from pens.command_line.watch import PlanWatcher, watching

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pens.errors import SettingsError, suggest
-from pens.methods.names import find_method
+from pens.methods.names import parse_methods
 from pens.settings.keys import flatten, locate
 from pens.settings.seeds import parse_seeds
 from pens.settings.toml import read_toml
@@ -162,10 +162,7 @@ def _of_methods(where: str, tables: Any, known: Iterable[MethodName], folder: Pa
 def _methods(where: str, given: Any, folder: Path) -> tuple[MethodName, ...]:
     if not isinstance(given, list) or not given or not all(isinstance(name, str) for name in given):
         raise SettingsError(f'{where} = {given!r}: give a list of names, such as ["random", "pens"]')
-    names = tuple(find_method(name, folder).name for name in given)
-    if len(set(names)) < len(names):
-        raise SettingsError(f"{where} = {', '.join(names)}: a method is listed twice: list each once")
-    return names
+    return parse_methods(given, folder)
 
 
 def _seeds(given: Any) -> tuple[int, ...]:

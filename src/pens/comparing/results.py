@@ -23,10 +23,10 @@ from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import RULES
 from pens.tasks.metric import Measure
 
-Quantity = Literal[
+Measured = Literal[
     "score", "worst_tenth", "worst_cluster", "gap", "fair", "models_received", "bytes_received", "forward_passes"
 ]
-QUANTITIES: tuple[Quantity, ...] = (
+QUANTITIES: tuple[Measured, ...] = (
     "score", "worst_tenth", "worst_cluster", "gap", "fair", "models_received", "bytes_received", "forward_passes",
 )  # fmt: skip
 """What is kept of each run: how good it was, in the unit of the scenario's metric, and what it cost a peer."""
@@ -39,7 +39,7 @@ class MethodFindings:
     method: MethodName
     seeds: tuple[int, ...]
     """The seeds of the runs that are complete."""
-    values: Mapping[Quantity, tuple[float | None, ...]]
+    values: Mapping[Measured, tuple[float | None, ...]]
     """None where it is not known.  [seed] each"""
     forms: Mapping[str, float] = field(default_factory=dict)
     """Which share of the peers tested which form of their model; empty where they do not choose."""
@@ -48,14 +48,14 @@ class MethodFindings:
     seconds: float = 0.0
     """The seconds that its runs took together."""
 
-    def over_seeds(self, quantity: Quantity, measure: Measure) -> Interval | None:
+    def over_seeds(self, quantity: Measured, measure: Measure) -> Interval | None:
         """A quantity over seeds; None where it is not known for each of them."""
         known = [value for value in self.values.get(quantity, ()) if value is not None]
         if not known or len(known) < len(self.seeds):
             return None
         return interval(known, fair_measure(measure) if quantity == "fair" else measure)
 
-    def mean(self, quantity: Quantity) -> float | None:
+    def mean(self, quantity: Measured) -> float | None:
         """The mean of a quantity that is a number of something."""
         found = self.over_seeds(quantity, Measure(quantity))
         return found.mean if found else None
@@ -155,7 +155,7 @@ def _of_scene(scene: Scene, store: RunStore, how: list[tuple[str, Mapping[str, s
 def _of_method(method: MethodName, runs: Sequence[RunResult], settings: Settings, own: Values) -> MethodFindings:
     rows = [run_row(run, spending(run, spec_of(run, settings))) for run in runs]
     names = [run.metric.name for run in runs]
-    values: dict[Quantity, tuple[float | None, ...]] = {
+    values: dict[Measured, tuple[float | None, ...]] = {
         quantity: tuple(row[name if quantity == "score" else quantity] for row, name in zip(rows, names, strict=True))
         for quantity in QUANTITIES
     }

@@ -14,9 +14,9 @@ from pens.methods.method import Participants
 from pens.methods.names import changed_shared, check_methods, find_method, participants
 from pens.partitions.partition import partition_of
 from pens.parts import is_place
+from pens.planning.identity import identity
 from pens.planning.plan import Wanted
 from pens.planning.shared_data import SharedData
-from pens.planning.store import identity
 from pens.settings.tree import MethodName, Settings
 
 

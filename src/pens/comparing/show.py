@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.markup import escape
 from rich.table import Table
 
-from pens.comparing.results import Findings, MethodFindings, Quantity, ScenarioFindings
+from pens.comparing.results import Findings, Measured, MethodFindings, ScenarioFindings
 from pens.measuring.fairness import fair_words
 from pens.measuring.metrics import FEWEST_SEEDS, Interval
 from pens.planning.show import plain_table
@@ -145,10 +145,10 @@ def _columns(found: Findings) -> list[Column]:
     """All columns of which something is known."""
     rows = _rows(found)
 
-    def scores(heading: str, quantity: Quantity) -> Column:
+    def scores(heading: str, quantity: Measured) -> Column:
         return Column(heading, [_score(each.over_seeds(quantity, scenario.measure)) for scenario, each in rows])
 
-    def costs(heading: str, quantity: Quantity, form: Callable[[float | None], str]) -> Column:
+    def costs(heading: str, quantity: Measured, form: Callable[[float | None], str]) -> Column:
         return Column(heading, [form(each.mean(quantity)) for _, each in rows])
 
     names = {scenario.measure.label() for scenario in found.scenarios if scenario.methods}

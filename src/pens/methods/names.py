@@ -44,8 +44,11 @@ def method_of(name: str) -> Method:
         return Absent(name)
 
 
-def parse_methods(methods: str | Method | type[Method] | Iterable[MethodLike]) -> tuple[str, ...]:
-    """`"pens,random"` → ("pens", "random"), each known and named once. Methods themselves are given likewise."""
+def parse_methods(
+    methods: str | Method | type[Method] | Iterable[MethodLike], folder: Path | None = None
+) -> tuple[str, ...]:
+    """`"pens,random"` → ("pens", "random"), each known and named once. Methods themselves are given likewise.
+    `folder`: where files are looked for; None: the working directory."""
     given: list[MethodLike] = []
     if isinstance(methods, str):
         given = [name.strip() for name in methods.split(",") if name.strip()]
@@ -55,14 +58,14 @@ def parse_methods(methods: str | Method | type[Method] | Iterable[MethodLike]) -
         given = list(methods)
     if not given:
         raise SettingsError(f"no method given: choose from {', '.join(METHODS.names())}")
-    names = tuple(_name_of(each) for each in given)
+    names = tuple(_name_of(each, folder) for each in given)
     if len(set(names)) < len(names):
         raise SettingsError(f"methods {', '.join(names)}: a method is listed twice: list each once")
     return names
 
 
-def _name_of(method: MethodLike) -> str:
-    found = METHODS.find(method.strip()) if isinstance(method, str) else METHODS.add(method)
+def _name_of(method: MethodLike, folder: Path | None) -> str:
+    found = METHODS.find(method.strip(), folder) if isinstance(method, str) else METHODS.add(method)
     return found.name
 
 

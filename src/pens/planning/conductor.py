@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from pens.errors import Interrupted
 from pens.experiment.observer import Observer
 from pens.measuring.results import RunResult
 from pens.planning.estimates import Estimates
-from pens.planning.store import RunKey, identity
+from pens.planning.identity import RunKey, identity
 from pens.settings.tree import MethodName, Settings
 
 
@@ -26,6 +26,10 @@ class PlanObserver(Observer):
     def advanced(self, done: float, seconds_left: float | None) -> None:
         """`done`: the number of complete runs, with fractions for runs in progress. `seconds_left`: None without an
         estimate."""
+
+    def tried(self, message: str) -> None:
+        """Called when something is complete that has no result of a run, with words that say what it is. May raise
+        `Interrupted`."""
 
 
 class BudgetSpent(Interrupted):
@@ -56,12 +60,8 @@ class Conductor(Observer):
         """From here on, runs are of this setting."""
         self._setting = identity(settings)
 
-    def may_begin(self, keys: Iterable[RunKey]) -> bool:
-        """Whether any single one of these runs fits into the remaining budget."""
-        return any(self._fits([key]) for key in keys)
-
     def wants(self, method: MethodName, seeds: Sequence[int]) -> bool:
-        return self._fits([self._key(method, seed) for seed in seeds])
+        return self.fits([self._key(method, seed) for seed in seeds])
 
     def noted(self, message: str) -> None:
         self._observer.noted(message)
@@ -71,26 +71,38 @@ class Conductor(Observer):
 
     def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
         self._observer.progressed(method, seed, fraction)
-        self._advance(method, seed, fraction)
-        self.check_budget()
-
-    def check_budget(self) -> None:
-        """Stop what is running if the budget is spent."""
-        if self._left() <= 0:
-            raise BudgetSpent("the budget is spent")
+        self.advance(self._key(method, seed), fraction)
 
     def warned(self, method: MethodName, seed: int, message: str) -> None:
         self._observer.warned(method, seed, message)
 
     def finished(self, result: RunResult) -> None:
         key = self._key(result.method, result.seed)
-        if key not in self._fractions:
-            return
-        self._estimates.learn(self._settings[key], result.method, result.seconds, result.device)
-        for other in (k for k, seconds in self._seconds.items() if seconds is None):
+        if key in self._fractions:
+            self.complete(key, result.seconds, result.device)
+            self._observer.finished(result)
+
+    def tried(self, message: str) -> None:
+        """Tell of something that is complete and has no result of a run."""
+        self._observer.tried(message)
+
+    def fits(self, keys: Sequence[RunKey]) -> bool:
+        """Whether these runs fit into the remaining budget. Runs without an estimate are attempted."""
+        left, expected = self._left(), sum(self._seconds[key] or 0.0 for key in keys)
+        return left > 0 and expected <= left
+
+    def advance(self, key: RunKey, fraction: float) -> None:
+        """A run is computed as far as this. What is running is stopped if the budget is spent."""
+        self._tell(key, fraction)
+        if self._left() <= 0:
+            raise BudgetSpent("the budget is spent")
+
+    def complete(self, key: RunKey, seconds: float, device: str) -> None:
+        """A run is complete: what it has taken tells something about the others."""
+        self._estimates.learn(self._settings[key], key[1], seconds, device)
+        for other in (k for k, known in self._seconds.items() if known is None):
             self._seconds[other] = self._estimates.seconds(self._settings[other], other[1])
-        self._advance(result.method, result.seed, 1.0)
-        self._observer.finished(result)
+        self._tell(key, 1.0)
 
     def _key(self, method: MethodName, seed: int) -> RunKey:
         return self._setting, method, seed
@@ -98,13 +110,8 @@ class Conductor(Observer):
     def _left(self) -> float:
         return float("inf") if self._budget_s is None else self._budget_s - (self._clock() - self._begun)
 
-    def _fits(self, keys: Sequence[RunKey]) -> bool:
-        """Whether these runs fit into the remaining budget. Runs without an estimate are attempted."""
-        left, expected = self._left(), sum(self._seconds[key] or 0.0 for key in keys)
-        return left > 0 and expected <= left
-
-    def _advance(self, method: MethodName, seed: int, fraction: float) -> None:
-        self._fractions[self._key(method, seed)] = fraction
+    def _tell(self, key: RunKey, fraction: float) -> None:
+        self._fractions[key] = fraction
         self._observer.advanced(sum(self._fractions.values()), self._seconds_left())
 
     def _seconds_left(self) -> float | None:

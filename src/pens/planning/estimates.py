@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from statistics import fmean
 
-from pens.planning.store import RunStore, identity
+from pens.planning.identity import identity
 from pens.settings.tree import MethodName, Settings
 
 
@@ -25,13 +25,6 @@ class Estimates:
         if device == self._device:
             self._same[identity(settings), method].append(seconds)
             self._alike[settings.data.source, method].append(seconds / _visits(settings))
-
-    def learn_all(self, store: RunStore) -> None:
-        for record, place in store.records():
-            for method in record.methods:
-                for run in (place.run(method, seed) for seed in record.seeds):
-                    if run.is_complete():
-                        self.learn(record.settings, method, *run.seconds_and_device())
 
     def seconds(self, settings: Settings, method: MethodName) -> float | None:
         """The expected seconds of one seed, as its share of the seeds computed together; None without an estimate."""

@@ -4,22 +4,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from pens.engine.devices import device_name, resolve_device
-from pens.experiment.execution import Experiment
-from pens.experiment.interface import changed_parts
 from pens.methods.method import Participants
-from pens.methods.names import check_methods, in_order, participants, prints_of, references_of
+from pens.methods.names import check_methods, in_order, participants
 from pens.partitions.partition import partition_of
 from pens.planning.conductor import BudgetSpent, Conductor, PlanObserver
 from pens.planning.estimates import Estimates
+from pens.planning.identity import RunKey, Timed, identity
 from pens.planning.shared_data import SharedData
-from pens.planning.store import RunKey, RunStore, identity
 from pens.settings.tree import MethodName, Settings
-from pens.storage.runlog import ExperimentRecord
 
 
 @dataclass(frozen=True)
@@ -74,23 +73,51 @@ class Means:
     """The seconds within which runs may begin; None: no limit."""
 
 
-class Plan:
+class Store(Protocol):
+    """Where complete runs and runs in progress are kept, found by their settings."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    def open(self) -> None:
+        """Read what exists, and refuse a folder that holds something else. Writes nothing."""
+
+    def is_complete(self, settings: Settings, method: MethodName, seed: int) -> bool: ...
+
+    def seconds_spent(self, settings: Settings, method: MethodName, seed: int) -> float:
+        """The seconds that a run in progress has taken; 0 where it was not begun."""
+
+    def timed(self) -> Iterator[Timed]:
+        """The complete runs, and what each has taken."""
+
+
+class Plan(ABC):
     """Wanted runs, and which of these are complete."""
 
-    def __init__(self, wanted: Sequence[Wanted], store: RunStore, means: Means, data: SharedData | None = None) -> None:
-        self.wanted, self.store, self.means = tuple(wanted), store, means
+    def __init__(self, wanted: Sequence[Wanted], store: Store, means: Means, data: SharedData | None = None) -> None:
+        self.wanted, self.means = tuple(wanted), means
+        self._store = store
         self.data = data or SharedData(means.data_dir)
-        self._torch_device = resolve_device(means.device)
-        self.estimates = Estimates(device_name(self._torch_device))
+        self.torch_device = resolve_device(means.device)
+        self.estimates = Estimates(device_name(self.torch_device))
+
+    @abstractmethod
+    def carry_out(self, works: Sequence[MissingRuns], conductor: Conductor) -> None:
+        """Run what is missing, as far as the conductor allows."""
+
+    def batches(self, works: Sequence[MissingRuns]) -> list[list[MissingRuns]]:
+        """The missing runs as they are carried out: those of one setting after the other."""
+        return [[work] for work in works]
 
     def is_there(self, wanted: Wanted, method: MethodName, seed: int) -> bool:
         """Whether a run need not be computed, because it is complete."""
-        return self.store.complete(wanted.settings, method, seed) is not None
+        return self._store.is_complete(wanted.settings, method, seed)
 
     def prepare(self) -> None:
         """Refuse what cannot work, and read the existing runs. Writes nothing."""
-        self.store.open()
-        self.estimates.learn_all(self.store)
+        self._store.open()
+        for timed in self._store.timed():
+            self.estimates.learn(*timed)
         for work in self.works():
             if not work.settings.data.is_own:
                 partition_of(work.settings).check(work.settings)
@@ -117,12 +144,11 @@ class Plan:
 
     def seconds(self, work: MissingRuns) -> list[float | None]:
         """The expected seconds that each missing run still takes; None without an estimate."""
-        place = self.store.find(work.settings)
         expected: list[float | None] = []
         for method, seed in work.runs:
             seconds = self.estimates.seconds(work.settings, method)
-            if seconds is not None and place:
-                seconds = max(0.0, seconds - place.run(method, seed).seconds_spent())
+            if seconds is not None:
+                seconds = max(0.0, seconds - self._store.seconds_spent(work.settings, method, seed))
             expected.append(seconds)
         return expected
 
@@ -139,23 +165,16 @@ class Plan:
         settings = {key: work.settings for work in works for key in work.keys}
         observer.planned(len(settings))
         conductor = Conductor(self.estimates, settings, seconds, self.means.budget_s, observer, clock)
-        for work in works:
-            if conductor.may_begin(work.keys):
-                observer.entered(work.place)
+        for batch in self.batches(works):
+            if any(conductor.fits([key]) for work in batch for key in work.keys):
+                observer.entered(batch[0].place)
                 try:
-                    self._run(work, conductor)
+                    self.carry_out(batch, conductor)
                 except BudgetSpent:
                     return
 
-    def _run(self, work: MissingRuns, conductor: Conductor) -> None:
-        folder = str(self.means.data_dir.resolve()) if self.means.data_dir else None
-        conductor.enter(work.settings)
-        for methods, seeds in work.stacks:
-            record = ExperimentRecord(work.settings, methods, seeds, data_dir=folder, references=references_of(methods))
-            record = replace(record, part_files=prints_of(record.settings, methods))
-            experiment = Experiment(record, self.data.holdings(work.settings), self.means.device)
-            experiment.prepare()
-            place = self.store.take(record)
-            for words in changed_parts(place.read(), place.folder):
-                conductor.noted(words)
-            experiment.run(place, conductor)
+    def missing_words(self, work: MissingRuns) -> str:
+        """The missing runs of one setting: pens, local: seed 0 1 2 3; random: seed 3; begun and saved: pens seed 0"""
+        words = [f"{', '.join(methods)}: seed {' '.join(map(str, seeds))}" for methods, seeds in work.stacks]
+        begun = [f"{m} seed {seed}" for m, seed in work.runs if self._store.seconds_spent(work.settings, m, seed)]
+        return "; ".join(words + ([f"begun and saved: {', '.join(begun)}"] if begun else []))

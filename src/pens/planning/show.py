@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
+from pens.planning.identity import identity
 from pens.planning.plan import MissingRuns, Plan, Wanted
-from pens.planning.store import identity
 from pens.report.words import count, duration
 from pens.settings.tree import MethodName
 
@@ -46,20 +46,12 @@ def not_run_lines(plan: Plan) -> list[str]:
         return []
     missing = sum(len(work.runs) for work in works)
     lines = [f"{count(missing, 'run')} missing; repeat the same command to continue:"]
-    return lines + [f"  {work.place}: {_missing_words(plan, work)}" for work in works]
+    return lines + [f"  {work.place}: {plan.missing_words(work)}" for work in works]
 
 
 def plain_table(pad: int = 1) -> Table:
     """A table without borders, so that all columns fit on 80: `pad` and one space between columns."""
     return Table(box=box.SIMPLE_HEAD, padding=(0, pad, 0, 0), pad_edge=False, show_edge=False)
-
-
-def _missing_words(plan: Plan, work: MissingRuns) -> str:
-    """The missing runs of one setting: pens, local: seed 0 1 2 3; random: seed 3; begun and saved: pens seed 0"""
-    words = [f"{', '.join(methods)}: seed {' '.join(map(str, seeds))}" for methods, seeds in work.stacks]
-    place = plan.store.find(work.settings)
-    begun = [f"{m} seed {seed}" for m, seed in work.runs if place and place.run(m, seed).seconds_spent()]
-    return "; ".join(words + ([f"begun and saved: {', '.join(begun)}"] if begun else []))
 
 
 def _complete(plan: Plan, parts: Sequence[Wanted], method: MethodName) -> str:

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from itertools import chain, count
+from collections.abc import Iterable, Iterator
+from itertools import chain, count, product
 from pathlib import Path
-from typing import Any
 
 from pens.errors import RunDirError
 from pens.measuring.results import RunResult
 from pens.partitions.partition import partition_of
 from pens.parts import HUB
+from pens.planning.identity import Timed, identity
 from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
-
-RunKey = tuple[str, MethodName, int]
-"""The identity of the settings, the method, and the seed."""
 
 
 class RunStore:
@@ -81,9 +78,22 @@ class RunStore:
         self._places[identity(record.settings)] = place
         return place
 
-    def records(self) -> list[tuple[ExperimentRecord, ExperimentDir]]:
-        """The record and the run directory of each setting that has runs."""
-        return [(place.read(), place) for place in self._places.values()]
+    def is_complete(self, settings: Settings, method: MethodName, seed: int) -> bool:
+        """Whether a run is complete."""
+        return self.complete(settings, method, seed) is not None
+
+    def seconds_spent(self, settings: Settings, method: MethodName, seed: int) -> float:
+        """The seconds that a run in progress has taken; 0 where it was not begun."""
+        place = self.find(settings)
+        return place.run(method, seed).seconds_spent() if place else 0.0
+
+    def timed(self) -> Iterator[Timed]:
+        """The complete runs, and what each has taken."""
+        for place in self._places.values():
+            record = place.read()
+            for method, seed in product(record.methods, record.seeds):
+                if (run := place.run(method, seed)).is_complete():
+                    yield Timed(record.settings, method, *run.seconds_and_device())
 
     def mark(self) -> None:
         """Make the folder, and say in it by which command."""
@@ -96,15 +106,6 @@ class RunStore:
     def _new_folder(self, name: str) -> Path:
         names = chain([name], (f"{name}-{number}" for number in count(2)))
         return next(path for path in (self.folder / n for n in names) if not path.exists())
-
-
-def identity(settings: Settings) -> str:
-    """A key that is equal for settings with equal results: all settings but those of the engine, of which only
-    precision affects results."""
-    said = settings.explicit
-    said = said.without(of.title for of in (said.model_extra or {}).values() if of == type(of)())
-    parts: dict[str, Any] = said.model_dump(mode="json", exclude={"engine"})
-    return json.dumps([parts, settings.engine.precision], sort_keys=True)
 
 
 def folder_name(settings: Settings) -> str:

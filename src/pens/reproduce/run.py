@@ -11,7 +11,8 @@ from typing import Any
 from pens.errors import SettingsError
 from pens.paper.exhibits import Column, Exhibit
 from pens.planning.estimates import Estimates
-from pens.planning.plan import Means, Plan, Wanted
+from pens.planning.plan import Means, Wanted
+from pens.planning.runs import RunPlan
 from pens.planning.store import RunStore
 from pens.reproduce.compare import Comparison, compare
 from pens.reproduce.keep import kept_seeds
@@ -39,7 +40,7 @@ class ReproduceRequest:
         return column.methods if self.methods is None else tuple(m for m in column.all_methods if m in self.methods)
 
 
-class Reproduction(Plan):
+class Reproduction(RunPlan):
     """Tables and figures, their runs, and which of these are complete."""
 
     def __init__(self, request: ReproduceRequest, store: RunStore) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Typed ranges of settings, from which a random search draws: what `pens tune` varies.
 
-    lr = { log = [1e-4, 1e-1] }          uniform on a logarithmic scale
-    weight_decay = { uniform = [0, 1e-3] }
-    n_peers = { whole = [2, 10] }        whole numbers, both ends included
-    merge = ["mean", "median"]           one of these
+lr = { log = [1e-4, 1e-1] }          uniform on a logarithmic scale
+weight_decay = { uniform = [0, 1e-3] }
+n_peers = { whole = [2, 10] }        whole numbers, both ends included
+merge = ["mean", "median"]           one of these
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def dimension(name: str, given: Any) -> Dimension:
         if not given or any(given.count(value) > 1 for value in given):
             raise SettingsError(f"{name} = {given!r}: list at least one value, and each once")
         return Choices(tuple(given))
-    if not isinstance(given, Mapping) or len(given) != 1 or not (kind := next(iter(given))) in _KINDS:
+    if not isinstance(given, Mapping) or len(given) != 1 or (kind := next(iter(given))) not in _KINDS:
         raise SettingsError(f"{name} = {given!r}: give {_FORMS}")
     ends = given[kind]
     needed, least = (int, None) if kind == "whole" else ((int, float), 0 if kind == "log" else None)
@@ -101,7 +101,8 @@ def dimension(name: str, given: Any) -> Dimension:
         raise SettingsError(f"{name} = {{{kind} = {ends!r}}}: give two {what}, the smaller one first")
     if least is not None and not ends[0] > least:
         raise SettingsError(f"{name} = {{{kind} = {ends!r}}}: a logarithmic scale begins above 0")
-    return _KINDS[kind](*ends)
+    made: Dimension = _KINDS[kind](*ends)
+    return made
 
 
 def _is_number(value: Any, needed: Any) -> bool:
