@@ -44,6 +44,7 @@ LAYERS = [
     "planning",
     "reproduce",
     "comparing",
+    "tuning",
     "network",
     "command_line",
     "__main__",

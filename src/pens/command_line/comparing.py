@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `pens compare`: parsing and printing only."""
+"""The commands `pens compare` and `pens tune`: parsing and printing only."""
 
 from __future__ import annotations
 
@@ -112,6 +112,81 @@ def compare_command(
         console.print(f"files: {files}", style="dim", markup=False, soft_wrap=True)
     for line in not_run_lines(plan):
         console.print(line, style="yellow", markup=False)
+
+
+def tune_command(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE.toml",
+            help="The comparison whose methods are tuned; its table [tuning] says how (docs/comparing.md).",
+            autocompletion=completion.files,
+        ),
+    ],
+    trials: Annotated[
+        int | None,
+        typer.Option(min=1, help="Trials of each method in each scenario.", show_default="those of the file, or 12"),
+    ] = None,
+    seeds: Annotated[
+        str | None, seeds_option("Other seeds than those of the comparison.", "those of the file, or 1000")
+    ] = None,
+    methods: MethodsOption = None,
+    scenarios: ScenariosOption = None,
+    assignments: Assignments = None,
+    device: Device = "auto",
+    budget: Budget = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for trials and results. Trials that are complete there are not computed again.",
+            show_default="runs/tune-NAME",
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which trials are complete or missing.")] = False,
+) -> None:
+    """Tune each method of a comparison with the same number of trials, on validation data; never on test data."""
+    from pens.comparing.file import read_comparison
+    from pens.comparing.scenes import scenes_of
+    from pens.planning.plan import Means
+    from pens.planning.shared_data import SharedData
+    from pens.settings.seeds import read_seeds
+    from pens.tuning.search import Search
+    from pens.tuning.store import TrialStore
+    from pens.tuning.wishes import range_of, wishes_of
+
+    comparison, data, console = read_comparison(file), SharedData(data_dir), new_console()
+    its_seeds = None if seeds is None else read_seeds(f"{range_of(int(seeds))}"[1:-1] if seeds.isdigit() else seeds)
+    wishes = wishes_of(comparison, file.parent).with_options(trials, its_seeds)
+    wishes.check(comparison.seeds)
+    scenes = scenes_of(comparison, data, choice_of(methods, scenarios, None, assignments))
+    store = TrialStore(out or Path("runs") / f"tune-{comparison.name}")
+    search = Search(scenes, wishes, store, Means(device, data_dir, seconds_of(budget)), data)
+    search.prepare()
+
+    from pens.command_line.watch import PlanWatcher, watching
+    from pens.planning.show import plan_words
+    from pens.tuning.record import write_record
+    from pens.tuning.show import tuning_notes, tuning_table
+
+    console.print(plan_words(search), style="dim", markup=False)
+    if not dry_run:
+        with watching(PlanWatcher(console)) as watcher:
+            try:
+                search.run(watcher)
+            except Interrupted:
+                raise Interrupted(again_words()) from None
+    tried = search.tried()
+    console.print(tuning_table(tried))
+    if dry_run:
+        return
+    for note in tuning_notes(tried):
+        console.print(note, style="dim", markup=False)
+    record, tuned = write_record(comparison, tried, wishes, store.folder)
+    if missing := sum(len(work.runs) for work in search.works()):
+        words = f"{missing} missing; repeat the same command to continue. Methods without all trials are as given."
+        console.print(words, style="yellow", markup=False)
+    console.print(f"trials: {record}; tuned: pens compare {tuned}", style="dim", markup=False, soft_wrap=True)
 
 
 def choice_of(methods: str | None, scenarios: str | None, seeds: str | None, assignments: list[str] | None) -> Choice:

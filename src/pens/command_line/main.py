@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from pens.command_line import completion
-from pens.command_line.comparing import again_words, compare_command, seconds_of
+from pens.command_line.comparing import again_words, compare_command, seconds_of, tune_command
 from pens.command_line.export import export_command
 from pens.command_line.network import certs, collect_command, peer_command, up_command
 from pens.command_line.options import Assignments, Budget, DataDir, Device, methods_option, seeds_option, settings_help
@@ -198,6 +198,7 @@ app.command("export", rich_help_panel=_RESULTS)(export_command)
 
 
 app.command("compare", rich_help_panel=_SIMULATE)(compare_command)
+app.command("tune", rich_help_panel=_SIMULATE)(tune_command)
 
 
 @app.command("reproduce", rich_help_panel=_SIMULATE)
@@ -329,7 +330,7 @@ def _write_again(comparison: Comparison, folder: Path, store: RunStore, beside: 
     from pens.reproduce.keep import Kept, write
     from pens.reproduce.pictures import write_pictures
 
-    if store.is_marked():
+    if store.mark.is_there:
         store.open()
     write(Kept(folder / f"{comparison.name}.json", comparison, []))
     write_pictures(comparison, store, folder, beside)

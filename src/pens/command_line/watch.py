@@ -90,14 +90,21 @@ class PlanWatcher(Watcher, PlanObserver):
             self.progress.update(self._whole, completed=done, left=self._left())
 
     def finished(self, result: RunResult) -> None:
-        self._done += 1
         if (task := self.tasks.pop((result.method, result.seed), None)) is not None:
             self.progress.remove_task(task)
+        self.tried(f"{self._place}: {self.line(result)}")
+
+    def working(self) -> None:
+        if self.stop_asked:
+            raise Interrupted("stopped")
+
+    def tried(self, message: str) -> None:
+        self._done += 1
         count = f"{self._done} of {self._runs}"
         if self._whole is not None:
             self.progress.update(self._whole, description=f"{count} runs")
         left = f"; {self._left()}" if self._left() and not self.console.is_terminal else ""
-        words = f"[dim]{count}[/dim] {self._place}: {self.line(result)}[dim]{left}[/dim]"
+        words = f"[dim]{count}[/dim] {escape(message)}[dim]{left}[/dim]"
         self.console.print(words, highlight=False, soft_wrap=True)
 
     def _left(self) -> str:

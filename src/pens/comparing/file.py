@@ -20,14 +20,14 @@
     [scenarios."17:3".method.pens]   # of one method in one scenario
     lr = 0.003
 
-    [tuning]                         # for `pens tune` (pens.tuning.file)
+    [tuning]                         # for `pens tune` (pens.tuning.wishes)
 
 Paths are relative to the file. A later place in this list prevails over an earlier one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -43,7 +43,7 @@ Tested = Literal["either", "trained", "merged"]
 Values = Mapping[str, Any]
 """Settings by `section.key`."""
 
-_KEYS = ("methods", "seeds", "tested", "settings", "method", "scenarios", "tuning")
+_KEYS = ("methods", "seeds", "tested", "settings", "method", "scenarios", "tuning", "tuned")
 _OF_SCENARIO = ("preset", "methods", "method")
 
 
@@ -73,7 +73,9 @@ class ComparisonFile:
     settings: Values = field(default_factory=dict)
     of_method: Mapping[MethodName, Values] = field(default_factory=dict)
     tuning: Mapping[str, Any] = field(default_factory=dict)
-    """The table [tuning], not read yet."""
+    """The table [tuning], as `pens.tuning.wishes` reads it."""
+    tuned: Mapping[str, Any] = field(default_factory=dict)
+    """How the settings of single methods were found, as `pens tune` writes it: `trials` and `seeds`."""
 
     def methods_of(self, scenario: Scenario) -> tuple[MethodName, ...]:
         """The methods that a scenario is to have."""
@@ -91,32 +93,34 @@ def read_comparison(path: Path) -> ComparisonFile:
 
 def _comparison(path: Path, tree: Mapping[str, Any]) -> ComparisonFile:
     folder = path.parent
-    _check_keys("the file", tree, _KEYS)
+    check_keys("the file", tree, _KEYS)
     for name in ("methods", "scenarios"):
         if not tree.get(name):
             raise SettingsError(f'{name} is missing: a comparison has methods = ["…"] and at least one [scenarios.…]')
     methods = _methods("methods", tree["methods"], folder)
     own = {
         name: _methods(f"methods of [scenarios.{name}]", table["methods"], folder)
-        for name, table in _tables("scenarios", tree["scenarios"]).items()
+        for name, table in tables_in("scenarios", tree["scenarios"]).items()
         if "methods" in table
     }
     known = tuple(dict.fromkeys((*methods, *(method for each in own.values() for method in each))))
-    common = dict(_table("settings", tree.get("settings", {})))
+    seeds = seeds_in(tree.get("seeds", 1))
+    common = dict(table_in("settings", tree.get("settings", {})))
     preset = _preset("settings", common.pop("preset", None), folder)
     return ComparisonFile(
         name=path.stem,
         methods=methods,
-        seeds=_seeds(tree.get("seeds", 1)),
+        seeds=seeds,
         scenarios=tuple(
             _scenario(name, table, own.get(name), known, folder)
-            for name, table in _tables("scenarios", tree["scenarios"]).items()
+            for name, table in tables_in("scenarios", tree["scenarios"]).items()
         ),
         tested=_tested(tree.get("tested", "either")),
         preset=preset,
         settings=values_of("settings", common, folder),
         of_method=_of_methods("method", tree.get("method", {}), known, folder),
-        tuning=dict(_table("tuning", tree.get("tuning", {}))),
+        tuning=dict(table_in("tuning", tree.get("tuning", {}))),
+        tuned=_tuned(table_in("tuned", tree.get("tuned", {})), seeds),
     )
 
 
@@ -138,6 +142,21 @@ def _scenario(
     )
 
 
+def _tuned(table: Mapping[str, Any], seeds: Iterable[int]) -> dict[str, Any]:
+    check_keys("[tuned]", table, ("trials", "seeds"))
+    check_seeds(seeds, seeds_in(table["seeds"]) if "seeds" in table else ())
+    return dict(table)
+
+
+def check_seeds(reported: Iterable[int], tuned: Iterable[int]) -> None:
+    """Refuse to report seeds with which settings were chosen: their validation data have been seen."""
+    if shared := sorted({*reported} & {*tuned}):
+        raise SettingsError(
+            f"seed {shared[0]} is both tuned with and reported: choose other seeds for one of them (those of [tuning] "
+            "begin at 1000 where only their number is given)"
+        )
+
+
 def values_of(where: str, table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The settings of a table of the file as `section.key`, flat or in sections. Parts are looked for in the folder."""
     try:
@@ -149,7 +168,7 @@ def values_of(where: str, table: Mapping[str, Any], folder: Path) -> dict[str, A
 def _of_methods(where: str, tables: Any, known: Iterable[MethodName], folder: Path) -> dict[MethodName, dict[str, Any]]:
     names = tuple(known)
     found = {}
-    for name, table in _tables(where, tables).items():
+    for name, table in tables_in(where, tables).items():
         if name not in names:
             raise SettingsError(
                 f"[{where}.{name}] is for a method that is not compared{suggest(name, names)}: "
@@ -165,7 +184,8 @@ def _methods(where: str, given: Any, folder: Path) -> tuple[MethodName, ...]:
     return parse_methods(given, folder)
 
 
-def _seeds(given: Any) -> tuple[int, ...]:
+def seeds_in(given: Any) -> tuple[int, ...]:
+    """The seeds that a number or a list of a file stands for."""
     if isinstance(given, bool) or not isinstance(given, int | list):
         raise SettingsError(f"seeds = {given!r}: give a number of seeds, such as 4, or a list of seeds, such as [1, 2]")
     return parse_seeds(given)
@@ -187,17 +207,21 @@ def _preset(where: str, given: Any, folder: Path) -> str | None:
     return str((folder / given).resolve()) if given.lower().endswith(".toml") else given
 
 
-def _check_keys(where: str, tree: Mapping[str, Any], known: Iterable[str]) -> None:
-    for key in (key for key in tree if key not in (names := tuple(known))):
-        raise SettingsError(f"{where} has an unknown key {key!r}{suggest(key, names)}: its keys are {', '.join(names)}")
+def check_keys(where: str, tree: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse keys that a table does not have."""
+    if unknown := [key for key in tree if key not in known]:
+        raise SettingsError(
+            f"{where} has an unknown key {unknown[0]!r}{suggest(unknown[0], known)}: its keys are {', '.join(known)}"
+        )
 
 
-def _table(where: str, given: Any) -> Mapping[str, Any]:
+def table_in(where: str, given: Any) -> Mapping[str, Any]:
+    """A table of the file; anything else is refused."""
     if not isinstance(given, Mapping):
         raise SettingsError(f"{where} = {given!r}: write it as a table, [{where}]")
     return given
 
 
-def _tables(where: str, given: Any) -> dict[str, Mapping[str, Any]]:
+def tables_in(where: str, given: Any) -> dict[str, Mapping[str, Any]]:
     """Tables by name: of [scenarios.NAME] or [method.NAME]."""
-    return {name: _table(f"{where}.{name}", table) for name, table in _table(where, given).items()}
+    return {name: table_in(f"{where}.{name}", table) for name, table in table_in(where, given).items()}

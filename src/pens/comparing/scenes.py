@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from pens.comparing.file import ComparisonFile, Scenario, Values
+from pens.comparing.file import ComparisonFile, Scenario, Values, check_seeds
 from pens.errors import SettingsError, suggest
 from pens.experiment.presets import OWN, keys_said, preset, resolve_settings
 from pens.methods.method import Participants
@@ -28,6 +28,7 @@ class Scene:
     settings: Settings
     """Of the scenario, without those of single methods."""
     seeds: tuple[int, ...]
+    who: Participants
     methods: Mapping[MethodName, Settings]
     """The methods that are run, each with its settings."""
     own: Mapping[MethodName, Values] = field(default_factory=dict)
@@ -64,6 +65,7 @@ def scenes_of(file: ComparisonFile, data: SharedData, choice: Choice = Choice())
         if name not in names:
             raise SettingsError(f"no scenario {name!r}{suggest(name, names)}: choose from {', '.join(names)}")
     chosen = [each for each in file.scenarios if choice.scenarios is None or each.name in choice.scenarios]
+    check_seeds(choice.seeds or (), file.tuned.get("seeds", ()))
     scenes = [_scene(file, scenario, data, choice) for scenario in chosen]
     if not any(scene.methods for scene in scenes):
         raise SettingsError("nothing is left to compare: no scenario has any of these methods")
@@ -89,7 +91,7 @@ def _scene(file: ComparisonFile, scenario: Scenario, data: SharedData, choice: C
                 left_out[method] = reason
                 continue
         methods[method], own[method] = its, values
-    return Scene(scenario.name, settings, seeds, methods, {m: of for m, of in own.items() if of}, left_out)
+    return Scene(scenario.name, settings, seeds, who, methods, {m: of for m, of in own.items() if of}, left_out)
 
 
 def _settings(file: ComparisonFile, scenario: Scenario, choice: Choice) -> tuple[Settings, set[str]]:

@@ -21,8 +21,9 @@ what computes inside the functions that need it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pens.errors import SettingsError
@@ -30,6 +31,7 @@ from pens.protocol.messages import PeerId
 from pens.protocol.plan import Plan
 from pens.protocol.policies import SelectionRule
 from pens.settings.section import Section
+from pens.settings.space import Dimension
 from pens.settings.tree import RunSettings, Settings
 
 if TYPE_CHECKING:
@@ -91,6 +93,10 @@ class Method:
     """In reports: on a light page, and on a dark one. As #rrggbb."""
     section: type[Section] | None = None
     """The section of the settings that only this method has, or several that share it."""
+
+    space: Mapping[str, Dimension] = MappingProxyType({})
+    """The settings that `pens tune` varies for it beside the learning rate, each with its range
+    (`pens.settings.space`)."""
 
     selects: bool = False
     """Whether peers select their neighbours in a first step, by comparing models."""

@@ -28,8 +28,10 @@ class PlanObserver(Observer):
         estimate."""
 
     def tried(self, message: str) -> None:
-        """Called when something is complete that has no result of a run, with words that say what it is. May raise
-        `Interrupted`."""
+        """Called when something is complete that has no result of a run, with words that say what it is."""
+
+    def working(self) -> None:
+        """Called again and again while that is computed. May raise `Interrupted`: then it is saved and stops."""
 
 
 class BudgetSpent(Interrupted):
@@ -85,6 +87,10 @@ class Conductor(Observer):
     def tried(self, message: str) -> None:
         """Tell of something that is complete and has no result of a run."""
         self._observer.tried(message)
+
+    def working(self) -> None:
+        """Let the user stop something that has no result of a run."""
+        self._observer.working()
 
     def fits(self, keys: Sequence[RunKey]) -> bool:
         """Whether these runs fit into the remaining budget. Runs without an estimate are attempted."""

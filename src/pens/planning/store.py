@@ -7,17 +7,16 @@ OUT/cifar-10-100x400-…/         a run directory as `pens run` writes it (see r
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, count, product
 from pathlib import Path
 
-from pens.errors import RunDirError
 from pens.measuring.results import RunResult
 from pens.partitions.partition import partition_of
 from pens.parts import HUB
 from pens.planning.identity import Timed, identity
+from pens.planning.mark import Mark
 from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
 
@@ -27,31 +26,16 @@ class RunStore:
 
     def __init__(self, folder: Path, command: str = "reproduce") -> None:
         """`command`: by which `pens` command the folder is made."""
-        self.folder, self._command = folder, command
+        self.folder, self.mark = folder, Mark(folder, command)
         self._places: dict[str, ExperimentDir] = {}
 
     def open(self) -> None:
         """Read the existing runs, and refuse a folder that holds something else. Writes nothing."""
-        if self.folder.exists() and not self.folder.is_dir():
-            raise RunDirError(f"{self.folder} is a file: choose another --out")
-        if not self.folder.is_dir() or not any(self.folder.iterdir()):
-            return
-        if not self.is_marked():
-            raise RunDirError(
-                f"{self.folder} is not empty and was not made by pens {self._command}: choose another --out"
-            )
+        self.mark.check()
         for path in sorted(self.folder.glob("*/experiment.json")):
             place = ExperimentDir(path.parent)
             if (record := place.read()).rules == RULES:
                 self._places.setdefault(identity(record.settings), place)
-
-    def is_marked(self) -> bool:
-        """Whether the folder was made by the command."""
-        return self._mark.is_file()
-
-    @property
-    def _mark(self) -> Path:
-        return self.folder / f"{self._command}.json"
 
     def find(self, settings: Settings) -> ExperimentDir | None:
         """The run directory of a setting; None where the setting has no runs."""
@@ -72,7 +56,7 @@ class RunStore:
         if place := self.find(record.settings):
             place.add(record)
             return place
-        self.mark()
+        self.mark.write()
         place = ExperimentDir(self._new_folder(folder_name(record.settings)))
         place.create(record)
         self._places[identity(record.settings)] = place
@@ -94,14 +78,6 @@ class RunStore:
             for method, seed in product(record.methods, record.seeds):
                 if (run := place.run(method, seed)).is_complete():
                     yield Timed(record.settings, method, *run.seconds_and_device())
-
-    def mark(self) -> None:
-        """Make the folder, and say in it by which command."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._mark.write_text(json.dumps({"format": 1, "made_by": f"pens {self._command}"}) + "\n")
-        except OSError as error:
-            raise RunDirError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
 
     def _new_folder(self, name: str) -> Path:
         names = chain([name], (f"{name}-{number}" for number in count(2)))
