@@ -32,9 +32,7 @@ def load(folder: Path) -> Findings:
     try:
         return from_json(data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ReportError(
-            f"{path}: no comparison of this version of pens ({error!r}): run pens compare again"
-        ) from None
+        raise ReportError(f"{path}: not a comparison of this version of pens ({error!r}): run it again") from None
 
 
 def to_json(found: Findings) -> dict[str, Any]:

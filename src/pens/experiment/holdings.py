@@ -119,7 +119,7 @@ def shares_of(settings: Settings, seed: int, data_dir: Path | None = None) -> di
 
 
 def _given(own: object) -> Dataset | OwnPeers | None:
-    if own is None or isinstance(own, Dataset):
+    if own is None or isinstance(own, Dataset | OwnPeers):
         return own
     if isinstance(own, Federation):
         return OwnPeers(own, Reading())
