@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import pens
 from pens.comparing.file import ComparisonFile, read_comparison
 from pens.comparing.scenes import Scene, scenes_of
 from pens.data.samples import Dataset, Samples
 from pens.errors import Interrupted, SettingsError
+from pens.experiment.holdings import Holdings
 from pens.experiment.presets import preset
 from pens.planning.conductor import PlanObserver
 from pens.planning.plan import Means
@@ -21,6 +24,7 @@ from pens.planning.shared_data import SharedData
 from pens.settings.space import LogUniform, Space, WholeNumbers
 from pens.settings.tree import Settings
 from pens.tasks.metric import ACCURACY, Measure
+from pens.tuning.record import tuned
 from pens.tuning.search import Search, Trial, Tried, best_of, trials_of
 from pens.tuning.spaces import space_of, trial_values
 from pens.tuning.store import TrialStore, Validated
@@ -131,16 +135,22 @@ class Stopping(PlanObserver):
         self.lines.append(message)
 
 
-def searched(folder: Path, name: str, dataset: Dataset, stop_at: int = 10**9, at_once: int = 0) -> Search:
-    """A small search with two seeds on this data set, computed."""
+def search_of(folder: Path, name: str, dataset: Dataset, at_once: int = 0, budget_s: float | None = None) -> Search:
+    """A small search with two seeds on this data set."""
     file, wishes, _ = read(folder, "[tuning]\ntrials = 2\nseeds = 2\n")
     data = SharedData()
     data._found = dict.fromkeys([data_key(file, data)], dataset)
     scenes = scenes_of(file, data)
     if at_once:
         scenes = [with_engine(scene, at_once) for scene in scenes]
-    search = Search(scenes, wishes, TrialStore(folder / name), Means("cpu"), data)
+    search = Search(scenes, wishes, TrialStore(folder / name), Means("cpu", None, budget_s), data)
     search.prepare()
+    return search
+
+
+def searched(folder: Path, name: str, dataset: Dataset, stop_at: int = 10**9, at_once: int = 0) -> Search:
+    """The same, computed."""
+    search = search_of(folder, name, dataset, at_once)
     search.run(Stopping(stop_at))
     return search
 
@@ -182,3 +192,27 @@ def test_tuning_reads_no_test_data_goes_on_after_a_stop_and_may_compute_trials_t
         assert name == other
         for seed, values in one.items():
             np.testing.assert_allclose(two[seed], values, rtol=1e-6)
+
+
+def test_what_is_validated_is_the_model_that_would_be_tested(tmp_path: Path) -> None:
+    """The models of a whole run with the same settings and seed, on the peers' validation data."""
+    dataset = tiny_dataset()
+    search = search_of(tmp_path, "out", dataset)
+    search.run(Stopping())
+    tried = search.tried()[0]
+    settings = tried.trial.settings
+    run = pens.run(settings, methods="random", seeds=[1000], data=dataset, device="cpu", progress=False).run_of()
+    federation = Holdings(settings, dataset).federation(settings, 1000)
+    shares = [(run.predict(p, peer.val.x) == peer.val.y).mean() for p, peer in enumerate(federation.peers)]
+    assert tried.found[1000].score == pytest.approx(np.mean(shares))
+
+
+def test_a_budget_ends_a_search_which_chooses_nothing_that_is_not_complete(tmp_path: Path) -> None:
+    search, observer = search_of(tmp_path, "out", tiny_dataset(), budget_s=20.5), Stopping()
+    search.run(observer, clock=itertools.count().__next__)
+    complete = [bool(each.found) for each in search.tried()]
+    assert 0 < sum(complete) < 6
+    assert complete == sorted(complete, reverse=True)
+    chosen = tuned(read(tmp_path)[0], search.tried(), search.wishes).scenarios[0].of_method
+    assert set(chosen) <= {"random"}
+    assert len(search.works()) == 6 - sum(complete)
