@@ -16,6 +16,11 @@ preset = "digits"
 {TINY}
 """
 
+CLINICS = "\n".join(
+    ["peer,a,b,label", *(f"clinic-{i % 5},{i % 7},{i % 3},{'yes' if i % 2 else 'no'}" for i in range(60))]
+)
+"""Own data of five peers, as a table."""
+
 
 def written(folder: Path, text: str, name: str = "mine.toml") -> Path:
     """The path of a file with this text."""

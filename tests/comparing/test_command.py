@@ -18,7 +18,7 @@ from pens.planning.plan import Means
 from pens.planning.runs import RunPlan
 from pens.planning.shared_data import SharedData
 from pens.planning.store import RunStore
-from tests.comparing.files import HEAD, written
+from tests.comparing.files import CLINICS, HEAD, written
 from tests.reproduce.test_run import Diary
 
 FILE = f"""
@@ -123,3 +123,20 @@ def test_trials_end_as_a_comparison_that_runs(tmp_path: Path, capsys: pytest.Cap
 )
 def test_what_cannot_be_asked_is_refused(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
     assert words in pens(capsys, *arguments, code=2)
+
+
+def test_a_file_of_own_data_that_changed_is_told(tmp_path: Path) -> None:
+    written(tmp_path, CLINICS, "clinics.csv")
+    written(tmp_path, 'methods = ["local"]\n[scenarios.own]\nsource = "clinics.csv"\nrounds = 1\n')
+    told: list[str] = []
+
+    class Told(Diary):
+        def noted(self, message: str) -> None:
+            told.append(message)
+
+    for text, changed in ((CLINICS, False), (CLINICS, False), (f"{CLINICS}\nclinic-0,3,1,no", True)):
+        written(tmp_path, text, "clinics.csv")
+        plan_of(tmp_path, "out", SharedData()).run(Told())
+        assert [message.partition(" since")[0] for message in told] == (
+            ["the file of the data clinics.csv has changed"] if changed else []
+        )

@@ -12,7 +12,7 @@ from pens.comparing.scenes import Choice, Scene, scenes_of
 from pens.errors import SettingsError
 from pens.experiment.presets import preset
 from pens.planning.shared_data import SharedData
-from tests.comparing.files import HEAD, written
+from tests.comparing.files import CLINICS, HEAD, written
 
 
 def scenes(folder: Path, text: str, choice: Choice = Choice()) -> list[Scene]:  # noqa: B008
@@ -100,9 +100,8 @@ def test_seeds_of_tuning_are_not_reported(tmp_path: Path) -> None:
 
 
 def test_own_peers_are_counted_and_settings_fit_themselves_to_them(tmp_path: Path) -> None:
-    rows = [f"clinic-{i % 5},{i % 7},{i % 3},{'yes' if i % 2 else 'no'}" for i in range(60)]
     (tmp_path / "data").mkdir()
-    written(tmp_path / "data", "\n".join(["peer,a,b,label", *rows]), "clinics.csv")
+    written(tmp_path / "data", CLINICS, "clinics.csv")
     text = """
     methods = ["local", "random", "oracle"]
     [scenarios.clinics]

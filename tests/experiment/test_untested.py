@@ -30,6 +30,9 @@ class Curious(pens.Method):
         tests = federation.tests  # type: ignore[attr-defined]
         return [PeerData(tests[0], peer.val) for peer in federation.peers]
 
+    def data_sizes(self, federation: Held, settings: RunSettings) -> list[tuple[int, int]]:
+        return [(len(peer.train), len(peer.val)) for peer in federation.peers]
+
 
 def run_all(federation: Federation) -> dict[str, RunResult]:
     """A run of each of our methods; of those that need another setting than the others, none."""

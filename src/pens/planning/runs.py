@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pens.experiment.execution import Experiment
 from pens.experiment.interface import changed_parts
 from pens.methods.names import prints_of, references_of
-from pens.planning.conductor import Conductor
+from pens.planning.conductor import Conductor, PlanObserver
 from pens.planning.plan import Means, MissingRuns, Plan, Wanted
 from pens.planning.shared_data import SharedData
 from pens.planning.store import RunStore
@@ -23,6 +24,13 @@ class RunPlan(Plan):
         super().__init__(wanted, store, means, data)
         self.store = store
 
+    def run(self, observer: PlanObserver, clock: Callable[[], float] = time.monotonic) -> None:
+        places = {id(place): place for each in self.wanted if (place := self.store.find(each.settings))}
+        for place in places.values():
+            for words in changed_parts(place.read(), place.folder):
+                observer.noted(words)
+        super().run(observer, clock)
+
     def carry_out(self, works: Sequence[MissingRuns], conductor: Conductor) -> None:
         for work in works:
             self._run(work, conductor)
@@ -35,7 +43,4 @@ class RunPlan(Plan):
             record = replace(record, part_files=prints_of(record.settings, methods))
             experiment = Experiment(record, self.data.holdings(work.settings), self.means.device)
             experiment.prepare()
-            place = self.store.take(record)
-            for words in changed_parts(place.read(), place.folder):
-                conductor.noted(words)
-            experiment.run(place, conductor)
+            experiment.run(self.store.take(record), conductor)

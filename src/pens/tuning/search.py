@@ -17,6 +17,7 @@ from pens.engine.devices import device_name
 from pens.errors import SettingsError
 from pens.experiment.running import Running
 from pens.experiment.together import Pace, compute_together
+from pens.experiment.wiring import try_merging
 from pens.experiment.workplace import Workplace
 from pens.methods.names import changed_shared, check_methods, find_method
 from pens.methods.spec import RunSpec
@@ -143,6 +144,8 @@ class Search(Plan):
             for work, seed in runs
             for method in work.methods
         ]
+        for spec, _ in specs:
+            try_merging(spec, place.engine)
         running = place.begin(specs, self.wishes.seeds, sharing)
         pace = _Validating(dict(zip(map(id, running), runs, strict=True)), self.store, conductor, place)
         compute_together(running, pace, CpuShare(), begun)

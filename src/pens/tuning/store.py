@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where trials are kept, found by their settings. What is kept of a trial is on validation data alone.
+"""Where trials are kept, found by their settings and by the files of own parts and data.
+
+What is kept of a trial is on validation data alone.
 
 OUT/tune.json                     marks the folder as made by `pens tune`
 OUT/trials/dac-1f0c…-seed1000/    one trial with one seed
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pens.errors import RunDirError
+from pens.methods.names import prints_of
 from pens.planning.identity import Timed, identity
 from pens.planning.mark import Mark
 from pens.settings.reading import stored_settings
@@ -48,7 +51,7 @@ class TrialStore:
 
     def run_dir(self, settings: Settings, method: MethodName, seed: int) -> RunDir:
         """The folder of a trial with one seed."""
-        text = json.dumps([identity(settings), method, RULES])
+        text = json.dumps([identity(settings), method, RULES, prints_of(settings, [method])])
         mark = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         return RunDir(self.folder / "trials" / f"{method}-{mark}-seed{seed}")
 
