@@ -25,7 +25,9 @@ from pens.comparing.show import findings_markdown, findings_notes, findings_tabl
 from pens.errors import ReportError
 from pens.planning.shared_data import SharedData
 from pens.planning.store import RunStore
+from pens.report.analysis import SeedScores, all_differences
 from pens.storage.runlog import ExperimentRecord
+from pens.tasks.metric import ACCURACY
 from tests.comparing.files import HEAD, written
 from tests.report.made import made_run
 
@@ -99,6 +101,20 @@ def test_who_is_better_is_paired_by_seed_and_corrected_for_all_pairs(tmp_path: P
         )
     assert rotation.worse_than("pens") == ["local", "random"]
     assert rotation.worse_than("local") == []
+
+
+def test_what_a_single_test_would_reject_may_not_survive_the_number_of_pairs() -> None:
+    """The differences 1, 2, 5 and 4 points: t = 3.29 with three degrees of freedom, p = 0.046."""
+    base = {0: 0.5, 1: 0.5, 2: 0.5, 3: 0.5}
+    better = {0: 0.51, 1: 0.52, 2: 0.55, 3: 0.54}
+    noise = {0: 0.58, 1: 0.47, 2: 0.54, 3: 0.50}
+    scores = [SeedScores(name, of, ACCURACY) for name, of in (("a", base), ("b", better), ("c", noise))]
+    (alone,) = all_differences(scores[:2])
+    assert alone.p_t == alone.p_holm == pytest.approx(0.0462, abs=1e-4)
+    assert alone.is_significant
+    among = next(each for each in all_differences(scores) if each.better == "b" and each.other == "a")
+    assert among.p_holm == pytest.approx(3 * 0.0462, abs=3e-4)
+    assert not among.is_significant
 
 
 def test_two_seeds_have_no_verdict(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -207,12 +206,14 @@ def test_what_is_validated_is_the_model_that_would_be_tested(tmp_path: Path) -> 
     assert tried.found[1000].score == pytest.approx(np.mean(shares))
 
 
-def test_a_budget_ends_a_search_which_chooses_nothing_that_is_not_complete(tmp_path: Path) -> None:
-    search, observer = search_of(tmp_path, "out", tiny_dataset(), budget_s=20.5), Stopping()
-    search.run(observer, clock=itertools.count().__next__)
-    complete = [bool(each.found) for each in search.tried()]
-    assert 0 < sum(complete) < 6
-    assert complete == sorted(complete, reverse=True)
-    chosen = tuned(read(tmp_path)[0], search.tried(), search.wishes).scenarios[0].of_method
-    assert set(chosen) <= {"random"}
-    assert len(search.works()) == 6 - sum(complete)
+def test_what_does_not_fit_into_the_budget_is_not_begun_and_nothing_is_chosen_of_few_trials(tmp_path: Path) -> None:
+    """Each seed of a trial takes ten seconds of 25, so that both seeds of one trial fit, and no second trial."""
+    search, observer = search_of(tmp_path, "out", tiny_dataset(), budget_s=25.0), Stopping()
+    for trial in search.trials:
+        search.estimates.learn(trial.settings, trial.method, 10.0, "cpu")
+    search.run(observer, clock=lambda: 10.0 * len(observer.lines))
+    assert [bool(each.found) for each in search.tried()] == [True, False, False, False, False, False]
+    assert len(observer.lines) == 2
+    assert not list(tmp_path.rglob("checkpoint.safetensors"))
+    assert tuned(read(tmp_path)[0], search.tried(), search.wishes).scenarios[0].of_method == {}
+    assert len(search.works()) == 5
