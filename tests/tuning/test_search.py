@@ -200,10 +200,21 @@ def test_what_is_validated_is_the_model_that_would_be_tested(tmp_path: Path) -> 
     search.run(Stopping())
     tried = search.tried()[0]
     settings = tried.trial.settings
-    run = pens.run(settings, methods="random", seeds=[1000], data=dataset, device="cpu", progress=False).run_of()
-    federation = Holdings(settings, dataset).federation(settings, 1000)
-    shares = [(run.predict(p, peer.val.x) == peer.val.y).mean() for p, peer in enumerate(federation.peers)]
-    assert tried.found[1000].score == pytest.approx(np.mean(shares))
+    result = pens.run(settings, methods="random", seeds=[1000, 1001], data=dataset, device="cpu", progress=False)
+    for run in result.runs:
+        peers = Holdings(settings, dataset).federation(settings, run.seed).peers
+        shares = [(run.predict(p, peer.val.x) == peer.val.y).mean() for p, peer in enumerate(peers)]
+        assert tried.found[run.seed].score == pytest.approx(np.mean(shares))
+
+
+def test_trials_with_other_own_data_are_other_trials(tmp_path: Path) -> None:
+    settings, store = Settings().replace({"source": str(tmp_path / "own.csv")}), TrialStore(tmp_path / "out")
+    folders = []
+    for text in ("a", "b", "a"):
+        written(tmp_path, text, "own.csv")
+        folders.append(store.run_dir(settings, "random", 1000).folder)
+    assert folders[0] != folders[1]
+    assert folders[0] == folders[2]
 
 
 def test_what_does_not_fit_into_the_budget_is_not_begun_and_nothing_is_chosen_of_few_trials(tmp_path: Path) -> None:
