@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pens.protocol.situation import Situation
     from pens.settings.schema import SettingsTree
     from pens.settings.section import Count, Fraction, NotNegative, Positive, Section, Whole
+    from pens.settings.space import Choices, LogUniform, Uniform, WholeNumbers
     from pens.settings.tree import RunSettings, Settings
     from pens.tasks.metric import Metric
     from pens.tasks.task import Task
@@ -66,6 +67,7 @@ __all__ = [
     "Array",
     "Ask",
     "Behaviour",
+    "Choices",
     "Count",
     "DataError",
     "Dataset",
@@ -77,6 +79,7 @@ __all__ = [
     "Gossiping",
     "Graph",
     "LinearRule",
+    "LogUniform",
     "Losses",
     "Merge",
     "MergeRule",
@@ -109,9 +112,11 @@ __all__ = [
     "Summary",
     "Task",
     "Topology",
+    "Uniform",
     "Update",
     "WakeAfter",
     "Whole",
+    "WholeNumbers",
     "__version__",
     "apportion",
     "count_labels",
@@ -158,6 +163,7 @@ _NAMES_OF = {
     "pens.protocol.situation": ("Situation",),
     "pens.settings.schema": ("SettingsTree",),
     "pens.settings.section": ("Count", "Fraction", "NotNegative", "Positive", "Section", "Whole"),
+    "pens.settings.space": ("Choices", "LogUniform", "Uniform", "WholeNumbers"),
     "pens.settings.tree": ("RunSettings", "Settings"),
     "pens.tasks.metric": ("Metric",),
     "pens.tasks.task": ("Task",),

@@ -83,6 +83,7 @@ def test_who_needs_clusters_is_left_out_where_there_are_none(tmp_path: Path) -> 
         ("[scenarios.a.method.pens]\ntrain_per_peer = 3", "scenario a, method pens: train_per_peer is set for this"),
         ('[scenarios.a.method.pens]\nnet = "mlp"', "all methods of a scenario have the same data, network"),
         ("[scenarios.a.method.pens]\nn_sampled = 9", "scenario a, method pens: n_sampled = 9, but each peer can hear"),
+        ('[scenarios.a.method.pens]\ntopology = "ring"\nn_sampled = 3', "each peer can hear at most 2 others"),
         ("[scenarios.a]\npeers = 5", "scenario a: .*2 rotations need"),
         ('[scenarios.a]\nlr = "much"', "scenario a: lr = 'much'"),
     ],

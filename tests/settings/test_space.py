@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pens
 from pens.errors import SettingsError
+from pens.parts import METHODS
 from pens.settings.space import Choices, LogUniform, Uniform, WholeNumbers, dimension
 
 SHARES = st.floats(0, 1, exclude_max=True)
@@ -51,3 +53,14 @@ def test_values_stay_within_their_range_and_have_its_type(share: float) -> None:
 def test_what_is_no_range_is_refused(given: Any, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         dimension("lr", given)
+
+
+@pytest.mark.parametrize("space", [{"lr": 3}, {3: Choices((1,))}, [Choices((1,))]])
+def test_a_method_whose_space_is_none_is_refused_where_it_is_found(space: Any) -> None:
+    class Wrong(pens.Method):
+        name = "wrongly-tuned"
+        about = "its space holds no ranges"
+
+    Wrong.space = space
+    with pytest.raises(SettingsError, match="its space is"):
+        METHODS.add(Wrong)

@@ -28,9 +28,10 @@ class Scene:
     settings: Settings
     """Of the scenario, without those of single methods."""
     seeds: tuple[int, ...]
-    who: Participants
     methods: Mapping[MethodName, Settings]
     """The methods that are run, each with its settings."""
+    who: Mapping[MethodName, Participants]
+    """What is known of the peers, in the topology that each method has."""
     own: Mapping[MethodName, Values] = field(default_factory=dict)
     """The settings that a method has for itself alone, by `section.key`."""
     left_out: Mapping[MethodName, str] = field(default_factory=dict)
@@ -76,22 +77,23 @@ def _scene(file: ComparisonFile, scenario: Scenario, data: SharedData, choice: C
     seeds = choice.seeds or file.seeds
     with _said_of(f"scenario {scenario.name}"):
         settings, said = _settings(file, scenario, choice)
-        who = _participants(settings, data, seeds)
         if settings.data.is_own:
             settings = data.holdings(settings).fitted(settings, said, seeds[0])
+        in_scenario = _participants(settings, data, seeds)
     methods: dict[MethodName, Settings] = {}
-    own, left_out = {}, {}
+    who, own, left_out = {}, {}, {}
     for method in file.methods_of(scenario):
         if choice.methods is not None and method not in choice.methods:
             continue
         values = {**file.of_method.get(method, {}), **scenario.of_method.get(method, {})}
         with _said_of(f"scenario {scenario.name}, method {method}"):
             its = _of_method(settings, values)
-            if reason := _why_not(its, method, who, seeds):
+            who[method] = _participants(its, data, seeds) if values else in_scenario
+            if reason := _why_not(its, method, who[method], seeds):
                 left_out[method] = reason
                 continue
         methods[method], own[method] = its, values
-    return Scene(scenario.name, settings, seeds, who, methods, {m: of for m, of in own.items() if of}, left_out)
+    return Scene(scenario.name, settings, seeds, methods, who, {m: of for m, of in own.items() if of}, left_out)
 
 
 def _settings(file: ComparisonFile, scenario: Scenario, choice: Choice) -> tuple[Settings, set[str]]:

@@ -92,7 +92,7 @@ def _of_trials(settings: Settings, wishes: Wishes) -> Settings:
 def _checked(trial: Trial, scene: Scene) -> Trial:
     """A trial whose values cannot work together counts, and is not computed."""
     try:
-        check_methods(trial.settings, [trial.method], scene.who, scene.seeds)
+        check_methods(trial.settings, [trial.method], scene.who[trial.method], scene.seeds)
     except SettingsError as error:
         if not trial.values:
             raise
