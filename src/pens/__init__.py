@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from pens.protocol.situation import Situation
     from pens.settings.schema import SettingsTree
     from pens.settings.section import Count, Fraction, NotNegative, Positive, Section, Whole
+    from pens.settings.space import Choices, LogUniform, Uniform, WholeNumbers
     from pens.settings.tree import RunSettings, Settings
     from pens.tasks.class_task import ClassTask
     from pens.tasks.metric import Metric
@@ -71,6 +72,7 @@ __all__ = [
     "Array",
     "Ask",
     "Behaviour",
+    "Choices",
     "ClassTask",
     "Count",
     "DataError",
@@ -85,6 +87,7 @@ __all__ = [
     "Graph",
     "LabelLaw",
     "LinearRule",
+    "LogUniform",
     "Losses",
     "Merge",
     "MergeRule",
@@ -120,10 +123,12 @@ __all__ = [
     "Summary",
     "Task",
     "Topology",
+    "Uniform",
     "Update",
     "View",
     "WakeAfter",
     "Whole",
+    "WholeNumbers",
     "__version__",
     "apportion",
     "count_labels",
@@ -175,6 +180,7 @@ _NAMES_OF = {
     "pens.protocol.situation": ("Situation",),
     "pens.settings.schema": ("SettingsTree",),
     "pens.settings.section": ("Count", "Fraction", "NotNegative", "Positive", "Section", "Whole"),
+    "pens.settings.space": ("Choices", "LogUniform", "Uniform", "WholeNumbers"),
     "pens.settings.tree": ("RunSettings", "Settings"),
     "pens.tasks.class_task": ("ClassTask",),
     "pens.tasks.metric": ("Metric",),

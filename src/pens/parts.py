@@ -378,7 +378,13 @@ def file_print(part: Any) -> str | None:
     file = getattr(sys.modules.get(of.__module__), "__file__", None)
     if file is None or is_ours(of) or of.__module__ == "__main__" or not Path(file).is_file():
         return None
-    return hashlib.blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()
+    return print_of(Path(file))
+
+
+def print_of(path: Path) -> str:
+    """What tells whether the content of a file changed."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
 
 
 def load_object(reference: str, what: str, folder: Path | None = None) -> Any:

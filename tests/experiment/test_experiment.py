@@ -21,7 +21,7 @@ from pens.data.scenarios import PeerData
 from pens.engine.optimizers import Recipe
 from pens.engine.training import Engine, Evaluation
 from pens.errors import DataError, Interrupted, ModelError, NotEnoughData, RunDirError, SettingsError
-from pens.experiment import execution, wiring
+from pens.experiment import execution, wiring, workplace
 from pens.experiment.execution import Experiment
 from pens.experiment.holdings import Holdings
 from pens.experiment.observer import Observer
@@ -203,7 +203,7 @@ def test_an_own_federation_is_brought_to_the_device_once_for_all_seeds(monkeypat
         built.append(len(data))
         return new_executor(engine, data, *about)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(execution, "new_executor", count)
+    monkeypatch.setattr(workplace, "new_executor", count)
     alone, together = (
         tiny_run(data=federation, methods="local,random", seeds=2, overrides={"seeds_at_once": n}) for n in (1, 2)
     )
@@ -820,7 +820,7 @@ def test_first_models_are_made_once_and_kept_only_for_another_method(monkeypatch
         (("central", "local"), 1 + 3, 3),
     ):
         this, engine, _ = run_of_three_peers(monkeypatch, methods)
-        assert (len(engine.keys), sum(map(len, this._untrained.values()))) == (made, kept)
+        assert (len(engine.keys), sum(map(len, this.workplace.untrained.values()))) == (made, kept)
 
 
 def test_the_mean_batch_counts_updates_by_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,7 @@ def test_a_summary_is_the_mean_over_seeds() -> None:
         replace(
             run,
             score=np.array([0.5 + place / 10, 0.7 + place / 10]),
+            clusters=(0, 0),
             agreement=Agreement(0.9, 0.1 * place) if place else None,
             communication=replace(run.communication, merged=np.array([1 + 2 * place, 3 + 2 * place])),
             mean_batch=float(place),

@@ -70,7 +70,7 @@ TARGETS: dict[str, Target] = {
     "measuring.metrics": Target(_tests("measuring/test_metrics", "test_by_hand")),
     "measuring.records": Target((*_tests("measuring/test_records"), *_EXPERIMENT)),
     "measuring.results": Target(_tests("measuring/test_results", "test_by_hand")),
-    "experiment.execution": Target(_EXPERIMENT, frozenset({"Experiment._first_models", "Experiment._place"})),
+    "experiment.workplace": Target(_EXPERIMENT, frozenset({"Workplace._first_models", "Workplace._place"})),
     "experiment.wiring": Target(_EXPERIMENT),
     "experiment.outcome": Target(_EXPERIMENT),
     "settings.schema": Target(
@@ -124,6 +124,6 @@ TARGETS: dict[str, Target] = {
     "merging.merger": Target(_tests("merging/test_merger", "merging/test_rules")),
     "merging.trial": Target(_tests("merging/test_merger")),
     "report.analysis": Target(
-        _tests("report/test_analysis"), frozenset({"difference", "paired", "_by_seed", "outcomes", "gains", "holm"})
+        _tests("report/test_analysis"), frozenset({"difference", "paired_test", "paired", "outcomes", "gains", "holm"})
     ),
 }

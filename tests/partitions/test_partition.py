@@ -28,9 +28,10 @@ from pens.paper.exhibits import EXHIBITS
 from pens.partitions.dirichlet import DirichletSettings
 from pens.partitions.partition import Partition, build_federation, check_enough, data_words, partition_of
 from pens.parts import PARTITIONS
+from pens.planning.identity import identity
+from pens.planning.store import folder_name
 from pens.report.rerun import nearest_preset
 from pens.reproduce.keep import _unlike
-from pens.reproduce.store import folder_name, identity
 from pens.settings.catalogue import as_toml, find
 from pens.settings.reading import flat_keys, parse_assignments, parse_settings
 from pens.settings.tree import Settings

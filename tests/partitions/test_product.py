@@ -21,7 +21,7 @@ from pens.experiment.holdings import shares_of
 from pens.partitions.combination import own_cluster
 from pens.partitions.partition import build_federation, check_repeats, data_words, partition_of
 from pens.partitions.sizes import split_off
-from pens.reproduce.store import identity
+from pens.planning.identity import identity
 from pens.settings.catalogue import as_toml, find
 from pens.settings.reading import parse_assignments, parse_settings, stored_settings
 from pens.settings.tree import Settings

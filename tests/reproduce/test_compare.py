@@ -19,19 +19,18 @@ from pens.errors import ReportError
 from pens.experiment.presets import rules_of
 from pens.measuring.metrics import Interval
 from pens.paper.exhibits import EXHIBITS
+from pens.planning.conductor import PlanObserver
+from pens.planning.show import not_run_lines, plan_words
+from pens.planning.store import RunStore
 from pens.reproduce.compare import Beside, Comparison, Finding, agreement_counts, compare
 from pens.reproduce.keep import check_place, from_json, joined, keep, kept_seeds, load, load_all, outdated, to_json
 from pens.reproduce.pictures import curve_chart, write_files, write_pictures
-from pens.reproduce.run import PlanObserver
 from pens.reproduce.show import (
     comparison_markdown,
     comparison_notes,
     comparison_table,
-    not_run_lines,
     plan_tables,
-    plan_words,
 )
-from pens.reproduce.store import RunStore
 from pens.settings.keys import flat_values
 from pens.settings.tree import MethodName
 from pens.storage.runlog import RULES, ExperimentRecord

@@ -11,10 +11,12 @@ import pytest
 from pens.errors import DataNotFound, Interrupted, NotEnoughData, RunDirError, SettingsError
 from pens.measuring.results import RunResult
 from pens.paper.exhibits import EXHIBITS, exhibits
-from pens.reproduce.estimates import Estimates
-from pens.reproduce.run import MissingRuns, PlanObserver, ReproduceRequest, Reproduction
-from pens.reproduce.show import not_run_lines
-from pens.reproduce.store import RunStore, folder_name, identity
+from pens.planning.conductor import PlanObserver
+from pens.planning.estimates import Estimates
+from pens.planning.identity import identity
+from pens.planning.show import not_run_lines
+from pens.planning.store import RunStore, folder_name
+from pens.reproduce.run import ReproduceRequest, Reproduction
 from pens.settings.tree import MethodName
 from pens.storage.runlog import ExperimentDir
 from tests.experiment.test_experiment import same_result
@@ -30,8 +32,8 @@ class Diary(PlanObserver):
         self._looks, self._stop_at = 0, stop_at
         self._label = ""
 
-    def entered(self, work: MissingRuns) -> None:
-        self._label = f"{work.exhibit} {work.label}"
+    def entered(self, place: str) -> None:
+        self._label = place.replace(",", "", 1)
 
     def progressed(self, method: MethodName, seed: int, fraction: float) -> None:
         self._looks += 1
@@ -60,12 +62,12 @@ def test_runs_that_several_tables_share_are_planned_once(tmp_path: Path) -> None
     keys = [key for work in works for key in work.keys]
     assert len(keys) == len(set(keys)) == 288
     assert not (tmp_path / "none").exists()
-    labels = {(work.exhibit, work.label) for work in works}
+    labels = {(work.group, work.label) for work in works}
     assert ("table5", "400 samples") not in labels  # pens of table 1
     assert ("figure1a", "400 samples") not in labels  # all of table 1's second column
     assert ("table4", "n_sampled 10, m 2") not in labels  # pens of figure 1b
     assert ("table4", "n_sampled 20, m 4") in labels
-    runs = {(work.exhibit, work.label): len(work.missing) for work in works}
+    runs = {(work.group, work.label): len(work.runs) for work in works}
     assert runs["figure2", "200 peers"] == 3
     assert runs["figure1b", "200 peers"] == 17
 
@@ -173,7 +175,7 @@ def test_what_does_not_fit_into_the_budget_is_not_begun(tmp_path: Path) -> None:
     diary = Diary()
     plan.run(diary, clock=lambda: 0.0)
     assert [m for _, m, _ in diary.ran] == ["random"] * 3  # of these nothing is known, so they are tried
-    assert [work.missing for work in plan.works()] == [(("local", 1), ("local", 2))]
+    assert [work.runs for work in plan.works()] == [(("local", 1), ("local", 2))]
 
 
 def test_a_run_in_progress_is_saved_when_the_budget_is_over(tmp_path: Path) -> None:
@@ -227,7 +229,7 @@ def test_missing_data_is_told_before_anything_starts(tmp_path: Path, monkeypatch
     def not_here(name: str, data_dir: Path | None) -> None:
         raise DataNotFound(f"{name}: not found")
 
-    monkeypatch.setattr("pens.reproduce.run.load_dataset", not_here)
+    monkeypatch.setattr("pens.data.own_sources.load_dataset", not_here)
     with pytest.raises(DataNotFound, match="digits"):
         trial(tmp_path / "out", "table1").run(Diary())
     assert not (tmp_path / "out").exists()

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pens.paper.exhibits import exhibits
+from pens.planning.store import RunStore
 from pens.reproduce.compare import Comparison
 from pens.reproduce.run import ReproduceRequest, Reproduction
-from pens.reproduce.store import RunStore
 from pens.settings.tree import MethodName
 
 SMALL: dict[str, Any] = {

@@ -13,11 +13,15 @@ def presets(incomplete: str) -> list[tuple[str, str]]:
     """Presets, and .toml files of the current folder."""
     from pens.experiment.presets import PRESETS
 
-    files = sorted(str(path) for path in Path().glob("*.toml"))
     known = [(preset.name, preset.about) for preset in PRESETS.values()] + [
-        (file, "settings in this folder") for file in files
+        (file, "settings in this folder") for file in files(incomplete)
     ]
     return [(name, about) for name, about in known if name.startswith(incomplete)]
+
+
+def files(incomplete: str) -> list[str]:
+    """The .toml files of the current folder."""
+    return [name for name in sorted(str(path) for path in Path().glob("*.toml")) if name.startswith(incomplete)]
 
 
 def methods(incomplete: str) -> list[str]:

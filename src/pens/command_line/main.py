@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from pens.command_line import completion
+from pens.command_line.comparing import again_words, compare_command, seconds_of, tune_command
 from pens.command_line.export import export_command
 from pens.command_line.network import certs, collect_command, peer_command, up_command
-from pens.command_line.options import Assignments, DataDir, Device, methods_option, seeds_option, settings_help
+from pens.command_line.options import Assignments, Budget, DataDir, Device, methods_option, seeds_option, settings_help
 from pens.command_line.printing import new_console, print_place, print_run, print_warning
 from pens.errors import Interrupted, PensError, SettingsError
 from pens.experiment.defaults import DEFAULT_METHODS, DEFAULT_PRESET
@@ -29,10 +30,10 @@ from pens.version import VERSION
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pens.planning.store import RunStore
     from pens.reproduce.compare import Beside, Comparison
     from pens.reproduce.keep import Kept
     from pens.reproduce.run import Reproduction
-    from pens.reproduce.store import RunStore
     from pens.settings.catalogue import Entry
 
 app = typer.Typer(
@@ -196,6 +197,10 @@ def report_command(
 app.command("export", rich_help_panel=_RESULTS)(export_command)
 
 
+app.command("compare", rich_help_panel=_SIMULATE)(compare_command)
+app.command("tune", rich_help_panel=_SIMULATE)(tune_command)
+
+
 @app.command("reproduce", rich_help_panel=_SIMULATE)
 def reproduce_command(
     names: Annotated[
@@ -216,10 +221,7 @@ def reproduce_command(
     ] = "ours",
     assignments: Assignments = None,
     device: Device = "auto",
-    budget: Annotated[
-        float | None,
-        typer.Option(metavar="MINUTES", help="Begin no run that would take longer than the rest of these minutes."),
-    ] = None,
+    budget: Budget = None,
     out: Annotated[
         Path, typer.Option(help="Folder for the runs. Runs that are complete there are not run again.")
     ] = Path("runs/reproduce"),
@@ -257,10 +259,11 @@ def reproduce_command(
 
     from pens.command_line.watch import PlanWatcher, watching
     from pens.paper.exhibits import exhibits
+    from pens.planning.show import plan_words
+    from pens.planning.store import RunStore
     from pens.reproduce.keep import check_place, load, load_all
     from pens.reproduce.run import ReproduceRequest, Reproduction
-    from pens.reproduce.show import outdated_lines, plan_tables, plan_words
-    from pens.reproduce.store import RunStore
+    from pens.reproduce.show import outdated_lines, plan_tables
 
     console = new_console()
     chosen = exhibits(names)
@@ -279,8 +282,7 @@ def reproduce_command(
                 check_place(keep, [exhibit.name], comparison.changed)
                 _write_again(comparison, keep, RunStore(out), other)
         return
-    if budget is not None and not budget > 0:
-        raise SettingsError(f"--budget {budget:g}: give a number of minutes above 0")
+    budget_s = seconds_of(budget)
     if fill and not keep:
         raise SettingsError("--fill runs what the files in --keep do not have yet: name their folder with --keep DIR")
     if keep:
@@ -292,7 +294,7 @@ def reproduce_command(
         changed,
         device,
         data_dir,
-        None if budget is None else 60 * budget,
+        budget_s,
         tuple(load_all(keep, changed)) if keep and fill else (),
     )
     plan = Reproduction(request, RunStore(out))
@@ -310,8 +312,7 @@ def reproduce_command(
         except Interrupted:
             if keep:
                 _keep(plan, plan.comparisons(), keep, beside)
-            command = shlex.join(["pens", *sys.argv[1:]])
-            raise Interrupted(f"stopped; all progress is saved. Continue with the same command: {command}") from None
+            raise Interrupted(again_words()) from None
     _print_comparisons(console, plan, keep, beside, markdown)
 
 
@@ -329,7 +330,7 @@ def _write_again(comparison: Comparison, folder: Path, store: RunStore, beside: 
     from pens.reproduce.keep import Kept, write
     from pens.reproduce.pictures import write_pictures
 
-    if (store.folder / "reproduce.json").is_file():
+    if store.mark.is_there:
         store.open()
     write(Kept(folder / f"{comparison.name}.json", comparison, []))
     write_pictures(comparison, store, folder, beside)
@@ -351,8 +352,8 @@ def _print_comparisons(
     console: Console, plan: Reproduction, keep: Path | None, beside: Path | None, markdown: bool
 ) -> None:
     """Print what was run; with --fill, together with what was kept before."""
+    from pens.planning.show import not_run_lines
     from pens.reproduce.pictures import write_files
-    from pens.reproduce.show import not_run_lines
 
     comparisons = plan.comparisons()
     all_kept = _keep(plan, comparisons, keep, beside) if keep else [None] * len(comparisons)

@@ -13,6 +13,10 @@ from pens.parts import METHODS
 
 DataDir = Annotated[Path | None, typer.Option(help="Folder to look for data sets in, before all others.")]
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N.")]
+Budget = Annotated[
+    float | None,
+    typer.Option(metavar="MINUTES", help="Begin no run that would take longer than the rest of these minutes."),
+]
 Assignments = Annotated[
     list[str] | None,
     typer.Option(

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TypeVar
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -23,8 +24,8 @@ from pens.command_line.printing import print_warning
 from pens.errors import Interrupted
 from pens.experiment.progress import Bars
 from pens.measuring.results import RunResult
+from pens.planning.conductor import PlanObserver
 from pens.report.words import duration
-from pens.reproduce.run import MissingRuns, PlanObserver
 from pens.settings.tree import MethodName
 
 
@@ -55,7 +56,7 @@ class Watcher(Bars):
 
 
 class PlanWatcher(Watcher, PlanObserver):
-    """Shows a bar for the whole plan of `pens reproduce`, and below it a bar for each run in progress."""
+    """Shows a bar for a whole plan, and below it a bar for each run in progress."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -70,7 +71,7 @@ class PlanWatcher(Watcher, PlanObserver):
         )
         self._whole: TaskID | None = None
         self._runs, self._done = 0, 0
-        self._work: MissingRuns | None = None
+        self._place = ""
         self._seconds_left: float | None = None
 
     def planned(self, runs: int) -> None:
@@ -78,11 +79,11 @@ class PlanWatcher(Watcher, PlanObserver):
         if runs:
             self._whole = self.progress.add_task(f"0 of {runs} runs", total=runs, left="")
 
-    def entered(self, work: MissingRuns) -> None:
-        self._work = work
+    def entered(self, place: str) -> None:
+        self._place = place
 
     def started(self, method: MethodName, seed: int) -> None:
-        self.tasks[method, seed] = self.progress.add_task(f"{self._place()}: {method} seed {seed}", total=1.0, left="")
+        self.tasks[method, seed] = self.progress.add_task(f"{self._place}: {method} seed {seed}", total=1.0, left="")
 
     def advanced(self, done: float, seconds_left: float | None) -> None:
         self._seconds_left = seconds_left
@@ -90,21 +91,25 @@ class PlanWatcher(Watcher, PlanObserver):
             self.progress.update(self._whole, completed=done, left=self._left())
 
     def finished(self, result: RunResult) -> None:
-        self._done += 1
         if (task := self.tasks.pop((result.method, result.seed), None)) is not None:
             self.progress.remove_task(task)
+        self.tried(f"{self._place}: {self.line(result)}")
+
+    def working(self) -> None:
+        if self.stop_asked:
+            raise Interrupted("stopped")
+
+    def tried(self, message: str) -> None:
+        self._done += 1
         count = f"{self._done} of {self._runs}"
         if self._whole is not None:
             self.progress.update(self._whole, description=f"{count} runs")
         left = f"; {self._left()}" if self._left() and not self.console.is_terminal else ""
-        words = f"[dim]{count}[/dim] {self._place()}: {self.line(result)}[dim]{left}[/dim]"
+        words = f"[dim]{count}[/dim] {escape(message)}[dim]{left}[/dim]"
         self.console.print(words, highlight=False, soft_wrap=True)
 
     def _left(self) -> str:
         return f"about {duration(self._seconds_left)} left" if self._seconds_left else ""
-
-    def _place(self) -> str:
-        return f"{self._work.exhibit}, {self._work.label}" if self._work else ""
 
 
 AnyWatcher = TypeVar("AnyWatcher", bound=Watcher)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,34 @@ class PeerData:
                 f"a peer has {len(self.train)} training and {len(self.val)} validation samples: "
                 "each peer needs at least one of both"
             )
+
+
+class Held(Protocol):
+    """What a run may know of a federation: who holds which data, and in which cluster. It has no test data."""
+
+    @property
+    def peers(self) -> tuple[PeerData, ...]: ...
+
+    @property
+    def clusters(self) -> tuple[int, ...] | None: ...
+
+    def members(self) -> dict[int, tuple[int, ...]]: ...
+
+
+@dataclass(frozen=True)
+class Untested:
+    """A federation without its test data: runs are given this, so that none can look at them before its end."""
+
+    peers: tuple[PeerData, ...]
+    clusters: tuple[int, ...] | None
+
+    def members(self) -> dict[int, tuple[int, ...]]:
+        """The peers of each cluster, in order, as far as clusters are known."""
+        members: dict[int, list[int]] = {}
+        for peer, cluster in enumerate(self.clusters or ()):
+            if cluster != UNKNOWN:
+                members.setdefault(cluster, []).append(peer)
+        return {cluster: tuple(peers) for cluster, peers in members.items()}
 
 
 @dataclass(frozen=True)
@@ -218,11 +246,12 @@ class Federation:
 
     def members(self) -> dict[int, tuple[int, ...]]:
         """The peers of each cluster, in order, as far as clusters are known."""
-        members: dict[int, list[int]] = {}
-        for peer, cluster in enumerate(self.clusters or ()):
-            if cluster != UNKNOWN:
-                members.setdefault(cluster, []).append(peer)
-        return {cluster: tuple(peers) for cluster, peers in members.items()}
+        return self.untested.members()
+
+    @cached_property
+    def untested(self) -> Untested:
+        """The same without test data."""
+        return Untested(self.peers, self.clusters)
 
     @property
     def smallest_cluster(self) -> int | None:
@@ -280,7 +309,7 @@ def own_parts(peer_name: str, data: PeerData, test: Samples | None = None) -> li
     return [(f"the {part} inputs of {peer_name}", samples) for part, samples in parts]
 
 
-def pooled(federation: Federation, val_share: float | None = None) -> PeerData:
+def pooled(federation: Held, val_share: float | None = None) -> PeerData:
     """The data of all peers in one place, for the baseline `central` (section 5.3). It validates on the peers'
     validation data, or on a share of all data."""
     train, val = [], []
@@ -291,7 +320,7 @@ def pooled(federation: Federation, val_share: float | None = None) -> PeerData:
     return PeerData(concatenate(train), concatenate(val))
 
 
-def pooled_sizes(federation: Federation, val_share: float | None = None) -> tuple[int, int]:
+def pooled_sizes(federation: Held, val_share: float | None = None) -> tuple[int, int]:
     """How many samples the baseline `central` trains on, and how many it validates on."""
     train = sum(_trained_on(peer, val_share) for peer in federation.peers)
     return train, sum(len(peer.train) + len(peer.val) for peer in federation.peers) - train

@@ -133,7 +133,7 @@ def shares_of(settings: Settings, seed: int, data_dir: Path | None = None) -> di
 
 def _given(own: object, settings: Settings) -> Dataset | OwnPeers | None:
     """What a user gave from Python. Peers that are not yet a federation are read as these settings say."""
-    if own is None or isinstance(own, Dataset):
+    if own is None or isinstance(own, Dataset | OwnPeers):
         return own
     if isinstance(own, Federation):
         return OwnPeers(own, Reading())

@@ -145,15 +145,17 @@ def resume(
     experiment = Experiment(record, holdings, device=device, model=model)
     experiment.prepare()
     with showing(progress, observer) as watching:
-        for what in _changed(record):
-            watching.noted(
-                f"the file of the {what} has changed since the runs in {folder} began: what is computed from now on "
-                "follows the new file, so that these runs belong to neither file. Bring the old file back, or run anew"
-            )
+        for words in changed_parts(record, directory.folder):
+            watching.noted(words)
         return experiment.run(directory, watching)
 
 
-def _changed(record: ExperimentRecord) -> list[str]:
-    """Parts of others, in words, whose file is another one than when the record was written."""
+def changed_parts(record: ExperimentRecord, folder: Path | str) -> list[str]:
+    """Warnings of parts of others whose file is another one than when the record of this folder was written."""
     now = prints_of(record.settings, record.methods)
-    return [what for what, mark in record.part_files.items() if now.get(what, mark) != mark]
+    changed = [what for what, mark in record.part_files.items() if now.get(what, mark) != mark]
+    return [
+        f"the file of the {what} has changed since the runs in {folder} began: what is computed from now on "
+        "follows the new file, so that these runs belong to neither file. Bring the old file back, or run anew"
+        for what in changed
+    ]

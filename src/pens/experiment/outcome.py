@@ -135,7 +135,7 @@ def _fallback(simulator: Simulator, peer: PeerId, neighbours: Sequence[PeerId]) 
 
 def _data_sizes(spec: RunSpec, federation: Federation) -> DataSizes:
     """How many training and validation samples each peer used."""
-    train, val = zip(*spec.method.data_sizes(federation, spec.settings), strict=True)
+    train, val = zip(*spec.method.data_sizes(federation.untested, spec.settings), strict=True)
     return DataSizes(np.array(train), np.array(val))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pens import rng
 from pens.data.samples import Samples
-from pens.data.scenarios import UNKNOWN, Federation, PeerData
+from pens.data.scenarios import UNKNOWN, Held, PeerData
 from pens.engine.batches import SampleStack
 from pens.engine.training import Engine, new_engine
 from pens.errors import SettingsError
@@ -93,7 +93,7 @@ def try_merging(spec: RunSpec, engine: Engine, knows_samples: bool = True) -> No
 
 def build_simulator(
     spec: RunSpec,
-    federation: Federation,
+    federation: Held,
     executor: Executor,
     models: Tensor,
     first_slot: int = 0,
@@ -120,7 +120,7 @@ def num_models(spec: RunSpec, num_peers: int) -> int:
 
 
 def reached(
-    method: Method, federation: Federation, graph: Graph | None = None, num_servers: int = 0
+    method: Method, federation: Held, graph: Graph | None = None, num_servers: int = 0
 ) -> Callable[[PeerId], Sequence[PeerId]]:
     """A function that gives the peers that a peer may talk to, by its method and the topology's graph, and beside them
     all servers. `graph` None: all peers can talk to each other.
@@ -142,7 +142,7 @@ def reached(
 
 
 def _reached_in(
-    graph: Graph, method: Method, federation: Federation, servers: tuple[PeerId, ...], me: PeerId
+    graph: Graph, method: Method, federation: Held, servers: tuple[PeerId, ...], me: PeerId
 ) -> Sequence[PeerId]:
     """The peers that a peer may talk to in a sparse graph: those next to it that its method allows, and all servers."""
     others, clusters = graph[me], federation.clusters

@@ -29,11 +29,12 @@ import torch
 from torch import Tensor
 
 from pens.engine.rounding import model_bytes
+from pens.engine.training import Evaluation
 from pens.errors import SettingsError
 from pens.learning.blending import Blender
 from pens.learning.context import Context
 from pens.learning.curves import Curves
-from pens.learning.executor import Executor, MomentRows, Work
+from pens.learning.executor import Evaluate, Executor, MomentRows, Work, evaluate
 from pens.learning.jobs import Blending, JobGraph, Question, Scoring, Updating
 from pens.learning.learner import NO_SAMPLES, Answer, Form, Learner
 from pens.learning.ledger import Ledger
@@ -298,6 +299,18 @@ class Learners:
         """The row of each peer's model that is to be tested: the best on validation data, or the last."""
         rows, last = self.names.rows, self.rules.stopping.tested == "last"
         return [rows[one.latest] if last or one.best is None else one.best for one in self.by_peer.values()]
+
+    def validation(self) -> Evaluation:
+        """How good the models that are to be tested are on their peers' own validation data.  [peer]"""
+        rows, learners = self.tested_rows(), list(self.by_peer.values())
+        held = [(row, learner.slot) for row, learner in zip(rows, learners, strict=True) if learner.has_samples]
+        found: list[Evaluation] = []
+
+        def work() -> Work:
+            found.append((yield from evaluate(Evaluate("val", [row for row, _ in held], [slot for _, slot in held]))))
+
+        self.executor.carry_out([work()], [lambda: None])
+        return found[0]
 
     def tested_forms(self) -> tuple[str, ...]:
         """The form of that model, by its name in `FORMS`; empty where peers do not choose between forms."""

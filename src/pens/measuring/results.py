@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from pens.inference.network_form import Model, NetworkForm
 from pens.inference.peer_models import PeerModels
 from pens.inference.predicting import BATCH
 from pens.inference.tested import HasTestedModels
+from pens.measuring.fairness import Fairness, cluster_means, fair_measure, fairness
 from pens.measuring.metrics import Agreement, Interval, clusters_are_known, forward_passes, interval, worst_tenth
 from pens.measuring.showing import as_html, as_text, percent
 from pens.measuring.tabular import Tabular, joined
@@ -243,6 +244,16 @@ class RunResult(Tabular, HasTestedModels):
         return worst_tenth(self.score, self.metric.higher_is_better)
 
     @property
+    def cluster_scores(self) -> dict[str, float]:
+        """The mean score of each cluster's peers, by the cluster's name; empty where clusters are not known."""
+        return {self.cluster_names[of]: mean for of, mean in cluster_means(self.score, self.clusters).items()}
+
+    @property
+    def fairness(self) -> Fairness | None:
+        """How evenly the clusters are served; None where they are not known."""
+        return fairness(self.score, self.clusters, self.metric)
+
+    @property
     def clusters_known(self) -> bool:
         return self.clusters is not None
 
@@ -320,6 +331,12 @@ class Summary:
     """Forward passes of one sample per peer (`metrics.forward_passes`); None where the record does not tell."""
     further: tuple[Interval, ...] = ()
     """The task's other metrics."""
+    worst_cluster: Interval | None = None
+    """The mean score of the worst cluster of each run; None where clusters are not known, as for the next two."""
+    gap: Interval | None = None
+    """By how much the best cluster is better than the worst one."""
+    fair: Interval | None = None
+    """Fair accuracy (`fairness.fair_score`)."""
 
     @property
     def accuracy(self) -> Interval:
@@ -393,6 +410,11 @@ class ExperimentResult(RunsByMethod, Tabular):
         """One row per method, in the order in which they were run."""
         return tuple(self.summary(method) for method in self.methods)
 
+    @property
+    def by_run(self) -> RunTable:
+        """One row per method and seed: what each run reached and cost, the fairness between clusters included."""
+        return RunTable(self.runs, self.settings)
+
     def run_of(self, method: MethodName | None = None, seed: int | None = None) -> RunResult:
         """The run of a method with a seed; neither need be given where there is only one."""
         found = [run for run in self.runs if method in (None, run.method) and seed in (None, run.seed)]
@@ -457,6 +479,38 @@ class ExperimentResult(RunsByMethod, Tabular):
         return joined([_with_gain(run, alone.get(run.seed)) for run in self.runs])
 
 
+class RunTable(Tabular):
+    """Runs as a table with a row for each."""
+
+    column_types: ClassVar[Mapping[str, pa.DataType]] = {
+        name: pa.float64() for name in ("worst_cluster", "gap", "fair", "forward_passes")
+    }
+
+    def __init__(self, runs: Sequence[RunResult], settings: Settings) -> None:
+        self._rows = [run_row(run, spending(run, spec_of(run, settings))) for run in runs]
+
+    def columns(self) -> Mapping[str, Any]:
+        return joined([{name: [value] for name, value in row.items()} for row in self._rows])
+
+
+def run_row(run: RunResult, spent: Spending) -> dict[str, Any]:
+    """What one run reached and cost, as numbers by their names. None stands for what is not known."""
+    evenly = run.fairness
+    return {
+        "method": run.method,
+        "seed": run.seed,
+        run.metric.name: run.mean_score,
+        "worst_tenth": run.worst_tenth,
+        "worst_cluster": evenly and evenly.worst,
+        "gap": evenly and evenly.gap,
+        "fair": evenly and evenly.fair,
+        "models_received": spent.models_received,
+        "bytes_received": spent.bytes_received,
+        "forward_passes": spent.work,
+        "seconds": run.seconds,
+    }
+
+
 def _cells(rows: Sequence[Summary]) -> dict[str, list[str]]:
     """The table of summaries as text, without columns of which nothing is known."""
     measure = rows[0].score.measure if rows else ACCURACY
@@ -504,7 +558,21 @@ def summarise(runs: tuple[RunResult, ...], settings: Settings | None = None) -> 
         bytes_received=float(np.mean([each.bytes_received for each in spent])),
         work=mean_or_none([each.work for each in spent]),
         further=_further(runs),
+        **_evenness(runs),
     )
+
+
+def _evenness(runs: Sequence[RunResult]) -> dict[str, Interval | None]:
+    """The worst cluster, the gap between clusters and fair accuracy over seeds, as far as they are known."""
+    evenly, measure = [of for run in runs if (of := run.fairness)], runs[0].metric
+    if len(evenly) < len(runs):
+        return {}
+    fair = [of.fair for of in evenly if of.fair is not None]
+    return {
+        "worst_cluster": interval([of.worst for of in evenly], measure),
+        "gap": interval([of.gap for of in evenly], measure),
+        "fair": interval(fair, fair_measure(measure)) if fair else None,
+    }
 
 
 def _further(runs: Sequence[RunResult]) -> tuple[Interval, ...]:

@@ -12,7 +12,7 @@ from pens.settings.schema import CentralSettings
 from pens.settings.tree import RunSettings, Settings
 
 if TYPE_CHECKING:
-    from pens.data.scenarios import Federation, PeerData
+    from pens.data.scenarios import Held, PeerData
 
 
 class Central(Method):
@@ -39,12 +39,12 @@ class Central(Method):
             }
         )
 
-    def holders(self, federation: Federation, settings: RunSettings) -> Sequence[PeerData]:
+    def holders(self, federation: Held, settings: RunSettings) -> Sequence[PeerData]:
         from pens.data.scenarios import pooled
 
         return [pooled(federation, settings.central.central_val_share)]
 
-    def data_sizes(self, federation: Federation, settings: RunSettings) -> list[tuple[int, int]]:
+    def data_sizes(self, federation: Held, settings: RunSettings) -> list[tuple[int, int]]:
         from pens.data.scenarios import pooled_sizes
 
         return [pooled_sizes(federation, settings.central.central_val_share)]

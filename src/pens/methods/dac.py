@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from pens.methods.method import Method, Participants
@@ -23,6 +24,7 @@ from pens.protocol.gossiping import Gossiping
 from pens.protocol.messages import Action, Ask, Losses, ModelRef, Note, PeerId
 from pens.protocol.plan import Plan
 from pens.settings.section import NotNegative, Section
+from pens.settings.space import LogUniform
 from pens.settings.tree import RunSettings, Settings
 
 _TOLD = 100  # similarities that a peer tells others: as many as fit a note
@@ -118,6 +120,7 @@ class Dac(Method):
     name = "dac"
     about = "losses on a peer's own data steer whom it asks next, in every round, and what others say of the rest"
     colours = ("#7a3fa8", "#bf94e4")
+    space = MappingProxyType({"tau": LogUniform(1.0, 300.0)})
     section = DacSettings
     networked = True
     scores = True

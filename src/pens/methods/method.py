@@ -21,8 +21,9 @@ what computes inside the functions that need it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pens.errors import SettingsError
@@ -30,10 +31,11 @@ from pens.protocol.messages import PeerId
 from pens.protocol.plan import Plan
 from pens.protocol.policies import SelectionRule
 from pens.settings.section import Section
+from pens.settings.space import Dimension
 from pens.settings.tree import RunSettings, Settings
 
 if TYPE_CHECKING:
-    from pens.data.scenarios import Federation, PeerData
+    from pens.data.scenarios import Held, PeerData
     from pens.learning.rules import LearningRules
 
 NEUTRAL = ("#6b5d52", "#b8aaa0")
@@ -92,6 +94,10 @@ class Method:
     section: type[Section] | None = None
     """The section of the settings that only this method has, or several that share it."""
 
+    space: Mapping[str, Dimension] = MappingProxyType({})
+    """The settings that `pens tune` varies for it beside the learning rate, each with its range
+    (`pens.settings.space`)."""
+
     selects: bool = False
     """Whether peers select their neighbours in a first step, by comparing models."""
     merges: bool = True
@@ -149,11 +155,11 @@ class Method:
         then, and that the merge rule heeds such weights. Others are checked in the first update that names them."""
         return ()
 
-    def holders(self, federation: Federation, settings: RunSettings) -> Sequence[PeerData]:
+    def holders(self, federation: Held, settings: RunSettings) -> Sequence[PeerData]:
         """Whose data are trained on: one for each learner."""
         return federation.peers
 
-    def data_sizes(self, federation: Federation, settings: RunSettings) -> list[tuple[int, int]]:
+    def data_sizes(self, federation: Held, settings: RunSettings) -> list[tuple[int, int]]:
         """Training and validation samples of each learner."""
         return [(len(data.train), len(data.val)) for data in self.holders(federation, settings)]
 

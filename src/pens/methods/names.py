@@ -44,8 +44,11 @@ def method_of(name: str) -> Method:
         return Absent(name)
 
 
-def parse_methods(methods: str | Method | type[Method] | Iterable[MethodLike]) -> tuple[str, ...]:
-    """`"pens,random"` → ("pens", "random"), each known and named once. Methods themselves are given likewise."""
+def parse_methods(
+    methods: str | Method | type[Method] | Iterable[MethodLike], folder: Path | None = None
+) -> tuple[str, ...]:
+    """`"pens,random"` → ("pens", "random"), each known and named once. Methods themselves are given likewise.
+    `folder`: where files are looked for; None: the working directory."""
     given: list[MethodLike] = []
     if isinstance(methods, str):
         given = [name.strip() for name in methods.split(",") if name.strip()]
@@ -55,14 +58,14 @@ def parse_methods(methods: str | Method | type[Method] | Iterable[MethodLike]) -
         given = list(methods)
     if not given:
         raise SettingsError(f"no method given: choose from {', '.join(METHODS.names())}")
-    names = tuple(_name_of(each) for each in given)
+    names = tuple(_name_of(each, folder) for each in given)
     if len(set(names)) < len(names):
         raise SettingsError(f"methods {', '.join(names)}: a method is listed twice: list each once")
     return names
 
 
-def _name_of(method: MethodLike) -> str:
-    found = METHODS.find(method.strip()) if isinstance(method, str) else METHODS.add(method)
+def _name_of(method: MethodLike, folder: Path | None) -> str:
+    found = METHODS.find(method.strip(), folder) if isinstance(method, str) else METHODS.add(method)
     return found.name
 
 
@@ -161,9 +164,8 @@ def among(settings: Settings, peers: int, smallest_cluster: int | None, seeds: S
 
 def _check_shared(settings: Settings, spec: RunSpec) -> None:
     """Refuse a method that changes settings of what is made once, for all methods of an experiment."""
-    titles = ["scenario", "engine", *(section.title for section in sections_of(parts_in_use(settings)))]
-    before, after = (_shared(of, titles) for of in (settings, spec.settings))
-    for name in (name for name, value in after.items() if value != before.get(name)):
+    after = shared_values(spec.settings)
+    for name in changed_shared(settings, spec.settings):
         raise SettingsError(
             f"method {spec.method.name!r}: its resolve sets {assignment(name, after[name])}, but the data, the network "
             "and the engine are the same for all methods of an experiment: set it in the experiment's settings, not in "
@@ -171,11 +173,19 @@ def _check_shared(settings: Settings, spec: RunSpec) -> None:
         )
 
 
-def _shared(settings: SettingsTree, titles: Iterable[str]) -> dict[str, Any]:
-    """`net`, and all settings of these sections, by name."""
+def changed_shared(before: SettingsTree, after: SettingsTree) -> list[str]:
+    """Of the settings that all methods of an experiment share, those that differ, by their names."""
+    known = shared_values(before)
+    return [name for name, value in shared_values(after).items() if value != known.get(name)]
+
+
+def shared_values(settings: SettingsTree) -> dict[str, Any]:
+    """What all methods of an experiment share, by name: the data, who holds them, the network and its task, and how
+    numbers are computed."""
+    titles = ["data", "scenario", "engine", *(section.title for section in sections_of(parts_in_use(settings)))]
     tree = settings.model_dump(mode="json")
     shared = {flat_name(title, key): value for title in titles for key, value in tree.get(title, {}).items()}
-    return {**shared, "net": settings.model.net}
+    return {**shared, "net": settings.model.net, "task": settings.model.task}
 
 
 def _by_topology(who: Participants, settings: Settings, made: RunSettings, seeds: Iterable[int]) -> Participants:

@@ -19,7 +19,7 @@ from pens.errors import DataError, NotEnoughData, SettingsError
 from pens.hooks import calling, is_ours, place_of, refuse_result
 from pens.parts import HUB, PARTITIONS, is_place
 from pens.settings.named_parts import parts_in_use
-from pens.settings.schema import ScenarioSettings
+from pens.settings.schema import ScenarioSettings, SettingsTree
 from pens.settings.section import Section
 from pens.settings.tree import Settings
 from pens.tasks.task import task_of
@@ -98,7 +98,7 @@ def sizes_of(partition: Partition, settings: Settings) -> Mapping[str, int] | No
     return sizes
 
 
-def partition_of(settings: Settings) -> Partition:
+def partition_of(settings: SettingsTree) -> Partition:
     """The partition that these settings name."""
     found: Partition = PARTITIONS.find(settings.scenario.partition)
     return found

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -16,7 +16,10 @@ from pens.methods.names import in_order
 from pens.paper.cells import PaperValue, paper_accuracy
 from pens.report.study import Study
 from pens.settings.tree import MethodName
+from pens.tasks.metric import Measure
 
+SIGNIFICANT = 0.05
+"""A difference is significant where the p-value after Holm's correction is below this."""
 FEWEST_FOR_WILCOXON = 6
 """With n seeds the p-value of the signed-rank test is at least 2 / 2ⁿ, so fewer than six seeds never reach 0.05."""
 
@@ -47,17 +50,41 @@ class Difference:
         """Whether the 95 % interval leaves out zero."""
         return self.mean.half_width is not None and abs(self.mean.mean) > self.mean.half_width
 
+    @property
+    def is_significant(self) -> bool:
+        """Whether the test after Holm's correction rejects that the methods are alike; never with too few seeds."""
+        return self.p_holm is not None and self.p_holm < SIGNIFICANT
+
+
+@dataclass(frozen=True)
+class SeedScores:
+    """The mean scores of a method's runs by their seeds: all that a paired test needs."""
+
+    method: MethodName
+    by_seed: Mapping[int, float]
+    measure: Measure
+
+    @staticmethod
+    def of(runs: Sequence[RunResult]) -> SeedScores:
+        """Of the runs of one method."""
+        return SeedScores(runs[0].method, {run.seed: run.mean_score for run in runs}, runs[0].metric)
+
 
 def difference(one: Sequence[RunResult], two: Sequence[RunResult]) -> Difference | None:
     """Compare two methods over the seeds that both have; None where they share no seed."""
+    return paired_test(SeedScores.of(one), SeedScores.of(two)) if one and two else None
+
+
+def paired_test(one: SeedScores, two: SeedScores) -> Difference | None:
+    """Compare two methods over the seeds that both have; None where they share no seed."""
     from scipy import stats  # imported here: it takes half a second, and only a report needs it
 
-    by_seed = _by_seed(one, two)
-    if not by_seed:
+    shared = [seed for seed in one.by_seed if seed in two.by_seed]
+    if not shared:
         return None
-    measure = one[0].metric
-    seeds, values = tuple(by_seed), measure.goodness(1) * np.array(list(by_seed.values()))
-    better, other = one[0].method, two[0].method
+    measure, seeds = one.measure, tuple(shared)
+    values = measure.goodness(1) * np.array([one.by_seed[seed] - two.by_seed[seed] for seed in seeds])
+    better, other = one.method, two.method
     if values.mean() < 0:
         better, other, values = other, better, -values
     differ = len(values) >= FEWEST_SEEDS and float(np.ptp(values)) > 0
@@ -75,20 +102,20 @@ def difference(one: Sequence[RunResult], two: Sequence[RunResult]) -> Difference
 
 def paired(one: Sequence[RunResult], two: Sequence[RunResult]) -> Interval | None:
     """The mean accuracy of `one` minus that of `two`, over the seeds that both have; None where they share no seed."""
-    by_seed = _by_seed(one, two)
-    return interval(list(by_seed.values()), one[0].metric) if by_seed else None
-
-
-def _by_seed(one: Sequence[RunResult], two: Sequence[RunResult]) -> dict[int, float]:
-    """Seed → by how much the mean over peers of one is above that of two, for the seeds that both have."""
     second = {run.seed: run.mean_score for run in two}
-    return {run.seed: run.mean_score - second[run.seed] for run in one if run.seed in second}
+    values = [run.mean_score - second[run.seed] for run in one if run.seed in second]
+    return interval(values, one[0].metric) if values else None
 
 
 def differences(study: Study) -> list[Difference]:
     """The differences between all pairs of methods, the largest first."""
-    pairs = combinations(study.by_method(), 2)
-    uncorrected = sorted((d for a, b in pairs if (d := difference(a, b))), key=lambda d: -d.mean.mean)
+    return all_differences([SeedScores.of(runs) for runs in study.by_method()])
+
+
+def all_differences(methods: Sequence[SeedScores]) -> list[Difference]:
+    """The differences between all pairs of these methods, the largest first, corrected for their number."""
+    pairs = combinations(methods, 2)
+    uncorrected = sorted((d for a, b in pairs if (d := paired_test(a, b))), key=lambda d: -d.mean.mean)
     corrected = iter(holm([d.p_t for d in uncorrected if d.p_t is not None]))
     return [d if d.p_t is None else replace(d, p_holm=next(corrected)) for d in uncorrected]
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pens.engine.bench import BenchResult
+from pens.measuring.fairness import fair_measure, fair_words
 from pens.measuring.metrics import FEWEST_SEEDS, Interval
 from pens.measuring.results import ExperimentResult, RunResult, Summary
 from pens.methods.names import selecting
@@ -31,12 +32,18 @@ def results_table(rows: Sequence[Summary], title: str, width: int) -> Table:
     """
     measure = rows[0].score.measure
     worst = f"worst\ntenth {measure.unit}".rstrip()
+    evenly = {
+        f"worst\ncluster {measure.unit}".rstrip(): [_optional(row.worst_cluster) for row in rows],
+        "gap of\nclusters": [_optional(row.gap) for row in rows],
+        _heading(fair_measure(measure)): [_optional(row.fair) for row in rows],
+    }
     shared = [of.measure for of in rows[0].further]
     further = {_heading(of): [row.further[i].brief() for row in rows] for i, of in enumerate(shared)}
     columns: dict[str, list[str]] = {
         "method": [row.method for row in rows],
         _heading(measure): [row.score.brief() for row in rows],
         worst: [row.worst_tenth.brief() for row in rows],
+        **{heading: cells for heading, cells in evenly.items() if set(cells) != {"–"}},
         **further,
         "precision\n%": [_optional(row.precision) for row in rows],
         "recall\n%": [_optional(row.recall) for row in rows],
@@ -49,7 +56,16 @@ def results_table(rows: Sequence[Summary], title: str, width: int) -> Table:
     }
     if not any(row.precision or row.recall for row in rows):
         del columns["precision\n%"], columns["recall\n%"]
-    first_to_go = ("mean\nbatch", "models\nmerged", "MB\nreceived", "time", *reversed(further), worst, *_LAST_TO_GO)
+    first_to_go = (
+        "mean\nbatch",
+        *reversed(evenly),
+        "models\nmerged",
+        "MB\nreceived",
+        "time",
+        *reversed(further),
+        worst,
+        *_LAST_TO_GO,
+    )
     return narrow_table(columns, title, width, first_to_go)
 
 
@@ -95,12 +111,15 @@ def print_results(
     those of which that was told already."""
     seeds = len({run.seed for run in result.runs})
     title = f"{name}: {_peers_words(result.runs[0])}, {seeds} seed{'s' if seeds > 1 else ''}"
-    console.print(results_table(result.table, escape(title), console.width))
+    table = results_table(result.table, escape(title), console.width)
+    console.print(table)
     selected = any(row.precision for row in result.table)
     console.print(
         f"{legend(result.runs[0].metric)}{' precision, recall: of the selected neighbours.' if selected else ''}",
         style="dim",
     )
+    if any("cluster" in str(column.header) for column in table.columns):
+        console.print(fair_words(result.runs[0].metric), style="dim")
     if seeds < FEWEST_SEEDS:
         console.print(
             f"With fewer than {FEWEST_SEEDS} seeds there is no interval; the values of two seeds are in brackets.",

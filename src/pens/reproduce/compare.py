@@ -15,14 +15,12 @@ from pens.measuring.metrics import Interval, interval
 from pens.measuring.results import RunResult, Spending, mean_or_none, spec_of, spending
 from pens.paper.exhibits import Column, Exhibit, PlannedValue, Quantity
 from pens.paper.verdicts import PaperVerdict, compare_with_paper
+from pens.planning.store import RunStore
+from pens.planning.versions import joined_versions
 from pens.report.merge_maps import merged_within
-from pens.reproduce.store import RunStore
 from pens.settings.keys import flat_values
 from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import RULES
-
-AND = " and "
-"""The separator between several versions of a library."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,7 @@ def compare(exhibit: Exhibit, store: RunStore, seeds: Sequence[int], changed: Ma
     columns, all_runs = [], []
     for column in exhibit.columns:
         settings = column.settings(changed)
-        runs = {method: complete_runs(store, settings, method, planned) for method in column.all_methods}
+        runs = {method: store.runs(settings, method, planned) for method in column.all_methods}
         columns.append(_column(column, settings, runs, changed))
         all_runs += [run for each in runs.values() for run in each]
     return Comparison(
@@ -171,22 +169,8 @@ def compare(exhibit: Exhibit, store: RunStore, seeds: Sequence[int], changed: Ma
         dict(changed),
         tuple(columns),
         tuple(dict.fromkeys(run.device for run in all_runs)),
-        _versions(all_runs),
+        joined_versions(run.versions for run in all_runs),
     )
-
-
-def _versions(runs: Sequence[RunResult]) -> dict[str, str]:
-    """The versions of pens and of its libraries; several versions of each where runs are of different days."""
-    by_library: dict[str, dict[str, None]] = {}
-    for run in runs:
-        for name, version in run.versions.items():
-            by_library.setdefault(name, {})[version] = None
-    return {name: AND.join(versions) for name, versions in by_library.items()}
-
-
-def complete_runs(store: RunStore, settings: Settings, method: MethodName, seeds: Sequence[int]) -> list[RunResult]:
-    """The complete runs of a method, one per seed."""
-    return [run.read() for seed in seeds if (run := store.complete(settings, method, seed))]
 
 
 def _column(

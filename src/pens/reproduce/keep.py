@@ -20,7 +20,8 @@ from pens.measuring.metrics import Interval
 from pens.measuring.results import Spending
 from pens.methods.names import settings_without_effect
 from pens.paper.exhibits import EXHIBITS, Quantity
-from pens.reproduce.compare import AND, ColumnFindings, Comparison, Finding, as_kept, is_wanted
+from pens.planning.versions import joined_versions
+from pens.reproduce.compare import ColumnFindings, Comparison, Finding, as_kept, is_wanted
 from pens.settings.keys import flat_name, flat_values, names_of_today
 from pens.settings.schema import EngineSettings
 from pens.settings.tree import MethodName, Settings
@@ -198,10 +199,7 @@ def _of_all_machines(new: Comparison, used: Sequence[Comparison]) -> Comparison:
     return replace(
         new,
         devices=tuple(dict.fromkeys(device for each in sources for device in each.devices)),
-        versions={
-            name: AND.join(dict.fromkeys(v for each in sources for v in each.versions.get(name, "").split(AND) if v))
-            for name in {name: None for each in sources for name in each.versions}
-        },
+        versions=joined_versions(each.versions for each in sources),
     )
 
 

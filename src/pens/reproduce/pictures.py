@@ -11,6 +11,7 @@ from typing import Literal
 from pens.measuring.metrics import Interval
 from pens.paper.exhibits import Exhibit, exhibits
 from pens.parts import METHODS
+from pens.planning.store import RunStore
 from pens.report.charts.merges import merge_chart
 from pens.report.merge_maps import merge_map
 from pens.report.panel import (
@@ -25,9 +26,8 @@ from pens.report.panel import (
     interval_ends,
 )
 from pens.report.svg import Canvas, Scale, scale_over, spread, standalone
-from pens.reproduce.compare import Beside, Comparison, Finding, complete_runs
+from pens.reproduce.compare import Beside, Comparison, Finding
 from pens.reproduce.keep import write_text
-from pens.reproduce.store import RunStore
 from pens.settings.tree import MethodName
 
 
@@ -232,7 +232,7 @@ def _maps(exhibit: Exhibit, comparison: Comparison, store: RunStore) -> list[Cha
     """Figure 2: a merge map for each method, all on one scale."""
     column = exhibit.columns[0]
     settings = column.settings(comparison.changed)
-    runs = [run for m in column.methods for run in complete_runs(store, settings, m, comparison.planned_seeds[:1])]
+    runs = [run for m in column.methods for run in store.runs(settings, m, comparison.planned_seeds[:1])]
     maps = [merges for run in runs if (merges := merge_map(run, cells=settings.scenario.peers))]
     most = max((float(merges.mean.max()) for merges in maps), default=1.0)
     charts = [merge_chart(merges, most) for merges in maps]

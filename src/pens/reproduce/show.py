@@ -7,51 +7,26 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rich import box
 from rich.markup import escape
 from rich.table import Table
 
 from pens.measuring.metrics import Interval
-from pens.paper.exhibits import PAPER_ORDER, PLUS, Column, Exhibit
+from pens.paper.exhibits import PAPER_ORDER, PLUS
 from pens.paper.verdicts import PAPER_SEEDS, RULE, PaperVerdict
-from pens.report.words import count, duration, thousands
+from pens.planning.show import plain_table, plan_table
+from pens.report.words import count, thousands
 from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, agreement_counts, name_of_rules
 from pens.reproduce.keep import outdated
-from pens.reproduce.run import MissingRuns, Reproduction
+from pens.reproduce.run import Reproduction
 from pens.settings.schema import EngineSettings
-from pens.settings.tree import MethodName
 
 
 def plan_tables(plan: Reproduction) -> Iterator[tuple[str, Table]]:
     """The runs that each table or figure needs, and how many of them are complete.  (title, table)"""
-    works = {(work.exhibit, work.label): work for work in plan.works()}
     for exhibit in plan.request.exhibits:
         asked = {m for c in exhibit.columns for m in plan.request.methods_of(c)}
-        methods = [m for m in (*PAPER_ORDER, *PLUS) if m in asked]
-        if not methods:
-            continue
-        table = _plain_table()
-        table.add_column("setting", no_wrap=True)
-        for method in methods:
-            table.add_column(method, justify="right", no_wrap=True)
-        table.add_column("to run", justify="right")
-        for column in exhibit.columns:
-            cells = [_complete(plan, exhibit, column, method) for method in methods]
-            own = works.get((exhibit.name, column.label))
-            table.add_row(column.label, *cells, _to_run(plan, exhibit, column, own))
-        yield exhibit.title, table
-
-
-def plan_words(plan: Reproduction) -> str:
-    """The plan in a sentence: 60 runs in all, each counted once; 12 complete, 48 to run, about 1 h 05 min."""
-    works, needed = plan.works(), set()
-    for exhibit in plan.request.exhibits:
-        for column in exhibit.columns:
-            settings = column.settings(plan.request.changed)
-            needed |= {(settings, *run) for run in plan.wanted(exhibit, column)}
-    missing = sum(len(work.missing) for work in works)
-    told = f"{count(len(needed), 'run')} in all, each counted once; {len(needed) - missing} complete, {missing} to run"
-    return f"{told}: {_time(plan, works)}." if missing else f"{told}."
+        if methods := [m for m in (*PAPER_ORDER, *PLUS) if m in asked]:
+            yield exhibit.title, plan_table(plan, exhibit.name, methods)
 
 
 _VERDICT_STYLES = {"does not differ": "green", "above": "yellow", "below": "yellow"}
@@ -83,7 +58,7 @@ def comparison_table(comparison: Comparison, beside: Beside | None = None, width
     def is_too_wide(gap: int) -> bool:
         return first + sum(gap + column.width for column in columns) > width
 
-    table = _plain_table(pad=0 if is_too_wide(2) else 1)
+    table = plain_table(pad=0 if is_too_wide(2) else 1)
     for one in [column for heading in _FIRST_TO_GO for column in columns if column.heading == heading]:
         if is_too_wide(1):
             columns.remove(one)
@@ -154,16 +129,6 @@ def _counted(whose: str, comparison: Comparison) -> str:
     return f"{seeds}: {same} of {total} cells do not differ from the paper's, {differ} {verb}{rest}."
 
 
-def not_run_lines(plan: Reproduction) -> list[str]:
-    """The missing runs, and how to continue; empty where none is missing."""
-    works = plan.works()
-    if not works:
-        return []
-    missing = sum(len(work.missing) for work in works)
-    lines = [f"{count(missing, 'run')} missing; repeat the same command to continue:"]
-    return lines + [f"  {work.exhibit}, {work.label}: {_missing_words(plan, work)}" for work in works]
-
-
 def outdated_lines(kept: Comparison, folder: Path) -> list[str]:
     """The kept results that would differ if they were run today, and the command that runs them; empty where there are
     none."""
@@ -174,19 +139,6 @@ def outdated_lines(kept: Comparison, folder: Path) -> list[str]:
     same = " with the same --set" if kept.changed else ""
     again = f"pens reproduce {kept.name} --methods {methods}{seeds} --keep {folder} --fill{same} runs it again"
     return ["outdated:", *reasons, again]
-
-
-def _missing_words(plan: Reproduction, work: MissingRuns) -> str:
-    """The missing runs of one setting: pens, local: seed 0 1 2 3; random: seed 3; begun and saved: pens seed 0"""
-    words = [f"{', '.join(methods)}: seed {' '.join(map(str, seeds))}" for methods, seeds in work.stacks]
-    place = plan.store.find(work.settings)
-    begun = [f"{m} seed {seed}" for m, seed in work.missing if place and place.run(m, seed).seconds_spent()]
-    return "; ".join(words + ([f"begun and saved: {', '.join(begun)}"] if begun else []))
-
-
-def _plain_table(pad: int = 1) -> Table:
-    """A table without borders, so that all columns fit on 80: `pad` and one space between columns."""
-    return Table(box=box.SIMPLE_HEAD, padding=(0, pad, 0, 0), pad_edge=False, show_edge=False)
 
 
 def _is_of_engine(key: str) -> bool:
@@ -253,29 +205,3 @@ def _shortened(cell: str | PaperVerdict) -> str | PaperVerdict:
 
 def _row_name(column: ColumnFindings, finding: Finding) -> str:
     return f"  {finding.name}" if column.has_heading else column.label
-
-
-def _complete(plan: Reproduction, exhibit: Exhibit, column: Column, method: str) -> str:
-    wanted = [run for run in plan.wanted(exhibit, column) if run[0] == method]
-    return f"{_count_complete(plan, column, wanted)}/{len(wanted)}" if wanted else ""
-
-
-def _count_complete(plan: Reproduction, column: Column, runs: Sequence[tuple[MethodName, int]]) -> int:
-    return sum(plan.is_there(column, method, seed) for method, seed in runs)
-
-
-def _to_run(plan: Reproduction, exhibit: Exhibit, column: Column, work: MissingRuns | None) -> str:
-    """The column's missing runs. Those that an earlier row lists are not counted again."""
-    if work:
-        return f"{len(work.missing)}, {_time(plan, [work])}"
-    wanted = plan.wanted(exhibit, column)
-    return "nothing" if _count_complete(plan, column, wanted) == len(wanted) else "as above"
-
-
-def _time(plan: Reproduction, works: list[MissingRuns]) -> str:
-    seconds = [s for work in works for s in plan.seconds(work)]
-    known = [s for s in seconds if s is not None]
-    if not known:
-        return "time unknown"
-    unknown = len(seconds) - len(known)
-    return f"about {duration(sum(known))}" + (f" and {count(unknown, 'run')} of unknown time" if unknown else "")

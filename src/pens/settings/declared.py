@@ -5,6 +5,7 @@ is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from pens.errors import SettingsError, suggest
 from pens.settings.schema import ScenarioSettings, SettingsTree
 from pens.settings.section import Section
+from pens.settings.space import Dimension
 
 
 def check_declared(whose: str, part: Any) -> None:
@@ -20,6 +22,7 @@ def check_declared(whose: str, part: Any) -> None:
         _check_section(whose, section)
     if (keys := getattr(part, "keys", ())) != ():
         _check_keys(whose, keys)
+    _check_space(whose, getattr(part, "space", {}))
 
 
 def _check_section(whose: str, section: Any) -> None:
@@ -44,6 +47,16 @@ def _check_section(whose: str, section: Any) -> None:
         raise SettingsError(
             f"{whose}: the default of {name} in its section [{section.title}] is {wrong['input']!r}: {wrong['msg']}"
         ) from None
+
+
+def _check_space(whose: str, space: Any) -> None:
+    if not isinstance(space, Mapping) or not all(
+        isinstance(name, str) and isinstance(of, Dimension) for name, of in space.items()
+    ):
+        raise SettingsError(
+            f"{whose}: its space is {space!r:.80}: give ranges by the settings' names, such as "
+            '{"n_peers": pens.WholeNumbers(2, 10)}'
+        )
 
 
 def _check_keys(whose: str, keys: Any) -> None:

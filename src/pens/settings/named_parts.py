@@ -108,7 +108,13 @@ def prints_of_parts(settings: SettingsTree) -> dict[str, str]:
             continue
         if mark := parts.file_print(part):
             found[f"{registry.what} {part.name}"] = mark
-    return found
+    return {**found, **_prints_of_data(settings)}
+
+
+def _prints_of_data(settings: SettingsTree) -> dict[str, str]:
+    """Likewise of the files that own data come from. Folders of images and functions are not looked into."""
+    places = [Path(place) for place in (settings.data.source, settings.data.partition_file) if place]
+    return {f"data {path.name}": parts.print_of(path) for path in places if path.is_absolute() and path.is_file()}
 
 
 def _found(registry: parts.Registry[Any], name: str) -> Any:

@@ -266,6 +266,10 @@ class RunDir:
         about = {"shared": json.dumps(shared)} if shared else None
         replace_file(self.folder / "models.safetensors", lambda path: save_file(models, path, about))
         write_json(self.folder / "result.json", _result_json(result))
+        self.forget_checkpoint()
+
+    def forget_checkpoint(self) -> None:
+        """Delete the checkpoint of a run that is complete."""
         self._checkpoint.unlink(missing_ok=True)
 
     def seconds_and_device(self) -> tuple[float, str]:

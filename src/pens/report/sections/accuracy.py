@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pens.learning.learner import FORMS
-from pens.measuring.metrics import FEWEST_SEEDS
+from pens.measuring.fairness import fair_words
+from pens.measuring.metrics import FEWEST_SEEDS, Interval
 from pens.measuring.results import Summary
 from pens.paper.cells import PAPER_PARTITION, PaperValue
 from pens.paper.departures import departures
@@ -35,6 +36,7 @@ def accuracy_section(study: Study) -> ReportSection:
         "method",
         measure.label("" if untested else "test"),
         Measure("worst tenth of peers", measure.unit).label(),
+        *_evenness_columns(table[0]),
         *(of.measure.label() for of in table[0].further),
         "models received by a peer",
         "work of a peer, thousand forward passes",
@@ -53,6 +55,8 @@ def accuracy_section(study: Study) -> ReportSection:
             f"{untested} of {study.num_peers} peers had no test data. Their {measure.name} is the last one on their "
             "validation data, on which their model was chosen, so it is an overestimate."
         )
+    if table[0].gap:
+        notes.append(fair_words(measure))
     notes += [words for method in study.methods if (words := _forms_words(study, method))]
     return ReportSection(
         "accuracy",
@@ -76,7 +80,19 @@ def _forms_words(study: Study, method: MethodName) -> str:
 
 def _accuracy_row(row: Summary) -> tuple[str, ...]:
     cost = f"{row.models_received:,.0f}", thousands(row.work)
-    return (row.method, row.score.text(), row.worst_tenth.text(), *(of.text() for of in row.further), *cost)
+    further = (of.text() for of in (*_evenness(row), *row.further))
+    return (row.method, row.score.text(), row.worst_tenth.text(), *further, *cost)
+
+
+def _evenness(row: Summary) -> list[Interval]:
+    """How evenly a method serves the clusters, as far as that is known."""
+    return [of for of in (row.worst_cluster, row.gap, row.fair) if of]
+
+
+def _evenness_columns(row: Summary) -> list[str]:
+    measure = row.score.measure
+    names = [Measure("worst cluster", measure.unit).label(), f"gap between clusters, {measure.gap_unit}"]
+    return (names if row.gap else []) + ([row.fair.measure.label()] if row.fair else [])
 
 
 def _direction(measure: Measure) -> str:

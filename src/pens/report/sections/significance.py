@@ -61,8 +61,8 @@ def significance_section(study: Study) -> ReportSection:
 
 def _significance_words(pairs: Sequence[Difference]) -> str:
     """The smallest of the significant differences, and all that are not significant."""
-    clear = [(d, p) for d in pairs if (p := d.p_holm) is not None and p < 0.05]
-    unclear = [f"{d.better} and {d.other} ({points(d.mean)})" for d in pairs if d.p_holm is None or d.p_holm >= 0.05]
+    clear = [(d, d.p_holm or 0.0) for d in pairs if d.is_significant]
+    unclear = [f"{d.better} and {d.other} ({points(d.mean)})" for d in pairs if not d.is_significant]
     words = []
     if clear:
         least, _ = min(clear, key=lambda each: each[0].mean.mean)

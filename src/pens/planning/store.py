@@ -1,41 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder of run directories, one for each setting, found by their settings and shared by all tables and figures.
+"""A folder of run directories, one for each setting, found by their settings and shared by all that need them.
 
-OUT/reproduce.json              marks the folder as made by `pens reproduce`
+OUT/reproduce.json              marks the folder as made by `pens reproduce`; other commands mark theirs likewise
 OUT/cifar-10-100x400-…/         a run directory as `pens run` writes it (see runlog.py)
 """
 
 from __future__ import annotations
 
-import json
 import re
-from itertools import chain, count
+from collections.abc import Iterable, Iterator
+from itertools import chain, count, product
 from pathlib import Path
-from typing import Any
 
-from pens.errors import RunDirError
+from pens.measuring.results import RunResult
 from pens.partitions.partition import partition_of
+from pens.parts import HUB
+from pens.planning.identity import Timed, identity
+from pens.planning.mark import Mark
 from pens.settings.tree import MethodName, Settings
 from pens.storage.runlog import RULES, ExperimentDir, ExperimentRecord, RunDir
-
-_MARK = "reproduce.json"
 
 
 class RunStore:
     """Run directories, found by their settings."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, command: str = "reproduce") -> None:
+        """`command`: by which `pens` command the folder is made."""
+        self.folder, self.mark = folder, Mark(folder, command)
         self._places: dict[str, ExperimentDir] = {}
 
     def open(self) -> None:
         """Read the existing runs, and refuse a folder that holds something else. Writes nothing."""
-        if self.folder.exists() and not self.folder.is_dir():
-            raise RunDirError(f"{self.folder} is a file: choose another --out")
-        if not self.folder.is_dir() or not any(self.folder.iterdir()):
-            return
-        if not (self.folder / _MARK).is_file():
-            raise RunDirError(f"{self.folder} is not empty and was not made by pens reproduce: choose another --out")
+        self.mark.check()
         for path in sorted(self.folder.glob("*/experiment.json")):
             place = ExperimentDir(path.parent)
             if (record := place.read()).rules == RULES:
@@ -51,40 +47,41 @@ class RunStore:
         run = place.run(method, seed) if place else None
         return run if run and run.is_complete() else None
 
+    def runs(self, settings: Settings, method: MethodName, seeds: Iterable[int]) -> list[RunResult]:
+        """The complete runs of a method, read, one per seed."""
+        return [run.read() for seed in seeds if (run := self.complete(settings, method, seed))]
+
     def take(self, record: ExperimentRecord) -> ExperimentDir:
         """The run directory for these runs: a new one, or that of the same setting, with these runs added."""
         if place := self.find(record.settings):
             place.add(record)
             return place
-        self._mark()
+        self.mark.write()
         place = ExperimentDir(self._new_folder(folder_name(record.settings)))
         place.create(record)
         self._places[identity(record.settings)] = place
         return place
 
-    def records(self) -> list[tuple[ExperimentRecord, ExperimentDir]]:
-        """The record and the run directory of each setting that has runs."""
-        return [(place.read(), place) for place in self._places.values()]
+    def is_complete(self, settings: Settings, method: MethodName, seed: int) -> bool:
+        """Whether a run is complete."""
+        return self.complete(settings, method, seed) is not None
 
-    def _mark(self) -> None:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / _MARK).write_text(json.dumps({"format": 1, "made_by": "pens reproduce"}) + "\n")
-        except OSError as error:
-            raise RunDirError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
+    def seconds_spent(self, settings: Settings, method: MethodName, seed: int) -> float:
+        """The seconds that a run in progress has taken; 0 where it was not begun."""
+        place = self.find(settings)
+        return place.run(method, seed).seconds_spent() if place else 0.0
+
+    def timed(self) -> Iterator[Timed]:
+        """The complete runs, and what each has taken."""
+        for place in self._places.values():
+            record = place.read()
+            for method, seed in product(record.methods, record.seeds):
+                if (run := place.run(method, seed)).is_complete():
+                    yield Timed(record.settings, method, *run.seconds_and_device())
 
     def _new_folder(self, name: str) -> Path:
         names = chain([name], (f"{name}-{number}" for number in count(2)))
         return next(path for path in (self.folder / n for n in names) if not path.exists())
-
-
-def identity(settings: Settings) -> str:
-    """A key that is equal for settings with equal results: all settings but those of the engine, of which only
-    precision affects results."""
-    said = settings.explicit
-    said = said.without(of.title for of in (said.model_extra or {}).values() if of == type(of)())
-    parts: dict[str, Any] = said.model_dump(mode="json", exclude={"engine"})
-    return json.dumps([parts, settings.engine.precision], sort_keys=True)
 
 
 def folder_name(settings: Settings) -> str:
@@ -93,5 +90,6 @@ def folder_name(settings: Settings) -> str:
     scenario, pens = settings.scenario, settings.pens
     partition = re.sub(r"[^a-z0-9.]+", "-", partition_of(settings).describe(settings).lower()).strip("-")
     peers = f"{scenario.peers}x{scenario.train_per_peer}"
-    name = f"{settings.data.source}-{peers}-{partition}-{settings.model.init}"
+    source = re.sub(r"[^A-Za-z0-9.]+", "-", Path(settings.data.source.removeprefix(HUB).partition(":")[0]).stem)
+    name = f"{source}-{peers}-{partition}-{settings.model.init}"
     return name if (pens.n_sampled, pens.m) == (10, 2) else f"{name}-n{pens.n_sampled}-m{pens.m}"

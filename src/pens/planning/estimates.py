@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from statistics import fmean
 
-from pens.errors import SettingsError
-from pens.reproduce.compare import Comparison
-from pens.reproduce.store import RunStore, identity
+from pens.planning.identity import identity
 from pens.settings.tree import MethodName, Settings
 
 
@@ -28,25 +25,6 @@ class Estimates:
         if device == self._device:
             self._same[identity(settings), method].append(seconds)
             self._alike[settings.data.source, method].append(seconds / _visits(settings))
-
-    def learn_all(self, store: RunStore) -> None:
-        for record, place in store.records():
-            for method in record.methods:
-                for run in (place.run(method, seed) for seed in record.seeds):
-                    if run.is_complete():
-                        self.learn(record.settings, method, *run.seconds_and_device())
-
-    def learn_kept(self, kept: Iterable[Comparison]) -> None:
-        """Add kept results that come from a single device. Results with settings that no longer exist are skipped."""
-        for comparison in (each for each in kept if len(each.devices) == 1):
-            for column in comparison.columns:
-                try:
-                    settings = Settings().replace(column.settings)
-                except SettingsError:
-                    continue
-                for finding in (f for f in column.findings if f.values):
-                    seconds = finding.seconds / len(finding.values)
-                    self.learn(settings, finding.method, seconds, comparison.devices[0])
 
     def seconds(self, settings: Settings, method: MethodName) -> float | None:
         """The expected seconds of one seed, as its share of the seeds computed together; None without an estimate."""

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The versions and devices by which runs of several days and machines were computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+AND = " and "
+"""The separator between several versions of a library."""
+
+
+def joined_versions(each: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The versions of pens and of its libraries; several versions of each where they are of different days."""
+    by_library: dict[str, dict[str, None]] = {}
+    for versions in each:
+        for name, version in versions.items():
+            by_library.setdefault(name, {}).update(dict.fromkeys(version.split(AND)))
+    return {name: AND.join(versions) for name, versions in by_library.items()}
