@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import pens
 from pens.data.samples import Dataset, Samples
-from pens.experiment.presets import PRESETS, preset
+from pens.errors import SettingsError
+from pens.experiment.presets import PRESETS, choices_in, preset, resolve_settings
 from pens.experiment.published import PUBLISHED
 from pens.methods.dac import DacSettings
 from pens.methods.names import check_methods, participants
@@ -84,3 +88,26 @@ def test_clusters_keep_their_proportions_with_other_numbers_of_peers() -> None:
 def test_a_source_is_printed_above_the_settings() -> None:
     text = as_toml(Settings(), "Source: a\nbook.\n\nNot from there: b.")
     assert text.startswith("# Source: a book.\n#\n# Not from there: b.\n#\n# Change what you like")
+
+
+def test_a_file_may_name_methods_and_seeds_beside_its_settings(tmp_path: Path) -> None:
+    """A path is relative to the file; settings do not see them. Settings of other forms name none."""
+    file = tmp_path / "my.toml"
+    file.write_text('methods = ["own.py:Own", "local"]\nseeds = [3, 5]\npreset = "digits"\n[gossip]\nrounds = 4\n')
+    assert choices_in(file) == ((f"{tmp_path / 'own.py'}:Own", "local"), [3, 5])
+    assert resolve_settings(str(file)) == preset("digits").settings.replace({"rounds": 4})
+    file.write_text('methods = "local, pens"\n')
+    assert choices_in(str(file)) == (("local", "pens"), None)
+    assert choices_in("digits") == choices_in({"rounds": 3}) == choices_in(None) == (None, None)
+    file.write_text("methods = [1]\n")
+    with pytest.raises(SettingsError, match=r"my\.toml: methods = \[1\]: list names of methods"):
+        choices_in(file)
+
+
+def test_methods_and_seeds_of_a_file_are_run_unless_others_are_named(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text('methods = "local"\nseeds = 2\npreset = "digits"\n[gossip]\nrounds = 1\n')
+    few = {"peers": 4, "n_peers": 1, "n_sampled": 2, "m": 1}
+    result = pens.run(tmp_path / "my.toml", overrides=few)
+    assert [(run.method, run.seed) for run in result.runs] == [("local", 0), ("local", 1)]
+    result = pens.run(tmp_path / "my.toml", overrides=few, methods="random", seeds=[7])
+    assert [(run.method, run.seed) for run in result.runs] == [("random", 7)]

@@ -76,8 +76,10 @@ def test_segments_have_weights_of_their_own_and_what_counts_for_nothing_does_no_
     made = blend(
         them, 1, refs[0], refs[1], refs[2], weights=(1.0, 0.0, 0.0), segment_weights=(("epochs", (0.0, 0.0, 1.0)),)
     )
+    half = blend(them, 2, refs[0], refs[1], refs[2], weights=(0.5, 0.0, 0.5))
     compute(them)
     assert values(them, made) == [0, 0, 1]
+    assert values(them, half) == [0.5, 0, 0.5]
 
 
 def test_a_run_goes_on_between_a_blend_and_what_it_is_for() -> None:

@@ -99,12 +99,12 @@ def run_command(
     ] = None,
 ) -> None:
     """Simulate a federation: run methods with several seeds, and print a table of what they reached."""
-    from pens.experiment.presets import default_methods, resolve_settings
+    from pens.experiment.presets import choices_in, default_methods, resolve_settings
     from pens.methods.names import check_methods, parse_methods, participants
     from pens.partitions.partition import data_words, partition_of
     from pens.parts import HUB, located_parts
     from pens.settings.reading import parse_assignments
-    from pens.settings.seeds import read_seeds
+    from pens.settings.seeds import parse_seeds, read_seeds
 
     if resume:
         if any(given is not None for given in (settings, assignments, out, methods, seeds, data, model)):
@@ -115,11 +115,13 @@ def run_command(
         folder = resume
     else:
         # before the settings, because methods may have sections of their own
-        named = None if methods is None else parse_methods(methods)
+        chosen = choices_in(settings)
+        names = chosen.methods if methods is None else methods
+        named = None if names is None else parse_methods(names)
         changes = located_parts(data, model)
         changes |= parse_assignments(assignments or [])
         wanted = resolve_settings(settings, changes)
-        numbers = read_seeds("1" if seeds is None else seeds)
+        numbers = parse_seeds(1 if chosen.seeds is None else chosen.seeds) if seeds is None else read_seeds(seeds)
         if not wanted.data.is_own:  # before anything that takes long to load
             partition_of(wanted).check(wanted)
             who = participants(wanted)

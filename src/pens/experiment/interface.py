@@ -16,7 +16,7 @@ from pens.errors import RunDirError
 from pens.experiment.execution import Experiment
 from pens.experiment.holdings import Holdings
 from pens.experiment.observer import Observer
-from pens.experiment.presets import default_methods, keys_said, resolve_settings, starting_point
+from pens.experiment.presets import choices_in, default_methods, keys_said, resolve_settings, starting_point
 from pens.experiment.progress import ShowProgress, showing
 from pens.measuring.results import ExperimentResult
 from pens.methods.method import Method
@@ -32,7 +32,7 @@ def run(
     settings: Settings | str | Path | Mapping[str, Any] | None = None,
     *,
     methods: str | Method | type[Method] | Iterable[MethodLike] | None = None,
-    seeds: int | Sequence[int] = 1,
+    seeds: int | Sequence[int] | None = None,
     overrides: Mapping[str, Any] | None = None,
     model: Callable[..., nn.Module] | None = None,
     data: Dataset | Federation | Mapping[str, Any] | str | Path | None = None,
@@ -47,8 +47,8 @@ def run(
     settings:   a preset's name, a .toml file, a mapping of settings, or Settings. None: the preset digits, or for own
                 data the preset own
     methods:    names of methods, or your own: file.py:Name, module:Name, a class or an instance of pens.Method. None:
-                local, random, pens, and, where the data have clusters, oracle
-    seeds:      how many seeds (4: those from 0 to 3), or which ones
+                those that the file names, or else local, random, pens, and, where the data have clusters, oracle
+    seeds:      how many seeds (4: those from 0 to 3), or which ones. None: those that the file names, or else one
     overrides:  settings to change, {"peers": 8, "n_sampled": 3}
     model:      makes the network, in place of the setting `net`: an nn.Module class, or a function, which is given
                 `shape` and `num_classes` where it needs arguments of these names
@@ -60,8 +60,10 @@ def run(
     observer:   gets progress callbacks and warnings; without one, warnings are Python's, of the category PensWarning
     progress:   show progress: True, False, or "auto": in a terminal or a notebook, unless there is an observer
     """
+    chosen = choices_in(settings)
+    methods, seeds = chosen.methods if methods is None else methods, chosen.seeds if seeds is None else seeds
     names = () if methods is None else parse_methods(methods)  # before the settings, which may have their sections
-    chosen_seeds, folder = parse_seeds(seeds), Path(data_dir) if data_dir else None
+    chosen_seeds, folder = parse_seeds(1 if seeds is None else seeds), Path(data_dir) if data_dir else None
     if isinstance(data, str | Path):
         overrides, data = {**(overrides or {}), "data.source": located_data(str(data))}, None
     base = starting_point(settings, overrides, has_own_data=data is not None)

@@ -5,17 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pens.errors import SettingsError
 from pens.experiment.bases import CIFAR10, FASHION, LAPTOP, Preset, Values
 from pens.experiment.defaults import DEFAULT_METHODS, DEFAULT_PRESET
 from pens.experiment.published import PUBLISHED
 from pens.methods.names import find_method
-from pens.parts import is_place
+from pens.parts import is_place, located
 from pens.settings.keys import flatten, locate
 from pens.settings.reading import flat_keys, parse_settings
+from pens.settings.toml import read_toml
 from pens.settings.tree import MethodName, Settings
+
+_NO_SETTINGS = ("preset", "methods", "seeds")
+"""What a file may say above its sections beside settings."""
 
 OWN = "own"
 """The preset for own data."""
@@ -98,6 +102,14 @@ def rules_of(whose: str) -> dict[str, Any]:
     return RULES_OF[whose]
 
 
+class Choices(NamedTuple):
+    """What is run, as far as a file says it."""
+
+    methods: tuple[str, ...] | None = None
+    seeds: Any = None
+    """A number of seeds, or a list of seeds."""
+
+
 def preset(name: str) -> Preset:
     """The preset of a name."""
     if name not in PRESETS:
@@ -153,7 +165,20 @@ def _is_file(settings: str | Path) -> bool:
 def _keys_of(settings: str | Path | None) -> dict[str, Any]:
     """What a file sets; nothing where no file is named."""
     keys = flat_keys(Path(settings)) if settings is not None and _is_file(settings) else {}
-    return {name: value for name, value in keys.items() if name != "preset"}
+    return {name: value for name, value in keys.items() if name not in _NO_SETTINGS}
+
+
+def choices_in(settings: Settings | str | Path | Mapping[str, Any] | None) -> Choices:
+    """The methods and seeds that a file names above its sections; none where it names none, or where there is no file.
+    Paths of methods are relative to the file."""
+    if not isinstance(settings, str | Path) or not _is_file(settings):
+        return Choices()
+    tree = read_toml(path := Path(settings))
+    methods, seeds = tree.get("methods"), tree.get("seeds")
+    named = methods.split(",") if isinstance(methods, str) else methods
+    if named is not None and not (isinstance(named, list) and all(isinstance(name, str) for name in named)):
+        raise SettingsError(f'{path}: methods = {methods!r}: list names of methods, ["local", "pens"]')
+    return Choices(None if named is None else tuple(located(name.strip(), path.parent) for name in named), seeds)
 
 
 def default_methods(smallest_cluster: int | None) -> tuple[MethodName, ...]:

@@ -188,7 +188,7 @@ def _merged(
 
 def _by_weights(models: ModelStack, merging: Merging, merges: Sequence[RowMerge], piece: Piece) -> Iterator[Done]:
     """A linear rule: the stack adds the models up."""
-    weighted = [_alone(merge.rows, _weights(merging, merge, piece.segment)) for merge in merges]
+    weighted = [_counting(merge.rows, _weights(merging, merge, piece.segment)) for merge in merges]
     for is_plain, places in _alike(range(len(merges)), lambda place: weighted[place][1] is None):
         for start in range(0, len(places), _MERGES_AT_ONCE):
             some = places[start : start + _MERGES_AT_ONCE]
@@ -198,12 +198,17 @@ def _by_weights(models: ModelStack, merging: Merging, merges: Sequence[RowMerge]
                 yield Done(some, columns, added)
 
 
-def _alone(rows: list[int], weights: Sequence[float] | None) -> tuple[list[int], Sequence[float] | None]:
-    """Rows and weights; where one model counts for all, that one alone, which then comes out to the last bit."""
-    counting = [place for place, weight in enumerate(weights or ()) if weight]
-    if weights is None or len(counting) > 1 or weights[counting[0]] != 1:
-        return rows, weights
-    return [rows[counting[0]]], None
+def _counting(rows: list[int], weights: Sequence[float] | None) -> tuple[list[int], Sequence[float] | None]:
+    """Rows and weights without those that count for nothing, whatever their numbers are; but for the first one, from
+    which differences are taken. Where one model counts for all, that one alone, which then comes out to the last bit.
+    """
+    if weights is None:
+        return rows, None
+    counting = [place for place, weight in enumerate(weights) if weight]
+    if len(counting) == 1 and weights[counting[0]] == 1:
+        return [rows[counting[0]]], None
+    there = sorted({0, *counting})
+    return [rows[place] for place in there], [weights[place] for place in there]
 
 
 def _weights(merging: Merging, merge: RowMerge, segment: str) -> Sequence[float] | None:

@@ -57,7 +57,8 @@ def locate(name: str) -> tuple[str, str]:
     others = sections_of_parts()
     if not dot and name in _NO_SETTINGS and not any(name in of.model_fields for of in others.values()):
         told = "methods" if name == "method" else name
-        raise SettingsError(f"{name} is no setting: say it by `pens run --{told}`, or by pens.run(…, {told}=…)")
+        above = ", or above the sections of a file" if told in ("methods", "seeds") else ""
+        raise SettingsError(f"{name} is no setting: say it by `pens run --{told}`, or by pens.run(…, {told}=…){above}")
     places = [title for title, of in others.items() if key in of.model_fields and section in ("", title)]
     if len(places) == 1:
         return places[0], key
