@@ -172,9 +172,9 @@ def test_what_a_graph_is_on_disk_and_what_it_is_again() -> None:
     graph.add_scoring(Scoring(PeerId(2), 8, 3, (model(1, 0),), 1, None, None, "l2", model(2, 1)), known)
     state = json.loads(json.dumps(graph.state()))
     assert state == [
-        ["update", 0, 1.5, 0, 1, [[], None, 3, True, "last", True, None, [], False, []]],
+        ["update", 0, 1.5, 0, 1, [[], None, 3, True, "last", True, None, [], False, [], False]],
         ["scoring", 1, 4, 2, [[0, 0], [2, 0]], 1, None, None, "loss", None],
-        ["update", 2, 2.5, 0, 1, [[[0, 1], [1, 0]], 1, 5, False, "best", False, None, [], False, []]],
+        ["update", 2, 2.5, 0, 1, [[[0, 1], [1, 0]], 1, 5, False, "best", False, None, [], False, [], False]],
         ["scoring", 2, 6, 3, [[0, 1], [1, 0]], 1, 1, None, "loss", None],
         ["scoring", 0, 7, 8, [[2, 0], [1, 0]], 0, None, ["who", "val", 3.5, 1], "loss", None],
         ["scoring", 2, 8, 3, [[1, 0]], 1, None, None, "l2", 1],

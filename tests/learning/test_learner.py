@@ -18,12 +18,12 @@ ME = PeerId(7)
 
 
 def learner_with_everything(stack: ModelStack) -> Learner:
-    """It holds its best model, one that is kept aside, and two rows of its optimizer, one of them the best model."""
-    best, kept, moment = stack.add(torch.arange(3.0)[:, None])
+    """It holds its best model, one that is kept aside, the first one, and two rows of its optimizer, one of them the best model."""
+    best, kept, first, moment = stack.add(torch.arange(4.0)[:, None])
     form = Form(EarlyStopping("accuracy", 2, 5, [0.5, 0.25], 0.5, 1), best, 0.25, 3)
     one = Learner(3, ModelRef(ME, 4), {"trained": form}, recorded=6, scorings=9)
     one.may_stop, one.stop_time, one.scored = True, 2.5, 8
-    one.kept, one.moments = Kept(kept, 1.5), MomentRows([moment, stack.retain(best)], 12)
+    one.kept, one.moments = Kept(kept, first, 1.5), MomentRows([moment, stack.retain(best)], 12)
     one.tally.add([PeerId(1), PeerId(2)], [PeerId(2)])
     one.merges = Counter({PeerId(2): 3})
     one.answers = [Answer("who", 9, (0.5, 1.5)), Answer("counts", 0)]
@@ -45,13 +45,13 @@ def test_a_learner_on_disk_and_what_it_is_again() -> None:
     again.restore(state, new, later)
     for row in new:
         later.release(row)
-    assert later.num_alive == 1 + 3
+    assert later.num_alive == 1 + 4
     assert again.latest == ModelRef(ME, 4)
     assert (again.counted, again.uncounted) == (one.counted, one.uncounted) == (1, {3: one.uncounted[3]})
     assert again.state({row: place for place, row in enumerate(new)}) == one.state(
         {row: place for place, row in enumerate(rows)}
     )
-    assert later.read(list(again.held_rows())).tolist() == [[0], [1], [2], [0]]
+    assert later.read(list(again.held_rows())).tolist() == [[0], [1], [2], [3], [0]]
     again.let_go(later)
     assert later.num_alive == 1
     assert not list(again.held_rows())

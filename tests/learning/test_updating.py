@@ -202,6 +202,20 @@ def test_a_model_is_kept_aside_until_an_update_says_so_no_more() -> None:
     assert not them.by_peer[PeerId(0)].kept
 
 
+def test_an_update_may_begin_with_the_first_model_while_the_best_is_kept() -> None:
+    """Peer 0 keeps e0, its best model so far, and the untrained one before it. A trial begins with the untrained one,
+    e0 again, and goes on to 2 e0; then it goes back to the best one: 2 e0. Rows of the first and the best are let go."""
+    them = learners(stopping=StoppingSettings(window=1, patience=9, tested="last"))
+    own, *_ = first_trainings(them, keep="best")
+    came_out = []
+    for begin in ({"keep": "first", "from_first": True}, {"keep": "first"}, {"from_kept": True}):
+        own = update(them, 0, own, may_stop=False, **begin)
+        compute(them)
+        came_out.append(values(them, own))
+    assert came_out == [[1, 0, 0], [2, 0, 0], [2, 0, 0]]
+    assert not them.by_peer[PeerId(0)].kept
+
+
 def test_where_no_update_kept_a_model_a_peer_begins_with_its_own() -> None:
     """As a peer that meets nobody in step 1, and did not train before: its own model is the untrained one."""
     them = learners()

@@ -734,8 +734,8 @@ def test_step_two_may_begin_with_another_model() -> None:
 @pytest.mark.parametrize("pace", ["push", "pull"])
 @pytest.mark.parametrize("keep", ["last", "best"])
 def test_between_the_steps_a_peer_may_try_what_it_reaches_alone(pace: str, keep: Keep) -> None:
-    """Not in the paper. Two updates apart, which do not count for step 2: the first begins with the model that was kept
-    for step 2, which is kept on. Then step 2 begins as ever, with its own T = 2."""
+    """Not in the paper. Two updates apart, which do not count for step 2: the first begins with the untrained model,
+    and the one that was kept for step 2 is kept on. Then step 2 begins as ever, with its own T = 2."""
     step1 = replace(search(2, 1, rounds=1, samplings_per_round=1, epochs=5), alone_rounds=2)
     it = peer(plan(pace, search=step1, rounds=2, keep=keep))
     it.handle(Start())
@@ -750,7 +750,7 @@ def test_between_the_steps_a_peer_may_try_what_it_reaches_alone(pace: str, keep:
     it.handle(Updated())
     back = keep != "last"
     tries = [
-        Update((), None, 3, may_stop=False, keep="first" if back else "last", from_kept=back and i == 0, apart=True)
+        Update((), None, 3, may_stop=False, keep="first" if back else "last", from_first=back and i == 0, apart=True)
         for i in range(2)
     ]
 

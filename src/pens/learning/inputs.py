@@ -39,9 +39,12 @@ class Inputs:
         return [self.own_row(job), *received] if self._merges_own(job) else received
 
     def own_row(self, job: Updating) -> int:
-        """The peer's own model before, or the one that it kept aside, where the update begins with that."""
-        kept = self._context.by_peer[job.peer].kept if job.action.from_kept else None
-        return kept.row if kept else self._names.rows[job.own]
+        """The peer's own model before; or the one that it kept aside, or the first one, where the update begins with
+        that."""
+        action, kept = job.action, self._context.by_peer[job.peer].kept
+        if kept and (action.from_kept or action.from_first):
+            return kept.first if action.from_first else kept.row
+        return self._names.rows[job.own]
 
     def _merges_own(self, job: Updating) -> bool:
         """Whether the own model is one of those that are merged."""

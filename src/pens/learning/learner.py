@@ -53,8 +53,15 @@ class Kept(NamedTuple):
     """A model that a peer keeps aside, for a later update to begin with (`pens.settings.schema.Keep`)."""
 
     row: int
+    first: int
+    """The row of its own model before the first update that kept one: an update can begin with that, too."""
     val_loss: float = math.inf
-    """Infinite for the model before the first update that keeps one: any other is better."""
+    """Infinite for the first model: any other is better."""
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The rows that are held for it."""
+        return self.row, self.first
 
 
 @dataclass(slots=True)
@@ -188,7 +195,7 @@ class Learner:
         """Rows that it holds beside those of named models."""
         yield from (form.best for form in self.forms.values() if form.best is not None)
         if self.kept:
-            yield self.kept.row
+            yield from self.kept.rows
         if self.moments:
             yield from self.moments.rows
 
@@ -210,7 +217,7 @@ class Learner:
             "forms": {name: form.state(place) for name, form in self.forms.items()},
             "may_stop": self.may_stop,
             "stop_time": self.stop_time,
-            "kept": [place[kept.row], kept.val_loss] if kept else None,
+            "kept": [*(place[row] for row in kept.rows), kept.val_loss] if kept else None,
             "moments": [[place[row] for row in moments.rows], moments.steps] if moments else None,
             "tally": self.tally.state(),
             "counted": [self.counted, list(self.uncounted.items())],
@@ -233,8 +240,8 @@ class Learner:
         self.answers = [Answer(name, number, tuple(losses)) for name, number, losses in state["answers"]]
         self.asked = [(time, count) for time, count in state["asked"]]
         if state["kept"]:
-            place, val_loss = state["kept"]
-            self.kept = Kept(stack.retain(rows[place]), val_loss)
+            row, first, val_loss = state["kept"]
+            self.kept = Kept(stack.retain(rows[row]), stack.retain(rows[first]), val_loss)
         if state["moments"]:
             places, steps = state["moments"]
             self.moments = MomentRows([stack.retain(rows[place]) for place in places], steps)

@@ -160,11 +160,15 @@ class Updater:
         before, keep = learner.kept, job.action.keep
         if not before and keep == "last":
             return
-        first = before or Kept(self._names.rows[job.own])
-        kept = Kept(validated.row, validated.loss) if keep == "best" and validated.loss < first.val_loss else first
-        learner.kept = None if keep == "last" else kept._replace(row=self._stack.retain(kept.row))
-        if before:
-            self._stack.release(before.row)
+        own = self._names.rows[job.own]
+        kept = before or Kept(own, own)
+        if keep == "best" and validated.loss < kept.val_loss:
+            kept = kept._replace(row=validated.row, val_loss=validated.loss)
+        learner.kept = None if keep == "last" else kept
+        for row in kept.rows if learner.kept else ():
+            self._stack.retain(row)
+        for row in before.rows if before else ():
+            self._stack.release(row)
 
     def _finish(self, learner: Learner, job: Updating, row: int) -> None:
         """Give the job's model its values."""
@@ -207,8 +211,8 @@ class Updater:
         """Release the optimizer's moments and the model that is kept aside: a stopped peer needs neither."""
         for row in learner.moments.rows if learner.moments else ():
             self._stack.release(row)
-        if learner.kept:
-            self._stack.release(learner.kept.row)
+        for row in learner.kept.rows if learner.kept else ():
+            self._stack.release(row)
         learner.moments = learner.kept = None
 
     def answer_with_best(self, peer: PeerId) -> None:

@@ -159,6 +159,7 @@ class Update:
     `may_stop`: whether early stopping applies.
     `keep`: which model is kept aside from this update on; what was kept before is let go where this is `last`.
     `from_kept`: begin with the model that was kept aside before, if one was, in place of the peer's own.
+    `from_first`: begin with the peer's own model as it was before the first update that kept one, if one did.
     `weights`: how much each model counts in the merge, the peer's own first, then `models` in their order; they sum to
     one. None: as the merge rule says. The own model is merged with its weight, whatever `own_in_merge` says. Not
     together with `top_m`: whoever says weights has chosen.
@@ -178,6 +179,7 @@ class Update:
     updates, and is tested if the peer's validation data prefer it."""
     phases: tuple[Phase, ...] = ()
     """What is trained, one after the other; their epochs add up to `epochs`. Empty: all parameters together."""
+    from_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,13 +136,14 @@ class Trying(Gossiping):
         return [self._train()]
 
     def _train(self) -> Update:
-        """The first update trains the model that was kept aside for step 2, which stays there."""
+        """The first update trains the model that the peer began with: what step 1 made of it knows the data of other
+        clusters, too. The model that was kept aside for step 2 stays there."""
         goes_back = self.peer.plan.keep != "last"
         return self.peer.update(
             (),
             may_stop=False,
             keep="first" if goes_back else "last",
-            from_kept=goes_back and not self.peer.updates,
+            from_first=goes_back and not self.peer.updates,
             apart=True,
         )
 

@@ -55,13 +55,15 @@ class Situation:
         segment_weights: tuple[tuple[str, tuple[float, ...]], ...] = (),
         apart: bool = False,
         phases: tuple[Phase, ...] = (),
+        from_first: bool = False,
     ) -> Update:
         """Merge and train: the peer is busy until that is done. `Update` explains the arguments."""
         self.busy = True
         if epochs is None:
             phases = phases or self.plan.phases
             epochs = sum(phase.epochs for phase in phases) if phases else self.plan.epochs
-        return Update(models, top_m, epochs, may_stop, keep, from_kept, weights, segment_weights, apart, phases)
+        said = (models, top_m, epochs, may_stop, keep, from_kept, weights, segment_weights, apart, phases, from_first)
+        return Update(*said)
 
     def blend(
         self,
