@@ -18,7 +18,7 @@ ME = PeerId(7)
 
 
 def learner_with_everything(stack: ModelStack) -> Learner:
-    """It holds its best model, one that is kept aside, the first one, and two rows of its optimizer, one of them the best model."""
+    """It holds its best model, one kept aside, the first one, and two rows of its optimizer, one of them the best."""
     best, kept, first, moment = stack.add(torch.arange(4.0)[:, None])
     form = Form(EarlyStopping("accuracy", 2, 5, [0.5, 0.25], 0.5, 1), best, 0.25, 3)
     one = Learner(3, ModelRef(ME, 4), {"trained": form}, recorded=6, scorings=9)

@@ -204,7 +204,7 @@ def test_a_model_is_kept_aside_until_an_update_says_so_no_more() -> None:
 
 def test_an_update_may_begin_with_the_first_model_while_the_best_is_kept() -> None:
     """Peer 0 keeps e0, its best model so far, and the untrained one before it. A trial begins with the untrained one,
-    e0 again, and goes on to 2 e0; then it goes back to the best one: 2 e0. Rows of the first and the best are let go."""
+    e0 again, and goes on to 2 e0; then it goes back to the best one: 2 e0. Both are let go then."""
     them = learners(stopping=StoppingSettings(window=1, patience=9, tested="last"))
     own, *_ = first_trainings(them, keep="best")
     came_out = []
