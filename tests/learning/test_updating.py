@@ -7,10 +7,12 @@ import json
 import math
 
 import pytest
+import torch
 
 from pens.engine.optimizers import Recipe
+from pens.engine.stack import ModelStack
 from pens.errors import SettingsError
-from pens.learning.learner import Form
+from pens.learning.learner import LATELY_ALONE, Form
 from pens.protocol.messages import PeerId, Phase
 from pens.protocol.policies import EarlyStopping
 from pens.settings.schema import Keep, StoppingSettings
@@ -118,6 +120,18 @@ def test_a_form_is_judged_by_its_latest_results() -> None:
     assert form.level == 0.6
 
 
+def test_a_trial_alone_is_judged_by_its_last_five_results_or_so() -> None:
+    """It begins with the untrained model, so that its first results are low. The mean of the first five, 0.4, and then
+    a fifth of the way to each new one: 0.4 + 0.5 / 5, and then 0.5 + 0.4 / 5. In a file it stays so."""
+    form = Form(EarlyStopping("accuracy", 1, 9), lately=LATELY_ALONE)
+    for accuracy in (0.0, 0.2, 0.4, 0.6, 0.8, 0.9):
+        form.observe(0.0, accuracy)
+    assert form.level == pytest.approx(0.5)
+    again = Form.restored(json.loads(json.dumps(form.state({}))), [], ModelStack(1, torch.device("cpu")))
+    again.observe(0.0, 0.9)
+    assert again.level == pytest.approx(0.58)
+
+
 def test_what_a_peer_reaches_alone_is_kept_beside_gossip() -> None:
     """Not in the paper. Trained apart, [2, 0, 0] has 100 % of its own; gossip brings [2, 0.5, 0] with 80 %. The past
     ends where gossip begins, but not for what the peer reached alone, and that never stops gossip."""
@@ -129,6 +143,7 @@ def test_what_a_peer_reaches_alone_is_kept_beside_gossip() -> None:
     compute(them)
     me = them.by_peer[PeerId(0)]
     assert (me.forms["alone"].level, me.forms["trained"].level) == (1.0, 2 / 2.5)
+    assert me.forms["alone"].lately == LATELY_ALONE
     assert values(them, out) == [2, 0.5, 0]
     assert me.preferred() == "alone"
     assert me.preferred(of_gossip=True) == "trained"

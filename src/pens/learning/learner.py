@@ -20,6 +20,8 @@ from pens.protocol.policies import EarlyStopping, Tally
 
 _LATELY = 20
 """Validation results over which forms are compared: more than early stopping looks at, since forms differ by little."""
+LATELY_ALONE = 5
+"""Likewise of a trial alone, which is short: what it was like at its beginning does not count."""
 
 APART = "alone"
 FORMS = {"trained": "fine-tuned", "merged": "merged", APART: "trained without others"}
@@ -74,6 +76,8 @@ class Form:
     level: float = -math.inf
     """How good models of this form were lately: the mean of the first results, and later a running mean."""
     rounds: int = 0
+    lately: int = _LATELY
+    """Over about how many results the running mean goes."""
 
     def observe(self, loss: float, goodness: float) -> bool:
         """Take in one validation result; whether its model is the best of this form so far."""
@@ -82,19 +86,19 @@ class Form:
         if math.isinf(self.level) or math.isinf(value):
             self.level = value
         else:
-            self.level += (value - self.level) / min(self.rounds, _LATELY)
+            self.level += (value - self.level) / min(self.rounds, self.lately)
         return self.stopping.observe(loss, goodness)
 
     def state(self, place: Mapping[int, int]) -> list[Any]:
         """As plain data. `place`: of each row among those that are written."""
         best = None if self.best is None else place[self.best]
-        return [asdict(self.stopping), best, self.level, self.rounds]
+        return [asdict(self.stopping), best, self.level, self.rounds, self.lately]
 
     @staticmethod
     def restored(state: Sequence[Any], rows: Sequence[int], stack: ModelStack) -> Form:
         """What `state` described. `rows`: where the models are now that were written."""
-        stopping, best, level, rounds = state
-        return Form(EarlyStopping(**stopping), None if best is None else stack.retain(rows[best]), level, rounds)
+        stopping, best, *how = state
+        return Form(EarlyStopping(**stopping), None if best is None else stack.retain(rows[best]), *how)
 
 
 @dataclass(slots=True)

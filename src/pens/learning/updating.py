@@ -20,7 +20,7 @@ from pens.learning.curves import Curves, UpdateRecord
 from pens.learning.executor import Answer, Call, Evaluate, MomentRows, NewModels, Train, Work, evaluate, train
 from pens.learning.inputs import Inputs
 from pens.learning.jobs import Updating
-from pens.learning.learner import APART, NO_SAMPLES, Form, Kept, Learner
+from pens.learning.learner import APART, LATELY_ALONE, NO_SAMPLES, Form, Kept, Learner
 from pens.protocol.messages import PeerId, Phase
 
 
@@ -185,7 +185,7 @@ class Updater:
         models = dict(zip(self._rules.forms, validated, strict=True))
         if job.action.apart:
             models = {APART: validated[0]}
-            learner.forms.setdefault(APART, Form(self._rules.new_stopping()))
+            learner.forms.setdefault(APART, Form(self._rules.new_stopping(), lately=LATELY_ALONE))
         for name, model in models.items():
             form = learner.forms[name]
             if form.observe(model.loss, model.goodness):
