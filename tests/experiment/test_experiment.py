@@ -543,7 +543,7 @@ def test_the_last_average_cannot_be_tested(method: str, values: dict[str, object
         tiny_run(methods=method, overrides={**values, "tested": "last"})
 
 
-@pytest.mark.parametrize("seeds", [1.5, "3", None, [], [1, "a"], -1])
+@pytest.mark.parametrize("seeds", [1.5, "3", [], [1, "a"], -1])
 def test_seeds_that_are_none_are_refused(seeds: object) -> None:
     with pytest.raises(SettingsError, match="seeds = "):
         tiny_run(seeds=seeds)

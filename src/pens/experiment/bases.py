@@ -8,7 +8,7 @@ from typing import Any
 
 from pens.settings.tree import Settings
 
-Values = dict[str, Any]
+PresetValues = dict[str, Any]
 """Settings by name."""
 
 
@@ -18,7 +18,7 @@ class Preset:
 
     name: str
     about: str
-    values: Values
+    values: PresetValues
     source: str = ""
     """Where the values come from, and in what they differ from what was published; some lines."""
 
@@ -27,7 +27,7 @@ class Preset:
         return Settings().replace(self.values)
 
 
-CIFAR10: Values = {
+CIFAR10: PresetValues = {
     "dataset": "cifar-10",
     "peers": 100,
     "train_per_peer": 400,
@@ -36,7 +36,7 @@ CIFAR10: Values = {
     "patience": 100,  # docs/decisions/0017
     "central_val_share": 0.1,  # docs/decisions/0006
 }
-FASHION: Values = {
+FASHION: PresetValues = {
     "dataset": "fashion-mnist",
     "peers": 100,
     "train_per_peer": 500,
@@ -45,7 +45,7 @@ FASHION: Values = {
     "patience": 100,
     "central_val_share": 0.1,
 }
-LAPTOP: Values = {
+LAPTOP: PresetValues = {
     "peers": 20,
     "train_per_peer": 100,
     "val_per_peer": 50,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pens.errors import SettingsError
-from pens.experiment.bases import CIFAR10, FASHION, LAPTOP, Preset, Values
+from pens.experiment.bases import CIFAR10, FASHION, LAPTOP, Preset, PresetValues
 from pens.experiment.defaults import DEFAULT_METHODS, DEFAULT_PRESET
 from pens.experiment.published import PUBLISHED
 from pens.methods.names import find_method
@@ -23,7 +23,7 @@ _NO_SETTINGS = ("preset", "methods", "seeds")
 
 OWN = "own"
 """The preset for own data."""
-_OWN: Values = {
+_OWN: PresetValues = {
     "lr": 3e-3,  # with few samples, the paper's 0.001 has not learned again what a merge undid when the next one comes
     "init": "common",
     "rounds": 50,

@@ -6,9 +6,9 @@ Each says where its values come from, and in what it differs: `pens presets NAME
 
 from __future__ import annotations
 
-from pens.experiment.bases import CIFAR10, LAPTOP, Preset, Values
+from pens.experiment.bases import CIFAR10, LAPTOP, Preset, PresetValues
 
-_DAC: Values = {
+_DAC: PresetValues = {
     "dataset": "cifar-10",
     "peers": 100,
     "train_per_peer": 400,
@@ -33,7 +33,7 @@ Source: Listo Zec et al. 2022, "Decentralized adaptive clustering of deep nets i
 Not from there: lr (the code's default is 0.01, and the paper's value was not available to us: ours is that of PENS),
 the network (the code has two, for two data sets; ours is that of PENS), and step 1 of pens."""
 
-_FACADE: Values = {
+_FACADE: PresetValues = {
     "dataset": "cifar-10",
     "partition": "product",
     "shift": ["rotation"],
@@ -71,12 +71,12 @@ Here all peers have equally many samples (docs/decisions/0029), so accuracies ne
 with those of libraries where sizes differ, too. Sizes, network and all else are those of the preset cifar-10."""
 
 
-_LABELS: Values = {
+_LABELS: PresetValues = {
     "label_law": "classes",
     "class_groups": ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7)),
     "cluster_shares": (40, 60),
 }
-_COVARIATE: Values = {
+_COVARIATE: PresetValues = {
     "shift": ["rotation"],
     "rotations": (0, 180, 10, 350),
     "interpolation": "nearest",
@@ -93,7 +93,7 @@ _COVARIATE_SOURCE = f"""\
 Clusters: rotations of 0, 180, 10 and 350 degrees for 70, 20, 5 and 5 peers; images are turned after scaling, each pixel
 from the nearest one, with 0 (mid-grey) in the corners; each cluster is tested on the whole rotated test set."""
 
-_SMALL: Values = {**LAPTOP, "dataset": "fashion-mnist", "partition": "product"}
+_SMALL: PresetValues = {**LAPTOP, "dataset": "fashion-mnist", "partition": "product"}
 _SMALL_SOURCE = "A small form of the preset {of}, on Fashion-MNIST: other data, fewer peers, samples and rounds."
 
 
@@ -108,11 +108,11 @@ def _dirichlet(alpha: float) -> Preset:
     return Preset(f"dirichlet-{alpha}", about, values, _DIRICHLET_SOURCE)
 
 
-def _small(of: str, about: str, values: Values) -> Preset:
+def _small(of: str, about: str, values: PresetValues) -> Preset:
     return Preset(f"{of}-small", f"{about}; minutes on a laptop", {**_SMALL, **values}, _SMALL_SOURCE.format(of=of))
 
 
-_FEDFOMO: Values = {
+_FEDFOMO: PresetValues = {
     "dataset": "cifar-10",
     "partition": "groups",
     "rotations": [0, 90, 180, 270],
@@ -138,7 +138,7 @@ rounds of 5 epochs of SGD with lr = 0.1 in batches of 50.
 Not from there: its five distributions are groups of classes; here there are four rotations. Models are pulled from
 other peers, where the paper has a server that hands them on. The network is that of PENS."""
 
-_IFCA: Values = {
+_IFCA: PresetValues = {
     "dataset": "cifar-10",
     "peers": 80,  # 200 in the paper, where each cluster has all 50,000 images; here no image belongs to two peers
     "train_per_peer": 500,
