@@ -44,6 +44,11 @@ class Updating:
     open: bool = True
     """Whether it is not done yet."""
 
+    @property
+    def received(self) -> list[PeerId]:
+        """Whose models it merges, beside those that the peer made itself."""
+        return [owner for owner, version in self.models if version >= 0]
+
 
 class Question(NamedTuple):
     """What a scoring answers that is no comparison: it is not counted in step 1."""

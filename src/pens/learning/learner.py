@@ -48,7 +48,7 @@ class Compared(NamedTuple):
     chosen: tuple[PeerId, ...]
     """Those whose models were among the top m."""
     heights: tuple[float, ...]
-    """How high each loss was (`pens.protocol.lowest_group.heights_of`)."""
+    """How high each loss was (`pens.protocol.lowest_group.heights_of`); none where nobody asks for it."""
 
 
 class Kept(NamedTuple):
@@ -155,6 +155,8 @@ class Learner:
 
     def preferred(self, of_gossip: bool = False) -> str:
         """The form that does best on its validation data. `of_gossip`: of those that its updates end with."""
+        if len(self.forms) == 1:
+            return next(iter(self.forms))
         return max((name for name in self.forms if name != APART or not of_gossip), key=lambda of: self.forms[of].level)
 
     @property

@@ -35,19 +35,31 @@ class NamedModels:
         self._uses[ref] += 1
         return ref
 
+    def retain_all(self, refs: tuple[ModelRef, ...]) -> tuple[ModelRef, ...]:
+        """Keep several models alive, each until it is released once more."""
+        self._uses.update(refs)
+        return refs
+
     def release(self, ref: ModelRef) -> None:
         """Drop one reference to a model; without references its row is released."""
-        self._uses[ref] -= 1
-        if self._uses[ref] == 0:
-            del self._uses[ref]
-            self._received.forget(ref)
-            if ref in self.rows:
-                self.stack.release(self.rows.pop(ref))
+        self.release_all((ref,))
 
     def release_all(self, refs: Iterable[ModelRef]) -> None:
         """Release each of several models once."""
+        uses = self._uses
         for ref in refs:
-            self.release(ref)
+            left = uses[ref] - 1
+            if left:
+                uses[ref] = left
+            else:
+                self._forget(ref)
+
+    def _forget(self, ref: ModelRef) -> None:
+        """Nobody refers to this model any more."""
+        del self._uses[ref]
+        self._received.forget(ref)
+        if ref in self.rows:
+            self.stack.release(self.rows.pop(ref))
 
     def holds(self, ref: ModelRef) -> bool:
         """Whether there are references to a model of this name."""

@@ -26,6 +26,8 @@ class LearningRules:
     score: Score = "loss"
     """How the models of step 1 are compared: by loss, by the main metric, or by how far they lie from the own model.
     Questions are answered by what they ask for."""
+    counts_heights: bool = True
+    """Whether it is counted how high each loss was, and not only which models were among the top m."""
     score_samples: int | None = None
     """Models are compared on so many of the receiver's training samples; None: all."""
     max_batch: int = 0

@@ -104,7 +104,7 @@ class Scorer:
         senders = [ref.owner for ref in job.models]
         best = select_top_m(senders, losses, job.top_m)
         learner = self._context.by_peer[job.peer]
-        heights = heights_of(losses, self._rules.score)
+        heights = heights_of(losses, self._rules.score) if self._rules.counts_heights else ()
         learner.count(job.number, Compared(tuple(senders), tuple(senders[i] for i in best), tuple(heights)))
         learner.scored += len(senders)
         for i, sender in enumerate(senders):

@@ -130,15 +130,16 @@ class Updater:
         forms = [self._validated(*of) for of in zip(candidates, validations, strict=True)]
         for i, job in enumerate(jobs):
             learner, validated = self._by_peer[job.peer], [form[i] for form in forms]
+            received = job.received
             if finite[i]:
-                learner.merges.update(ref.owner for ref in job.models if not ref.is_made)
+                learner.merges.update(received)
             if trained.moments:
                 self._remember(learner, trained.moments[i], finite[i])
             self._keep_aside(learner, job, min(validated, key=lambda model: model.loss))
             self._finish(learner, job, trained.rows[i])
             if learner.has_samples:
                 shown = self._observe(learner, job, validated)
-                records.append(_record(job, losses[i], shown.loss, shown.score))
+                records.append(_record(job, len(received), losses[i], shown.loss, shown.score))
         if records:
             self.history.add(records)
         for row in (*trained.rows, *trained.merged):
@@ -255,8 +256,7 @@ def _best(learner: Learner) -> int:
     return learner.best
 
 
-def _record(job: Updating, train_loss: float, val_loss: float, val_accuracy: float) -> UpdateRecord:
+def _record(job: Updating, merged: int, train_loss: float, val_loss: float, val_accuracy: float) -> UpdateRecord:
     numbers = (train_loss, val_loss, val_accuracy)
     searching, epochs = not job.action.may_stop, job.action.epochs
-    merged = sum(not ref.is_made for ref in job.models)
     return UpdateRecord(job.time, job.peer, job.out.version, searching, merged, *numbers, epochs)

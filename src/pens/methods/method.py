@@ -217,6 +217,7 @@ class Method:
             seed=seed,
             score_on=pens.score_on,
             score=pens.score,
+            counts_heights=pens.neighbours_by == "levels",
             score_samples=pens.score_samples,
             max_batch=settings.engine.max_batch,
             scores=self.scores or (self.selects and (pens.score in ("loss", "accuracy") or pens.admit)),

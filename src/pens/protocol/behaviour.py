@@ -94,9 +94,10 @@ class Talking(Behaviour):
         """RANDOMPEER: a neighbour, or anybody without any; if that one is not reachable, another; None if none is."""
         peer = self.peer
         others = peer.neighbours or peer.reachable
-        if not others:
+        count = len(others)
+        if not count:
             return None
-        whom = others[int(peer.number() * len(others))]
+        whom = others[int(peer.number() * count)]
         if others is peer.reachable or whom in peer.reachable:
             return whom
         there = [neighbour for neighbour in others if neighbour in peer.reachable]
@@ -130,7 +131,7 @@ class Gathering(Talking):
         if not self.accepts(model.owner):
             return [Drop(model, "refused")]
         older = self.peer.save(model)
-        return [*([Drop(older, "replaced")] if older else []), *self.use_if_enough()]
+        return [Drop(older, "replaced"), *self.use_if_enough()] if older else self.use_if_enough()
 
     def on_pulled(self, models: tuple[ModelRef, ...]) -> list[Action]:
         """All that the peer requested, together: there is nothing to refuse, and nothing more to wait for."""

@@ -105,6 +105,9 @@ class Situation:
 
     def take(self, count: int) -> tuple[ModelRef, ...]:
         """The oldest saved models, which are no longer saved then."""
+        if count >= len(self._saved):
+            taken, self._saved = tuple(self._saved.values()), {}
+            return taken
         senders = list(self._saved)[:count]
         return tuple(self._saved.pop(sender) for sender in senders)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -47,8 +47,19 @@ class MessageCounts:
             self._heard[peer] += models
         if time <= self._certain_until:
             getattr(self, event)[peer] += models
+        elif models == 1:
+            self._uncertain.append((time, event, peer))
         else:
             self._uncertain.extend([(time, event, peer)] * models)
+
+    def count_each(self, event: Counted, peers: Sequence[PeerId], time: float) -> None:
+        """Count one model for each of these peers, but not as received."""
+        if time <= self._certain_until:
+            counts = getattr(self, event)
+            for peer in peers:
+                counts[peer] += 1
+        else:
+            self._uncertain.extend([(time, event, peer) for peer in peers])
 
     def settle(self, until: float) -> None:
         """Count all events up to that time: they are certain."""

@@ -189,7 +189,9 @@ class Simulator:
         return max((job.time if job else self._queue.now for job in jobs), default=self._end())
 
     def _handle(self, me: PeerId, event: Event) -> None:
-        if isinstance(event, Updated):
+        if isinstance(event, Received):
+            self.traffic.count("received", me, self._queue.now)
+        elif isinstance(event, Updated):
             if not self._answer_all_due(me):
                 self._awaited = me, event
                 return
@@ -199,8 +201,6 @@ class Simulator:
                 self._awaited = me, event
                 return
             event = Answered(event.name, self.learners.answer(me, event.name))
-        elif isinstance(event, Received):
-            self.traffic.count("received", me, self._queue.now)
         elif isinstance(event, Pulled):
             self.traffic.count("received", me, self._queue.now, len(event.models))
         self._tell(me, event)
@@ -229,11 +229,11 @@ class Simulator:
                 note = self.peers[me].note() if self._has_notes else None
                 received = Received(self._sent_by(me), answer, note)
                 self._queue.put(self._schedule.links.latency, to, received)
-            case Request(sources):
-                notes = tuple(self.peers[s].note() for s in sources) if self._has_notes else ()
-                self._queue.put(0.0, me, Pulled(tuple(map(self._sent_by, sources)), notes))
             case WakeAfter(delay):
                 self._queue.put(delay, me, Wake())
+            case Request(sources):
+                notes = tuple(self.peers[s].note() for s in sources) if self._has_notes else ()
+                self._queue.put(0.0, me, Pulled(self._sent_by_each(sources), notes))
             case Compare():
                 self.learners.record_comparison(me, self.current[me], action)
             case Blend():
@@ -277,6 +277,12 @@ class Simulator:
         """The sender's model, as it is now, on its way."""
         self.traffic.count("sent", sender, self._queue.now)
         return self._names.retain(self.current[sender])
+
+    def _sent_by_each(self, senders: Sequence[PeerId]) -> tuple[ModelRef, ...]:
+        """The models of several different senders likewise."""
+        current = self.current
+        self.traffic.count_each("sent", senders, self._queue.now)
+        return self._names.retain_all(tuple([current[sender] for sender in senders]))
 
     def _training_delay(self, epochs: int) -> float:
         if not self._schedule.metronome or not epochs:
