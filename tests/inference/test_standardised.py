@@ -177,13 +177,16 @@ def test_what_older_records_say(changes: dict[str, str], own_parts: tuple[str, .
 
 
 def test_older_records_of_standardised_data_take_only_what_is_so_already(run: pens.RunResult, tmp_path: Path) -> None:
-    older = replace(run, preparation=Preparation(lost=True))
+    assert run.preparation
+    own = run.preparation.standards[1]
+    older = replace(run, preparation=Preparation((), (None, own), lost=True))
+    assert older.predict("b", [[14.0]]).tolist() == [1]
     for use in (
         lambda: older.predict("a", [[3.0]]),
         lambda: older.module("a"),
         lambda: older.export("a", tmp_path / "a.pt", format="torchscript"),
     ):
-        with pytest.raises(ResultError, match=r"older version .* pass standardised=True, or compute the run anew"):
+        with pytest.raises(ResultError, match=r"data of a were .* older version .* pass standardised=True, or compute"):
             use()
     assert older.predict("a", [[3.0]], standardised=True).tolist() == [3]
     assert older.export("a", tmp_path / "a.pt").is_file()

@@ -46,7 +46,8 @@ class Preparation:
     """Each peer's, None where its inputs are as they were given; a single one holds for all peers, as where data were
     standardised before a partition shared them out. Empty: no inputs were standardised."""
     lost: bool = False
-    """Whether inputs were standardised, but a record of an older version does not say by which numbers."""
+    """Whether the inputs of peers without a standard were standardised by numbers that the record does not have: it is
+    of an older version, or the peer keeps them to itself."""
 
     def standard_of(self, peer: int) -> Standard | None:
         """By what a peer's inputs were standardised; None: they were not, or it is not on record."""
@@ -58,6 +59,11 @@ class Preparation:
         """What a peer itself knows of this: nothing of other peers."""
         own = self.standard_of(peer)
         return Preparation(self.columns, (own,) if own else ())
+
+    @property
+    def without_numbers(self) -> Preparation:
+        """What others may know of this."""
+        return Preparation(self.columns, lost=self.lost or any(self.standards))
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; empty where inputs are as they were given."""

@@ -128,13 +128,15 @@ class HasTestedModels:
         number = self.peer_number(peer)
         if standardised or self.preparation is None:
             return None
-        if self.preparation.lost:
+        standard = self.preparation.standard_of(number)
+        if standard is None and self.preparation.lost:
             raise ResultError(
-                "the data of this run were standardised, but its record is of an older version of pens and does not "
-                "say by which numbers: standardise the inputs by the means and deviations of the peer's own training "
-                "data and pass standardised=True, or compute the run anew"
+                f"the data of {self.peer_label(number)} were standardised, but the record does not say by which "
+                "numbers: it is of an older version of pens, or the peer keeps them to itself. Standardise the inputs "
+                "by the means and deviations of the peer's own training data and pass standardised=True, or compute "
+                "the run anew"
             )
-        return self.preparation.standard_of(number)
+        return standard
 
     def _inputs(self, x: Any, as_real: bool) -> Array:
         """Inputs of new samples as a network takes them. `as_real`: whole numbers become real ones."""

@@ -3,6 +3,7 @@
 
     PEER/peer.json             the peer: name, settings, seed, sizes of its data, its cluster where it is known, and its
                                own parts: "model" and "data", if it brought them
+    PEER/preparation.json      what its own inputs were standardised by, if they were and it shows that
     PEER/history.parquet       its updates: `results.History`; times are seconds since it first started
     PEER/pairs.json            {sender: {merged, selected, sampled}}
     PEER/comparisons.parquet   step 1 round by round, if it was recorded: round, sender, sampled, selected
@@ -173,6 +174,8 @@ class _Reader:
         model = self._try("models.safetensors", load_file) or {}
         compared = (self.folder / "comparisons.parquet").exists()
         comparisons = self._try("comparisons.parquet", _read_table) if compared else None
+        if (self.folder / "preparation.json").exists():
+            card = {**card, "preparation": self._try("preparation.json", _read_json) or card.get("preparation")}
         try:
             record = _record(card, history, result, pairs, comparisons, model)
         except (KeyError, TypeError, ValueError, AttributeError, PensError) as error:
@@ -337,15 +340,19 @@ def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
 
 
 def _preparation(peers: Sequence[PeerRecord]) -> Preparation | None:
-    """How the inputs of all peers were prepared; where some do not record it, what the settings say of it.
+    """How the inputs of all peers were prepared; of those that do not record it, what their settings say of it.
 
     Features have names where all peers call them alike."""
-    known = [peer.preparation for peer in peers if peer.preparation]
-    if len(known) < len(peers):
-        return older_preparation(peers[0].settings, peers[0].own_parts)
-    standards = tuple(of.standard_of(0) for of in known)
-    columns = {of.columns for of in known}
-    return Preparation(columns.pop() if len(columns) == 1 else (), standards if any(standards) else ())
+    known = [peer.preparation or older_preparation(peer.settings, peer.own_parts) for peer in peers]
+    if not any(known):
+        return None
+    standards = tuple(of.standard_of(0) if of else None for of in known)
+    columns = {of.columns if of else () for of in known}
+    return Preparation(
+        columns.pop() if len(columns) == 1 else (),
+        standards if any(standards) else (),
+        any(of.lost for of in known if of),
+    )
 
 
 def _data_sizes(peers: Sequence[PeerRecord]) -> DataSizes | None:

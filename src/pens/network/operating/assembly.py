@@ -224,6 +224,7 @@ def build_node(
     reachable = Reachable(lambda others: reach(spec.method, me, others, ()))
     folder = PeerFolder(config.path(about.state))
     folder.create(_card(config, holding, plan, me, device))
+    folder.keep_preparation(holding.preparation.to_json() if holding.preparation.standards else None)
     return Node(
         Peer(me, about.seed, plan, reachable, tries_state=True),
         reachable,
@@ -292,7 +293,7 @@ def _card(config: PeerConfig, holding: Holding, plan: Plan, me: PeerId, device: 
             "test": len(holding.test) if holding.test else 0,
         },
         "network": network.to_json(),
-        "preparation": holding.preparation.to_json(),
+        "preparation": holding.preparation.without_numbers.to_json(),
         "step1_epochs": plan.search.epochs if plan.search else None,
         "own_parts": [name for name, part in own_parts.items() if part is not None],
         "device": device_name(device),
