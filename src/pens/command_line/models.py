@@ -50,7 +50,8 @@ def predict_command(
     run, number = _tested(folder, peer, method, seed)
     if not (run.preparation and run.preparation.columns):
         raise ResultError(
-            f"the record of {folder} does not name the features, as that of a table does: use run.predict in Python"
+            f"the record of {folder} does not name the features: its data came from no table, or it is of an older "
+            "version of pens. Use run.predict in Python"
         )
     own = load_function(model, "--model") if model else None
     text = _as_csv(run.predict(number, read_table(data), model=own))
