@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pens
 from pens.command_line.main import main
+from pens.data.own_sources import OwnPeers, load_data
 
 PAGE = (Path(__file__).parent.parent / "docs" / "own-data.md").read_text(encoding="utf-8")
 QUICK = ("rounds=1", "step1_rounds=1", "step1_samplings=1", "step1_epochs=1")
@@ -27,7 +29,8 @@ def pens_here(*arguments: str) -> None:
 def _clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table of the page, with more rows."""
     monkeypatch.chdir(tmp_path)
-    (head,) = re.findall(r"```csv\n(.*?)\n", PAGE)
+    head, _ = re.findall(r"```csv\n(.*?)\n", PAGE)
+    Path("new.csv").write_text(re.findall(r"```csv\n(.*?)```", PAGE, re.DOTALL)[1])
     random = np.random.default_rng(0)
     rows = [
         f"{clinic},{age:.0f},{pressure:.1f},{'ill' if age > 50 else 'well'}"
@@ -39,7 +42,7 @@ def _clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_clinics")
 def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
-    (commands,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    commands, predict = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     show, run = commands.strip().splitlines()
     pens_here(*show.split()[1:])
     assert Path("data.png").stat().st_size > 5_000
@@ -59,6 +62,24 @@ def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> Non
     page = Path("page.html").read_text(encoding="utf-8")
     assert "north" in page
     assert "clinics.csv" in page
+    pens_here(*predict.split()[1:])
+    head, *rows = Path("predictions.csv").read_text().splitlines()
+    assert head == "row,prediction"
+    assert [row.split(",")[0] for row in rows] == ["1", "2"]
+    assert {row.split(",")[1] for row in rows} <= {"ill", "well"}
+    check_predictions_of_rows_are_those_that_were_tested()
+
+
+def check_predictions_of_rows_are_those_that_were_tested() -> None:
+    """The split does not depend on whether inputs are standardised, so the rows of the tests are known."""
+    result = pens.load("run")
+    own = load_data(result.settings.replace({"standardise": "no"}))
+    assert isinstance(own, OwnPeers)
+    for run in result.runs:
+        given = own.federation(run.seed)
+        for peer, test in enumerate(given.tests):
+            right = run.predict(peer, test.x) == np.array(given.class_names)[test.y]
+            assert right.mean() == pytest.approx(run.accuracy[peer])
 
 
 @pytest.mark.usefixtures("_clinics")

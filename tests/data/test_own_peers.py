@@ -165,7 +165,7 @@ def test_precision_and_recall_leave_out_peers_of_unknown_clusters() -> None:
 
 def test_inputs_are_standardised_by_the_training_data_of_each_peer() -> None:
     x = np.array([[0.0, 5.0], [2.0, 5.0], [4.0, 5.0]])
-    made = Federation.of({"a": ((x, [0, 1, 0]), (x + 2, [0, 1, 0]), (x, [0, 1, 0]))}, standardise=True)
+    made = Federation.of({"a": ((x, [0, 1, 0]), (x + 2, [0, 1, 0]), (5 * x, [0, 1, 0]))}, standardise=True)
     deviation = np.sqrt(8 / 3)
     assert made.peers[0].train.x == pytest.approx(np.array([[-2, 0], [0, 0], [2, 0]]) / [deviation, 1])
     assert made.peers[0].val.x == pytest.approx(np.array([[0, 2], [2, 2], [4, 2]]) / [deviation, 1])

@@ -17,6 +17,7 @@ from pens.data.own_sources import OwnPeers, load_data
 from pens.data.samples import Dataset
 from pens.errors import DataCorrupt, DataError, DataNotFound, SettingsError
 from pens.experiment.holdings import Holdings
+from pens.partitions.partition import build_federation
 from pens.settings.reading import flat_keys
 from pens.settings.tree import Settings
 
@@ -55,6 +56,19 @@ def test_a_table_is_read_as_csv_tsv_and_parquet(table: Path, tmp_path: Path) -> 
         assert peers_of(tmp_path / name).federation(0).fingerprint == usual.fingerprint
     assert peers_of(table, standardise="no").federation(0).peers[0].train.x.mean() != pytest.approx(0, abs=1e-3)
     assert peers_of(table).federation(1).fingerprint != usual.fingerprint
+
+
+def test_rows_that_a_partition_shares_out_are_standardised_by_the_same_numbers(table: Path, tmp_path: Path) -> None:
+    rows = [line.partition(",")[2] for line in table.read_text().splitlines()]
+    (tmp_path / "rows.csv").write_text("\n".join(rows))
+    settings = Settings().replace({"source": str(tmp_path / "rows.csv"), "partition": "dirichlet", "peers": 2})
+    settings = settings.replace({"train_per_peer": 5, "val_per_peer": 2})
+    dataset = load_data(settings)
+    assert isinstance(dataset, Dataset)
+    federation = build_federation(dataset, settings, 0)
+    made = federation.preparation
+    assert (made.columns, federation.class_names) == (("a", "b"), ("no", "yes"))
+    assert made.standard_of(0) is made.standard_of(1) is not None
 
 
 def test_files_of_other_programs_are_read(table: Path, tmp_path: Path) -> None:

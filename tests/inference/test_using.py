@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import pens
+from pens.data.preparation import Preparation, Standard
 from pens.errors import DataError, MissingPackage, ModelError, ResultError
 from pens.inference.exporting import write_program
 from pens.inference.network_form import NetworkForm, module_of
@@ -209,13 +210,15 @@ def test_torchscript_gives_the_same_outputs(run: pens.RunResult, tmp_path: Path)
     np.testing.assert_allclose(program(torch.from_numpy(X)).numpy(), run.scores(4, X), rtol=1e-5)
 
 
-def test_onnx_gives_the_same_outputs(tmp_path: Path) -> None:
+def test_onnx_gives_the_same_outputs_and_standardises_first(tmp_path: Path) -> None:
     reference = pytest.importorskip("onnx.reference")
     pytest.importorskip("onnxscript")
     digits(methods="pens", out=tmp_path / "run")
-    run = pens.load(tmp_path / "run").runs[0]
+    loaded = pens.load(tmp_path / "run").runs[0]
+    run = replace(loaded, preparation=Preparation((), (Standard(np.array(0.5), np.array(0.25)),)))
     path = run.export(1, tmp_path / "model.onnx", format="onnx")
     x = np.random.default_rng(1).random((5, 1, 8, 8)).astype(np.float32)
+    np.testing.assert_allclose(run.scores(1, x), loaded.scores(1, 4 * x - 2), rtol=1e-4, atol=1e-5)
     (scores,) = reference.ReferenceEvaluator(str(path)).run(None, {"x": x})
     np.testing.assert_allclose(scores, run.scores(1, x), rtol=1e-4, atol=1e-5)
 

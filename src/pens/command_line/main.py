@@ -19,7 +19,7 @@ import typer
 
 from pens.command_line import completion
 from pens.command_line.comparing import again_words, compare_command, seconds_of, tune_command
-from pens.command_line.export import export_command
+from pens.command_line.models import export_command, predict_command
 from pens.command_line.network import certs, collect_command, peer_command, up_command
 from pens.command_line.options import Assignments, Budget, DataDir, Device, methods_option, seeds_option, settings_help
 from pens.command_line.printing import new_console, print_place, print_run, print_warning
@@ -196,6 +196,7 @@ def report_command(
     new_console().print(f"report: {place}", style="dim", markup=False, soft_wrap=True)
 
 
+app.command("predict", rich_help_panel=_RESULTS)(predict_command)
 app.command("export", rich_help_panel=_RESULTS)(export_command)
 
 

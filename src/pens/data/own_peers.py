@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pens.data import tables
 from pens.data.numbering import Numbering
+from pens.data.preparation import Preparation, Standard
 from pens.data.reading import PART_NAMES, Parts, Raw, Reading
 from pens.data.samples import Array, Samples, check_alike, check_finite
 from pens.data.splits import split
@@ -33,6 +35,7 @@ class Gathered(NamedTuple):
     clusters: list[str | None]
     """None where it is not known."""
     class_names: tuple[str, ...]
+    preparation: Preparation
 
 
 def gather(
@@ -46,13 +49,17 @@ def gather(
     if clusters is None and is_table(peers):
         clusters = tables.clusters_of_table(tables.as_arrow(peers), reading)
     numbering = Numbering.of(given, reading)
-    held, tests = [], []
+    held, tests, standards = [], [], []
     for name, parts in given.items():
         whole = {part: numbering.samples(name, part, raw) for part, raw in parts.items()}
-        train, val, test = _complete(name, whole, reading, seed)
+        train, val, test = complete = _complete(name, whole, reading, seed)
+        if reading.standardise:
+            standards.append(standard := Standard.of(train.x))
+            train, val, test = (Samples(standard.applied(part.x), part.y) for part in complete)
         held.append((train, val))
         tests.append(test)
-    return Gathered(list(given), held, tests, _clusters_of(list(given), clusters), numbering.names)
+    preparation = Preparation(_columns_of(given), tuple(standards))
+    return Gathered(list(given), held, tests, _clusters_of(list(given), clusters), numbering.names, preparation)
 
 
 def _named(pairs: Iterable[tuple[str, Parts]]) -> dict[str, Parts]:
@@ -90,16 +97,22 @@ def _complete(name: str, parts: dict[str, Samples], reading: Reading, seed: int)
     val, test = found["val"], found["test"]
     named = (f"peer {name}'s {part} data" for part in ("training", "validation", "test"))
     check_alike([train, val, test], list(named).__getitem__)
-    return _standardised(train, val, test) if reading.standardise else [train, val, test]
+    return [train, val, test]
 
 
-def _standardised(train: Samples, *others: Samples) -> list[Samples]:
-    """Parts with inputs of mean 0 and deviation 1 by the training data: each feature of a table, or all numbers of
-    other inputs together."""
-    axes = 0 if train.x.ndim == 2 else None
-    mean, deviation = train.x.mean(axes, dtype=np.float64), train.x.std(axes, dtype=np.float64)
-    scale = np.where(deviation > 0, deviation, 1)
-    return [Samples(((part.x - mean) / scale).astype(np.float32), part.y) for part in (train, *others)]
+def _columns_of(given: Mapping[str, Parts]) -> tuple[str, ...]:
+    """The names of the features, which are the same in all tables; empty where some data come from no table."""
+    pieces = [(name, raw.columns) for name, parts in given.items() for raw in parts.values()]
+    named = [(name, columns) for name, columns in pieces if columns]
+    for name, columns in named:
+        first_name, first = named[0]
+        for place, (ours, others) in enumerate(zip_longest(columns, first)):
+            if ours != others:
+                raise DataError(
+                    f"feature {place + 1} of peer {name} is {ours or 'not there'}, but that of peer {first_name} is "
+                    f"{others or 'not there'}: give all tables the same features in the same order"
+                )
+    return named[0][1] if len(named) == len(pieces) else ()
 
 
 def _clusters_of(names: Sequence[str], clusters: Mapping[str, Any] | Sequence[Any] | None) -> list[str | None]:
@@ -166,7 +179,7 @@ def one_part(name: str, value: Any, reading: Reading) -> Raw:
     if isinstance(value, Samples):
         return _raw(value)
     if isinstance(value, Raw):
-        return replace(_pair(name, value.x, value.y), rows=value.rows)
+        return replace(_pair(name, value.x, value.y), rows=value.rows, columns=value.columns)
     if is_table(value):
         return tables.columns_of_table(value, reading, name)
     if isinstance(value, Mapping) and {"x", "y"} <= set(value):

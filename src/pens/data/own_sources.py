@@ -13,7 +13,7 @@ already.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ from pens import parts
 from pens.data import folders, table_files, tables
 from pens.data.own_peers import by_peer, is_table, parts_of
 from pens.data.partition_files import hand_out
+from pens.data.preparation import Preparation
 from pens.data.reading import PART_NAMES, Parts, Raw, Reading, SourceRules, numbered
 from pens.data.samples import Dataset, Samples
-from pens.data.scenarios import Federation, PeerData
+from pens.data.scenarios import Federation
 from pens.data.sources import load_dataset
 from pens.errors import DataError, DataNotFound, SettingsError, suggest
 from pens.settings.tree import Settings
@@ -66,6 +67,18 @@ def rules_of(settings: Settings, places: bool = False) -> SourceRules:
     )
     file = Path(data.partition_file) if data.partition_file else None
     return SourceRules(reading, data.image_size, file, data.standardise != "no" and not places)
+
+
+def older_preparation(settings: Settings, own_parts: Sequence[str]) -> Preparation | None:
+    """What settings alone say of how inputs were prepared, for runs that do not record it: that they were standardised,
+    or None, nothing."""
+    data = settings.data
+    from_python = "data" in own_parts
+    if data.standardise == "auto":
+        standardised = data.is_own and not from_python and table_files.is_table_file(Path(data.source))
+    else:
+        standardised = data.standardise == "yes" and (data.is_own or from_python)
+    return Preparation(lost=True) if standardised else None
 
 
 def load_data(settings: Settings, data_dir: Path | None = None, places: bool = False) -> Dataset | OwnPeers:
@@ -196,7 +209,8 @@ def _shared_out(found: Parts, source: str, rules: SourceRules) -> Dataset | OwnP
     whole = Federation.gathered({source: dict(found)}, None, 0, rules.reading)
     held = whole.peers[0]
     train = Samples(np.concatenate([held.train.x, held.val.x]), np.concatenate([held.train.y, held.val.y]))
-    return Dataset(Path(source).stem, train, whole.tests[0])
+    prepared, names = whole.preparation, whole.class_names
+    return Dataset(Path(source).stem, train, whole.tests[0], preparation=prepared, class_names=names)
 
 
 def _of_archive(path: Path, rules: SourceRules) -> Dataset | OwnPeers:
@@ -214,9 +228,8 @@ def _of_archive(path: Path, rules: SourceRules) -> Dataset | OwnPeers:
 # --- one real peer ----------------------------------------------------------------------------------------------------
 
 
-def load_one(name: str, source: str, rules: SourceRules, seed: int) -> tuple[PeerData, Samples, Federation]:
-    """The data of one real peer, from a file or folder that holds its own samples: training and validation, test, and
-    the federation of this one peer."""
+def load_one(name: str, source: str, rules: SourceRules, seed: int) -> Federation:
+    """The federation of one real peer alone, from a file or folder that holds its own samples."""
     path = Path(source)
     if path.is_dir():
         given: Any = folders.parts_of_folder(path, rules.image_size)
@@ -225,5 +238,4 @@ def load_one(name: str, source: str, rules: SourceRules, seed: int) -> tuple[Pee
     else:
         rules = replace(rules, reading=replace(rules.reading, standardise=rules.standardises_tables))
         given = dict(tables.peers_of_table(table_files.read_table(path), rules.reading, whose=name))[name]
-    found = Federation.gathered({name: dict(given)}, None, seed, rules.reading)
-    return found.peers[0], found.tests[0], found
+    return Federation.gathered({name: dict(given)}, None, seed, rules.reading)

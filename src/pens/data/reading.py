@@ -60,10 +60,13 @@ class Raw:
     y: Array
     rows: Array | None = None
     """The number of each sample's row in its table, from 0. None: the samples come from no table."""
+    columns: tuple[str, ...] = ()
+    """The names of the features, in their order; empty: they have none."""
 
     def take(self, index: Array) -> Raw:
         """Some of the samples."""
-        return Raw(self.x[index], self.y[index], None if self.rows is None else self.rows[index])
+        rows = None if self.rows is None else self.rows[index]
+        return replace(self, x=self.x[index], y=self.y[index], rows=rows)
 
     def place(self, sample: int) -> str:
         """Where a user finds a sample. Rows are counted from 1, below the header."""

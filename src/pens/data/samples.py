@@ -8,13 +8,14 @@ one class per sample, numbered from 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pens.data.preparation import AS_GIVEN, Preparation
 from pens.errors import DataError
 
 Array = NDArray[Any]
@@ -64,6 +65,10 @@ class Dataset:
     name: str
     train: Samples
     test: Samples
+    preparation: Preparation = field(default=AS_GIVEN, kw_only=True)
+    """How its inputs were prepared."""
+    class_names: tuple[str, ...] = field(default=(), kw_only=True)
+    """The classes' names, where labels were texts; empty: they have numbers."""
 
     def __post_init__(self) -> None:
         check_alike([self.train, self.test], ("the training data", "the test data").__getitem__)

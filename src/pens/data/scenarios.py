@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from pens.data.preparation import AS_GIVEN, Preparation
 from pens.data.reading import Reading
 from pens.data.samples import Dataset, Samples, check_alike, check_finite, concatenate
 from pens.errors import DataError
@@ -90,6 +91,8 @@ class Federation:
     """The classes' names, where labels were texts; empty: they have numbers."""
     declared_classes: int | None = None
     """How many classes there are, where that was declared: some may not be among the data."""
+    preparation: Preparation = AS_GIVEN
+    """How the peers' inputs were prepared, for those who use the tested models: no peer learns another's numbers."""
 
     @staticmethod
     def of(
@@ -146,6 +149,7 @@ class Federation:
             tuple(range(len(found.held))),
             peer_names=tuple(found.names),
             class_names=found.class_names,
+            preparation=found.preparation,
         ).with_classes(reading.num_classes)
 
     def with_classes(self, num_classes: int | None) -> Federation:

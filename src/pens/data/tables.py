@@ -73,6 +73,19 @@ def columns_of_table(table: Any, reading: Reading, name: str) -> Raw:
     return _columns(as_arrow(table), reading, name)
 
 
+def features_of_table(table: Any, columns: Sequence[str]) -> Array:
+    """The features of new samples, found by the names that they have in the training data; other columns do not matter.
+    [row, feature]"""
+    table = as_arrow(table)
+    if missing := [name for name in columns if name not in table.column_names]:
+        raise DataError(
+            f"the table has no column {missing[0]!r}, on which the network was trained ({len(missing)} of "
+            f"{len(columns)} features are missing): its columns are {_listed(table)}. Add what is missing"
+            f"{suggest(missing[0], table.column_names)}"
+        )
+    return _stacked(table, columns, None)
+
+
 def clusters_of_table(table: pa.Table, reading: Reading) -> dict[str, str | None] | None:
     """The cluster of each peer, where a column says it."""
     if CLUSTER_COLUMN not in table.column_names:
@@ -119,15 +132,23 @@ def _columns(table: pa.Table, reading: Reading, whose: str = "") -> Raw:
     features = [name for name in table.column_names if name not in apart]
     if not features:
         raise DataError(f"the table has the columns {', '.join(table.column_names)}, and none is left as a feature")
-    x = np.empty((table.num_rows, 0 if reading.places else len(features)), np.float32)
-    for place, name in enumerate([] if reading.places else features):
-        x[:, place] = _feature(table, name, reading, whose)
+    x = _stacked(table, [] if reading.places else features, reading, whose)
     y = [_target(table, name, reading, whose) for name in targets]
-    raw = Raw(x, y[0] if isinstance(reading.target, str) else np.stack(y, 1), np.arange(table.num_rows))
+    whole = y[0] if isinstance(reading.target, str) else np.stack(y, 1)
+    raw = Raw(x, whole, np.arange(table.num_rows), tuple(features))
     return numbered(raw) if reading.places else raw
 
 
-def _feature(table: pa.Table, name: str, reading: Reading, whose: str) -> Array:
+def _stacked(table: pa.Table, features: Sequence[str], reading: Reading | None, whose: str = "") -> Array:
+    """Columns as features.  [row, feature]"""
+    x = np.empty((table.num_rows, len(features)), np.float32)
+    for place, name in enumerate(features):
+        x[:, place] = _feature(table, name, reading, whose)
+    return x
+
+
+def _feature(table: pa.Table, name: str, reading: Reading | None, whose: str) -> Array:
+    """A column of numbers. `reading`: None where a network was trained on the column, so that it cannot be left out."""
     if _NAMELESS.fullmatch(name):
         raise DataError(
             f"column {1 + table.column_names.index(name)} has no name, as pandas writes its index unless index=False: "
@@ -136,11 +157,12 @@ def _feature(table: pa.Table, name: str, reading: Reading, whose: str) -> Array:
     column = table[name]
     if not any(of(column.type) for of in _NUMBERS):
         row, value = _first_odd(column)
-        names_peers = not whose and reading.peer not in table.column_names
+        names_peers = reading and not whose and reading.peer not in table.column_names
         further = f"; if it names the peers, set peer_column={name}" if names_peers else ""
+        remedy = f", or set ignore_columns={name}{further}" if reading else ""
         raise DataError(
             f"column {name!r} is a feature, but holds {_shown(value)} in {_where(table, row, reading, whose)}: "
-            f"features are numbers; turn the column into numbers, or set ignore_columns={name}{further}"
+            f"features are numbers; turn the column into numbers{remedy}"
         )
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
@@ -208,9 +230,10 @@ def _shown(value: Any) -> str:
     return repr(value if isinstance(value, str) else str(value))[:60]
 
 
-def _where(table: pa.Table, row: int, reading: Reading, whose: str) -> str:
+def _where(table: pa.Table, row: int, reading: Reading | None, whose: str) -> str:
     """row 17 (peer clinic-a): rows are counted from 1, below the header."""
-    peer = whose or (str(table[reading.peer][row].as_py()) if reading.peer in table.column_names else "")
+    column = reading.peer if reading and reading.peer in table.column_names else ""
+    peer = whose or (str(table[column][row].as_py()) if column else "")
     return f"row {row + 1}{f' (peer {peer})' if peer else ''}"
 
 

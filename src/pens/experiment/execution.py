@@ -10,6 +10,7 @@ from functools import partial
 
 from torch import nn
 
+from pens.data.own_sources import older_preparation
 from pens.data.scenarios import Federation
 from pens.engine.devices import forget_peak_memory, resolve_device
 from pens.errors import SettingsError
@@ -68,7 +69,7 @@ class Experiment:
                 dirs = {seed: folder.run(method, seed) if folder else None for seed in seeds}
                 for run_dir in dirs.values():
                     if run_dir and run_dir.is_complete():
-                        results.append(replace(run_dir.read(), network=self.workplace.network))
+                        results.append(self._complete_before(run_dir))
                         observer.finished(results[-1])
                 missing = {seed: run_dir for seed, run_dir in dirs.items() if not (run_dir and run_dir.is_complete())}
                 if missing and observer.wants(method, tuple(missing)):
@@ -91,6 +92,11 @@ class Experiment:
         pace = _Told(self, observer)
         compute_together(runs, pace, self._cpu_share, begun)
         return pace.results
+
+    def _complete_before(self, run_dir: RunDir) -> RunResult:
+        """A run that was complete before, with what older versions do not record of it."""
+        run, older = run_dir.read(), older_preparation(self.record.settings, self.record.own_parts)
+        return replace(run, network=self.workplace.network, preparation=run.preparation or older)
 
     def _spec(self, method: MethodName, seed: int) -> RunSpec:
         return RunSpec.of(find_method(method), self.record.settings, seed)

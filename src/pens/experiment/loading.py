@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from pens.data.own_sources import older_preparation
 from pens.errors import RunDirError
 from pens.inference.network_form import NetworkForm
 from pens.measuring.results import ExperimentResult
@@ -40,7 +41,11 @@ def _load(folder: Path) -> ExperimentResult:
     directory = ExperimentDir(folder)
     record = directory.read()
     older = NetworkForm.of_older(record.settings, record.own_parts)
-    runs = [run if run.network else replace(run, network=older) for run in directory.results()]
+    prepared = older_preparation(record.settings, record.own_parts)
+    runs = [
+        replace(run, network=run.network or older, preparation=run.preparation or prepared)
+        for run in directory.results()
+    ]
     return record.result(runs, folder)
 
 

@@ -74,6 +74,7 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
         data_sizes=_data_sizes(spec, federation),
         step1_epochs=_step1_epochs(simulator),
         tested_forms=learners.tested_forms()[:count],
+        preparation=federation.preparation,
     )
 
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from pens.data.samples import Array
 from pens.errors import MissingPackage, ModelError, ResultError, suggest
+from pens.inference.standardising import name_of
 
 FORMATS = ("state_dict", "torchscript", "onnx")
 _SUFFIXES = {"state_dict": (".safetensors", ".pt", ".pth"), "torchscript": (".pt", ".pth", ".ts"), "onnx": (".onnx",)}
@@ -66,12 +67,12 @@ def write_program(path: Path, module: nn.Module, example: Tensor, format: str) -
     except Exception as error:  # whatever a converter makes of a user's network
         words = str(error).strip().partition("\n")[0]
         raise ModelError(
-            f"{type(module).__name__} cannot be written as {format}: {type(error).__name__}: {words}. The format "
+            f"{name_of(module)} cannot be written as {format}: {type(error).__name__}: {words}. The format "
             "state_dict always works"
         ) from error
     if told.shape != expected.shape or not np.allclose(told, expected, rtol=1e-3, atol=1e-4):
         raise ModelError(
-            f"{type(module).__name__} cannot be written as {format}: the file would give other outputs than the "
+            f"{name_of(module)} cannot be written as {format}: the file would give other outputs than the "
             "network, whose computation depends on the inputs or on their number. The format state_dict always works"
         )
     _write(path, content)

@@ -86,28 +86,30 @@ class NetworkForm:
         shape = (samples, *self.sample_shape)
         return torch.randint(2, shape, generator=generator) if self.whole else torch.randn(shape, generator=generator)
 
-    def inputs(self, x: object) -> Array:
-        """Inputs as the network takes them, checked.  [sample, *sample_shape]"""
+    def inputs(self, x: object, as_real: bool = False) -> Array:
+        """Inputs as the network takes them, checked. `as_real`: whole numbers become real ones.
+        [sample, *sample_shape]"""
         given = _numbers(x)
         if given.shape == self.sample_shape:
             raise DataError(f"inputs have shape {given.shape}, that of one sample: pass several, or x[None] for one")
         if given.shape[1:] != self.sample_shape:
             wanted = ", ".join(["sample", *map(str, self.sample_shape)])
             raise DataError(f"inputs have shape {given.shape}, but the network was trained on [{wanted}]")
-        if self.whole != (given.dtype.kind in "iu"):
+        if not as_real and self.whole != (given.dtype.kind in "iu"):
             was, now = ("whole", "real") if self.whole else ("real", "whole")
             raise DataError(
                 f"inputs are {now} numbers ({given.dtype}), but the network was trained on {was} ones: prepare them as "
                 "the training data were"
             )
-        return as_inputs(given)
+        return as_inputs(given, as_real)
 
 
-def as_inputs(x: object) -> Array:
-    """Inputs as any network takes them: whole numbers (tokens) as int64, real ones as float32, all of them finite."""
+def as_inputs(x: object, as_real: bool = False) -> Array:
+    """Inputs as any network takes them: whole numbers (tokens) as int64 unless `as_real`, real ones as float32, all of
+    them finite."""
     given = _numbers(x)
     check_finite([("the inputs", Samples(given, np.zeros(len(given), np.int64)))])
-    return np.ascontiguousarray(given, np.int64 if given.dtype.kind in "iu" else np.float32)
+    return np.ascontiguousarray(given, np.int64 if given.dtype.kind in "iu" and not as_real else np.float32)
 
 
 def _numbers(x: object) -> Array:

@@ -10,6 +10,7 @@ from torch import nn
 from pens.data.samples import Array
 from pens.errors import DataError, ModelError
 from pens.inference.network_form import NetworkForm
+from pens.inference.standardising import name_of
 from pens.parts import TASKS
 from pens.tasks.classification import Classification
 
@@ -35,11 +36,9 @@ def _returned(module: nn.Module, x: torch.Tensor) -> Array:
     try:
         result = module(x)
     except (RuntimeError, ValueError, IndexError) as error:
-        raise ModelError(
-            f"{type(module).__name__} cannot be run on inputs of shape {tuple(x.shape)}: {error}"
-        ) from error
+        raise ModelError(f"{name_of(module)} cannot be run on inputs of shape {tuple(x.shape)}: {error}") from error
     if not isinstance(result, torch.Tensor):
-        raise ModelError(f"{type(module).__name__} returns a {type(result).__name__}: it has to return one tensor")
+        raise ModelError(f"{name_of(module)} returns a {type(result).__name__}: it has to return one tensor")
     values: Array = result.numpy()
     return values
 

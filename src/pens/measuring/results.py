@@ -12,6 +12,7 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 import pyarrow as pa
 
+from pens.data.preparation import Preparation
 from pens.data.samples import Array
 from pens.data.scenarios import UNKNOWN
 from pens.errors import ResultError
@@ -180,7 +181,9 @@ class RunResult(Tabular, HasTestedModels):
     untested: tuple[int, ...] = ()
     """The real peers without test data: their score is the last one on their validation data."""
     network: NetworkForm | None = None
-    """Which network was trained, and on what inputs; None in records that are older than this, and of real peers."""
+    """Which network was trained, and on what inputs; None in records that are older than this."""
+    preparation: Preparation | None = None
+    """How the peers' inputs were prepared; None in records that are older than this."""
     metric: Measure = ACCURACY
     """What scores, and validation over time, are measured in: the main metric of the task."""
     further: Mapping[Measure, Array] = field(default_factory=dict)
@@ -441,11 +444,12 @@ class ExperimentResult(RunsByMethod, Tabular):
         *,
         method: MethodName | None = None,
         seed: int | None = None,
+        standardised: bool = False,
         model: Model | None = None,
         batch_size: int = BATCH,
     ) -> Array:
         """What a peer's tested model of one run returns for new samples.  x [sample, ...] → [sample, class]"""
-        return self.run_of(method, seed).scores(peer, x, model=model, batch_size=batch_size)
+        return self.run_of(method, seed).scores(peer, x, standardised=standardised, model=model, batch_size=batch_size)
 
     def predict(
         self,
@@ -454,11 +458,12 @@ class ExperimentResult(RunsByMethod, Tabular):
         *,
         method: MethodName | None = None,
         seed: int | None = None,
+        standardised: bool = False,
         model: Model | None = None,
         batch_size: int = BATCH,
     ) -> Array:
         """The class that a peer's tested model of one run gives each new sample.  x [sample, ...] → [sample]"""
-        return self.run_of(method, seed).predict(peer, x, model=model, batch_size=batch_size)
+        return self.run_of(method, seed).predict(peer, x, standardised=standardised, model=model, batch_size=batch_size)
 
     def export(
         self,
@@ -468,10 +473,11 @@ class ExperimentResult(RunsByMethod, Tabular):
         format: str = "state_dict",
         method: MethodName | None = None,
         seed: int | None = None,
+        standardised: bool = False,
         model: Model | None = None,
     ) -> Path:
         """Write a peer's tested model of one run to a file (`RunResult.export`)."""
-        return self.run_of(method, seed).export(peer, path, format=format, model=model)
+        return self.run_of(method, seed).export(peer, path, format=format, standardised=standardised, model=model)
 
     def columns(self) -> dict[str, Any]:
         """The rows of all runs, each peer with its gain over training alone with the same seed, where that was run."""

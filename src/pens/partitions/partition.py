@@ -10,9 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+from pens.data.preparation import AS_GIVEN
 from pens.data.samples import Dataset
 from pens.data.scenarios import Federation, check_own_data
 from pens.errors import DataError, NotEnoughData, SettingsError
@@ -123,7 +125,10 @@ def build_federation(dataset: Dataset, settings: Settings, seed: int, indices: b
     if not _is_ours(settings):
         _check_values(whose, dataset, federation)
         described(partition, settings)
-    return federation
+    if dataset.preparation == AS_GIVEN and not dataset.class_names:
+        return federation
+    names = dataset.class_names or federation.class_names
+    return replace(federation, preparation=dataset.preparation, class_names=names)
 
 
 def _built(

@@ -32,6 +32,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pens.data.preparation import Preparation
 from pens.errors import PensError, RunDirError
 from pens.inference.network_form import NetworkForm
 from pens.inference.peer_models import PeerModels
@@ -318,6 +319,7 @@ class RunDir:
                 tested_forms=tuple(data.get("tested_forms", ())),
                 servers=_communication(data["servers"]) if data.get("servers") else None,
                 network=NetworkForm.from_json(data["network"]) if data.get("network") else None,
+                preparation=Preparation.from_json(data["preparation"]) if "preparation" in data else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunDirError(
@@ -394,6 +396,7 @@ def _result_json(result: RunResult) -> dict[str, Any]:
         "data_sizes": {k: v.tolist() for k, v in vars(result.data_sizes).items()} if result.data_sizes else None,
         "step1_epochs": result.step1_epochs,
         "network": result.network.to_json() if result.network else None,
+        **({} if result.preparation is None else {"preparation": result.preparation.to_json()}),
         "versions": {
             "pens": VERSION,
             "python": platform.python_version(),

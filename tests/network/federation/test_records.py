@@ -19,7 +19,9 @@ from safetensors.torch import load_file, save_file
 
 import pens
 from pens.command_line.main import main
+from pens.data.preparation import Preparation, Standard
 from pens.errors import RunDirError
+from pens.inference.network_form import NetworkForm
 from pens.measuring.results import RunResult, summarise
 from pens.network.federation import records
 from pens.network.federation.records import COUNTS, compose
@@ -127,6 +129,41 @@ def test_taken_apart_and_composed_is_the_same_run(simulated: RunResult, tmp_path
         expected = replace(summarise((simulated,)), mean_batch=1.0)
         assert asdict(summarise((found,))) == asdict(expected)
         assert found.warnings == ()
+
+
+def test_peers_bring_their_networks_and_what_each_was_standardised_by(simulated: RunResult, tmp_path: Path) -> None:
+    """Numbers go by the order of names; where an older peer has none, the settings say what is known."""
+    folders = take_apart(simulated, tmp_path / "peers")
+    form = NetworkForm("", "own", (1, 4, 4), 3, class_names=("x", "y", "z"))
+    for peer, folder in enumerate(folders):
+        kept = Preparation(("a",), (Standard(np.array([float(peer)]), np.array([1.0])),))
+        add_to_card(folder, network=form.to_json(), preparation=kept.without_numbers.to_json())
+        (folder / "preparation.json").write_text(json.dumps(kept.to_json()))
+    composed = compose(folders[::-1], tmp_path / "run")
+    (on_disk,) = pens.load(tmp_path / "run").runs
+    for found in (composed, on_disk):
+        assert (found.network, found.preparation and found.preparation.columns) == (form, ("a",))
+        standards = [found.preparation and found.preparation.standard_of(peer) for peer in range(len(folders))]
+        assert [of and of.shift.tolist() for of in standards] == [[peer] for peer in range(len(folders))]
+    (folders[1] / "preparation.json").unlink()
+    hidden = compose(folders, tmp_path / "hidden").preparation
+    assert hidden
+    assert (hidden.columns, hidden.standard_of(1), hidden.lost) == (("a",), None, True)
+    add_to_card(folders[1], preparation={"columns": ["b"]})
+    other = compose(folders, tmp_path / "other")
+    assert any(text.startswith("peer-01: its features are b, but those of peer-00 a:") for text in other.warnings)
+    assert other.preparation
+    assert (other.preparation.columns, other.preparation.standard_of(1), other.preparation.lost) == ((), None, False)
+    add_to_card(folders[1], settings=SETTINGS.replace({"source": "t.csv"}).model_dump(mode="json"), preparation=None)
+    older = compose(folders, tmp_path / "older").preparation
+    assert older
+    assert (older.standard_of(1), older.lost) == (None, True)
+
+
+def add_to_card(folder: Path, **values: Any) -> None:
+    """Replace values of a peer's card; None: leave them out."""
+    card = {**json.loads((folder / "peer.json").read_text()), **values}
+    (folder / "peer.json").write_text(json.dumps({key: value for key, value in card.items() if value is not None}))
 
 
 def test_order_of_folders_does_not_matter_and_names_give_the_numbers(simulated: RunResult, tmp_path: Path) -> None:

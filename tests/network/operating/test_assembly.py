@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pens.errors import SettingsError
+from pens.inference.network_form import NetworkForm
 from pens.network.certificates.names import peer_id
 from pens.network.node.learning import ThreadBench
 from pens.network.node.node import Node
@@ -69,6 +70,25 @@ def test_epochs_of_step_one_follow_the_samples_that_the_peer_holds(tmp_path: Pat
 def test_the_card_says_which_parts_are_the_peers_own(tmp_path: Path) -> None:
     node_of(tmp_path, PEER.format(function="small"))
     assert json.loads((tmp_path / "state" / "peer.json").read_text())["own_parts"] == ["model", "data"]
+
+
+def test_the_card_of_a_table_has_the_network_and_the_peers_own_shift_and_scale(tmp_path: Path) -> None:
+    """Of ages 1 and 3, whichever samples are for training: mean 2, deviation 1."""
+    rows = [f"{age},{'ill' if age > 2 else 'well'},{part}" for part in ("train", "val", "test") for age in (1, 3)]
+    (tmp_path / "mine.csv").write_text("\n".join(["age,outcome,split", *rows]))
+    text = PEER.replace('model = "mine.py:Net"\n', "").replace("num_classes = 3", 'target_column = "outcome"\nCLASSES')
+    text = text.replace("mine.py:{function}", "mine.csv")
+    node_of(tmp_path, text.replace("CLASSES", 'classes = ["well", "ill"]'))
+    card = json.loads((tmp_path / "state" / "peer.json").read_text())
+    assert card["preparation"] == {"columns": ["age"], "lost": True}  # others may be shown this
+    kept = json.loads((tmp_path / "state" / "preparation.json").read_text())
+    assert kept == {"columns": ["age"], "standards": [{"shift": [2.0], "scale": [1.0]}]}
+    form = NetworkForm.from_json(card["network"])
+    assert (form.net, form.sample_shape, form.class_names) == ("auto", (1,), ("well", "ill"))
+    for source in ("mine.csv", "load.py:load"):  # a function that returns what the file holds is read alike
+        (tmp_path / "load.py").write_text("def load():\n    return [[1.0], [2.0], [3.0]], ['a', 'b', 'a']")
+        with pytest.raises(SettingsError, match=r"labels are texts or codes, .* list all classes"):
+            node_of(tmp_path, text.replace("CLASSES", "").replace("mine.csv", source))
 
 
 SIZED = """

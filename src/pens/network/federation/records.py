@@ -3,6 +3,7 @@
 
     PEER/peer.json             the peer: name, settings, seed, sizes of its data, its cluster where it is known, and its
                                own parts: "model" and "data", if it brought them
+    PEER/preparation.json      what its own inputs were standardised by, if they were and it shows that
     PEER/history.parquet       its updates: `results.History`; times are seconds since it first started
     PEER/pairs.json            {sender: {merged, selected, sampled}}
     PEER/comparisons.parquet   step 1 round by round, if it was recorded: round, sender, sampled, selected
@@ -33,9 +34,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from pens.data.own_sources import older_preparation
+from pens.data.preparation import Preparation
 from pens.data.samples import Array
 from pens.errors import PensError, RunDirError
 from pens.experiment.defaults import PAPERS_METHOD
+from pens.inference.network_form import NetworkForm
 from pens.inference.peer_models import PeerModels
 from pens.measuring.metrics import neighbour_agreement
 from pens.measuring.records import HISTORY_TYPES, PAIR_COUNTS
@@ -72,6 +76,12 @@ def compose(folders: Sequence[Path], out: Path) -> RunResult:
     for peer in peers[1:]:
         if _decisive(peer.settings) != _decisive(peers[0].settings):
             notes.append(f"{peer.name}: its settings differ from those of {peers[0].name}, which are shown")
+        ours, others = (of.preparation.columns if of.preparation else () for of in (peer, peers[0]))
+        if ours and others and ours != others:
+            notes.append(
+                f"{peer.name}: its features are {', '.join(ours)}, but those of {peers[0].name} {', '.join(others)}: "
+                "their models do not fit together; give all tables the same columns in the same order"
+            )
     result = _run_result(peers, notes)
     _save(result, peers, ExperimentDir(out))
     return result
@@ -136,6 +146,10 @@ class PeerRecord:
     peak_memory_bytes: int
     references: Mapping[MethodName, str] = field(default_factory=dict)
     """The place of its method, if it was given by reference."""
+    network: NetworkForm | None = None
+    """Its network; None in records that are older than this."""
+    preparation: Preparation | None = None
+    """How its own inputs were prepared; likewise."""
 
     @property
     def num_updates(self) -> int:
@@ -160,6 +174,8 @@ class _Reader:
         model = self._try("models.safetensors", load_file) or {}
         compared = (self.folder / "comparisons.parquet").exists()
         comparisons = self._try("comparisons.parquet", _read_table) if compared else None
+        if (self.folder / "preparation.json").exists():
+            card = {**card, "preparation": self._try("preparation.json", _read_json) or card.get("preparation")}
         try:
             record = _record(card, history, result, pairs, comparisons, model)
         except (KeyError, TypeError, ValueError, AttributeError, PensError) as error:
@@ -227,6 +243,8 @@ def _record(
         bytes_sent=int(result.get("bytes_sent", 0)),
         seconds=float(result.get("seconds", history["time"][-1])),
         peak_memory_bytes=int(result.get("peak_memory_bytes", 0)),
+        network=NetworkForm.from_json(card["network"]) if "network" in card else None,
+        preparation=Preparation.from_json(card["preparation"]) if "preparation" in card else None,
     )
 
 
@@ -316,6 +334,24 @@ def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
         peer_names=tuple(peer.name for peer in peers),
         untested=tuple(number for number, peer in enumerate(peers) if not peer.tested),
         step1_epochs=_step1_epochs(peers),
+        network=next((peer.network for peer in peers if peer.network), None),
+        preparation=_preparation(peers),
+    )
+
+
+def _preparation(peers: Sequence[PeerRecord]) -> Preparation | None:
+    """How the inputs of all peers were prepared; of those that do not record it, what their settings say of it.
+
+    Features have names where all peers call them alike."""
+    known = [peer.preparation or older_preparation(peer.settings, peer.own_parts) for peer in peers]
+    if not any(known):
+        return None
+    standards = tuple(of.standard_of(0) if of else None for of in known)
+    columns = {of.columns if of else () for of in known}
+    return Preparation(
+        columns.pop() if len(columns) == 1 else (),
+        standards if any(standards) else (),
+        any(of.lost for of in known if of),
     )
 
 

@@ -5,7 +5,8 @@
     DIR/revocations              number of the newest revocation list that was in use
     DIR/membership.json          its incarnation and the others' addresses; written at the start and after every update
     DIR/checkpoint.safetensors   the whole state, after every update: one file, replaced as a whole
-    DIR/peer.json                the peer: name, number, settings, sizes of its data
+    DIR/peer.json                the peer: name, number, settings, sizes of its data, its network
+    DIR/preparation.json         the means and deviations of its own inputs, where they were standardised by them
     DIR/history.parquet          its updates; times are seconds since it first started
     DIR/pairs.json               how often it merged, selected and compared the models of each other peer, by name
     DIR/comparisons.parquet      step 1 round by round; only where the peer compared models
@@ -113,6 +114,14 @@ class PeerFolder:
                 )
         started = {"started": known["started"]} if known and "started" in known else {}
         write_json(self.folder / "peer.json", {**about, **started}, durable=True)
+
+    def keep_preparation(self, data: Mapping[str, Any] | None) -> None:
+        """Keep what the peer's own inputs were standardised by, in a file apart from what it may show to others."""
+        path = self.folder / "preparation.json"
+        if data is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_json(path, data, durable=True)
 
     def save(self, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Replace the state."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pens.data.own_sources import load_data, load_one, rules_of
+from pens.data.preparation import AS_GIVEN, Preparation
 from pens.data.samples import Dataset, Samples, check_alike, check_finite
 from pens.data.scenarios import UNKNOWN, Federation, PeerData, own_parts
 from pens.engine.batches import SampleStack
@@ -22,6 +23,7 @@ from pens.engine.devices import device_name, resolve_device
 from pens.engine.training import Engine
 from pens.errors import SettingsError
 from pens.experiment.wiring import build_engine, first_model, new_executor, try_merging
+from pens.inference.network_form import NetworkForm
 from pens.learning.learners import Learners
 from pens.methods.names import find_method, references_of
 from pens.methods.reach import reach
@@ -57,6 +59,10 @@ class Holding:
     """Classes of the whole federation; in tasks without classes, how many numbers the network gives."""
     cluster: str | None = None
     """The peer's cluster, where the scenario tells it; no decision depends on it."""
+    class_names: tuple[str, ...] = ()
+    """The names of the classes, where labels are texts."""
+    preparation: Preparation = AS_GIVEN
+    """How this peer's own inputs were prepared."""
 
 
 def load_holding(config: PeerConfig) -> Holding:
@@ -89,27 +95,44 @@ def load_holding(config: PeerConfig) -> Holding:
         )
     cluster = UNKNOWN if federation.clusters is None else federation.clusters[share]
     name = None if cluster == UNKNOWN else federation.cluster_names[cluster]
-    return Holding(federation.peers[share], federation.tests[federation.tested_on[share]], outputs, name)
+    return Holding(
+        federation.peers[share],
+        federation.tests[federation.tested_on[share]],
+        outputs,
+        name,
+        federation.class_names,
+        federation.preparation.of_peer(share),
+    )
 
 
 def _own_holding(config: PeerConfig, source: str) -> Holding:
     """What this peer alone holds: from a function of the user's, or from a file or folder."""
-    if is_reference(source):
-        returned = _call(load_function(source, "data.source", config.folder), source)
-        found = returned if _is_usual(returned) else _made_of(config, returned)
-        data, test = _as_data(found, source)
-    else:
-        data, test, federation = load_one(
-            config.peer.name, str(config.path(Path(source))), rules_of(config.settings), config.peer.seed
+    rules = rules_of(config.settings)
+    if not is_reference(source):
+        alone = load_one(config.peer.name, str(config.path(Path(source))), rules, config.peer.seed)
+        return _of_one(config, alone)
+    returned = _call(load_function(source, "data.source", config.folder), source)
+    if _is_usual(returned):
+        return _counted(config, *_as_data(returned, source))
+    return _of_one(config, Federation.gathered({config.peer.name: returned}, None, config.peer.seed, rules.reading))
+
+
+def _of_one(config: PeerConfig, alone: Federation) -> Holding:
+    """What a peer holds of the federation that it makes alone."""
+    data, test, names = alone.peers[0], alone.tests[0], alone.class_names
+    if names and not config.settings.data.classes:
+        raise SettingsError(
+            "the labels are texts or codes, and other peers may have others: list all classes of the federation as "
+            "`classes` in section [data], in the same order at all peers, so that a label means the same at each. "
+            f"Here there are {', '.join(map(repr, names))}"
         )
-        if federation.class_names and not config.settings.data.classes:
-            raise SettingsError(
-                "the labels are texts or codes, and other peers may have others: list all classes of the federation as "
-                "`classes` in section [data], in the same order at all peers, so that a label means the same at each. "
-                f"Here there are {', '.join(map(repr, federation.class_names))}"
-            )
-        if federation.class_names:
-            return Holding(data, test, len(federation.class_names))
+    if names:
+        return Holding(data, test, len(names), class_names=names, preparation=alone.preparation)
+    return replace(_counted(config, data, test), preparation=alone.preparation)
+
+
+def _counted(config: PeerConfig, data: PeerData, test: Samples | None) -> Holding:
+    """Samples, checked, and how many classes or outputs there are."""
     check_finite(own_parts(f"peer {config.peer.name}", data, test))
     parts = {"training": data.train, "validation": data.val, **({"test": test} if test else {})}
     check_targets(task := task_of(config.settings), parts_of(f"peer {config.peer.name}'s", data, test))
@@ -135,13 +158,6 @@ def _is_usual(returned: Any) -> bool:
     return isinstance(returned, PeerData) or (
         isinstance(returned, tuple) and all(isinstance(part, Samples) for part in returned)
     )
-
-
-def _made_of(config: PeerConfig, returned: Any) -> Any:
-    """Training, validation and test samples of anything that `Federation.of` takes for one peer."""
-    name, rules = config.peer.name, rules_of(config.settings)
-    found = Federation.gathered({name: returned}, None, config.peer.seed, rules.reading)
-    return found.peers[0].train, found.peers[0].val, found.tests[0]
 
 
 def _call(function: Callable[[], Any], source: str) -> Any:
@@ -208,6 +224,7 @@ def build_node(
     reachable = Reachable(lambda others: reach(spec.method, me, others, ()))
     folder = PeerFolder(config.path(about.state))
     folder.create(_card(config, holding, plan, me, device))
+    folder.keep_preparation(holding.preparation.to_json() if holding.preparation.standards else None)
     return Node(
         Peer(me, about.seed, plan, reachable, tries_state=True),
         reachable,
@@ -259,6 +276,9 @@ def _own_model(config: PeerConfig) -> Callable[..., nn.Module] | None:
 def _card(config: PeerConfig, holding: Holding, plan: Plan, me: PeerId, device: torch.device) -> dict[str, Any]:
     """The content of peer.json."""
     own_parts = {"model": config.peer.model, "data": config.data.source}
+    network = NetworkForm.of(
+        config.settings, holding.num_classes, holding.data.train, _own_model(config), holding.class_names
+    )
     return {
         "name": config.peer.name,
         "peer_id": me,
@@ -272,6 +292,8 @@ def _card(config: PeerConfig, holding: Holding, plan: Plan, me: PeerId, device: 
             "val": len(holding.data.val),
             "test": len(holding.test) if holding.test else 0,
         },
+        "network": network.to_json(),
+        "preparation": holding.preparation.without_numbers.to_json(),
         "step1_epochs": plan.search.epochs if plan.search else None,
         "own_parts": [name for name, part in own_parts.items() if part is not None],
         "device": device_name(device),
