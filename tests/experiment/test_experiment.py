@@ -716,10 +716,12 @@ def test_how_each_method_learns() -> None:
     recipe = Recipe("sgd", 0.5, 0.25, 0.125, 6)
     pens_rules = LearningRules(
         recipe=recipe, stopping=settings.stopping, own_in_merge=False, seed=5, score_on="val", score="accuracy",
-        score_samples=3, max_batch=4, optimizer_remembers=False, wire="fp16",
+        score_samples=3, max_batch=4, optimizer_remembers=False, wire="fp16", counts_heights=False,
     )  # fmt: skip
     assert (settings.stopping.window, settings.stopping.patience, settings.stopping.stop_on) == (7, 8, "loss")
     assert spec_of("pens", settings, 5).learning() == pens_rules
+    by_levels = settings.replace({"neighbours_by": "levels"})
+    assert spec_of("pens", by_levels, 5).learning() == replace(pens_rules, counts_heights=True)
     near = settings.replace({"score": "l2", "init": "common"})
     expected = replace(pens_rules, score="l2", scores=False, common_start=True)
     assert spec_of("pens", near, 5).learning() == expected
