@@ -135,8 +135,8 @@ Source: Zhang et al. 2021, "Personalized Federated Learning with First Order Mod
 README of its code: 15 clients of five distributions, 5 models per client, epsilon 0.3 falling by 0.05 a round, 20
 rounds of 5 epochs of SGD with lr = 0.1 in batches of 50.
 
-Not from there: its five distributions are groups of classes; here there are four rotations. Models are pulled from
-other peers, where the paper has a server that hands them on. The network is that of PENS."""
+Not from there: its five distributions are groups of images with similar features; here there are four rotations.
+Models are pulled from other peers, where the paper has a server that hands them on. The network is that of PENS."""
 
 _IFCA: PresetValues = {
     "dataset": "cifar-10",
