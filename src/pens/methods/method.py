@@ -127,7 +127,7 @@ class Method:
     keeps_moments: bool = False
     """Whether an optimizer goes on from update to update; else it begins anew after each merge."""
     plus_of: str | None = None
-    """The method of which this one is a variant that validates and tests merged models."""
+    """The method of which this one is a variant that may test its merged models, too."""
     is_baseline: bool = False
     """Whether reports compare learning curves and costs of other methods with this one's."""
 

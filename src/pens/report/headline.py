@@ -122,7 +122,7 @@ def _lead(study: Study, best: MethodName, second: MethodName) -> str:
         )
     most = "the most accurate" if study.metric == ACCURACY else f"the best by {study.metric.name}"
     return (
-        f"Of the methods that real peers can run, {best} is {most} with {score_of(study, best)}, {gap} "
+        f"Of the methods that neither pool data nor know the clusters, {best} is {most} with {score_of(study, best)}, {gap} "
         f"ahead of {second} ({score_of(study, second)})."
     )
 
