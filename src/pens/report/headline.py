@@ -122,8 +122,8 @@ def _lead(study: Study, best: MethodName, second: MethodName) -> str:
         )
     most = "the most accurate" if study.metric == ACCURACY else f"the best by {study.metric.name}"
     return (
-        f"Of the methods that neither pool data nor know the clusters, {best} is {most} with {score_of(study, best)}, {gap} "
-        f"ahead of {second} ({score_of(study, second)})."
+        f"Of the methods that neither pool data nor know the clusters, {best} is {most} with {score_of(study, best)}, "
+        f"{gap} ahead of {second} ({score_of(study, second)})."
     )
 
 
