@@ -63,8 +63,12 @@ class Holdings:
         return federation
 
     def doubts(self, settings: Settings, seed: int) -> list[str]:
-        """What is odd about the data of own peers, but may be meant."""
-        return doubts(self.federation(settings, seed), task_of(settings).has_classes) if self.peers else []
+        """What is odd about the data where others divided them, but may be meant."""
+        if self.peers is None and is_ours(type(partition_of(settings))):
+            return []
+        federation = self.federation(settings, seed)
+        found = doubts(federation, task_of(settings).has_classes) if self.peers else []
+        return [*found, *filter(None, [leak(federation)])]
 
     def dataset(self, settings: Settings) -> Dataset:
         """The data set that a partition shares out."""
@@ -81,11 +85,6 @@ class Holdings:
         """Refuse a partition that builds something else from the same seed."""
         if not self.peers:
             check_repeats(self.dataset(settings), settings, seed, self.federation(settings, seed))
-
-    def leak(self, settings: Settings, seed: int) -> str | None:
-        """Whether a peer is judged on what it trains on, in words, where others divided the data."""
-        divided = self.peers is not None or not is_ours(type(partition_of(settings)))
-        return leak(self.federation(settings, seed)) if divided else None
 
     def changes(self, settings: Settings) -> str:
         """What the partition does to samples, which indices do not say, in a few words; empty: nothing."""

@@ -89,8 +89,6 @@ def run(
             watching.noted(doubt)
         for title in sections_without_effect(record.settings, record.methods):
             watching.noted(f"what is set in [{title}] has no effect: no part in use has that section")
-        if leaks := holdings.leak(record.settings, chosen_seeds[0]):
-            watching.noted(leaks)
         return experiment.run(directory, watching)
 
 
