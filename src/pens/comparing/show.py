@@ -13,6 +13,7 @@ from pens.comparing.results import Findings, Measured, MethodFindings, ScenarioF
 from pens.measuring.fairness import fair_words
 from pens.measuring.metrics import FEWEST_SEEDS, Interval
 from pens.planning.show import plain_table
+from pens.planning.versions import computed_lines
 from pens.report.analysis import SIGNIFICANT
 from pens.report.words import count, listed, thousands
 from pens.settings.tree import MethodName
@@ -90,10 +91,7 @@ def findings_notes(found: Findings) -> list[str]:
             "Tested: the form of its model that each peer's own validation data preferred, and for which share of "
             "the peers that is the most common one."
         )
-    if found.devices:
-        versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-        notes.append(f"On {', '.join(found.devices)}; {versions}.")
-    return notes
+    return [*notes, *computed_lines(found.devices, found.versions)]
 
 
 def left_out_lines(left_out: Mapping[str, Mapping[MethodName, str]]) -> list[str]:

@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 AND = " and "
 """The separator between several versions of a library."""
+
+
+def computed_lines(devices: Sequence[str], versions: Mapping[str, str]) -> list[str]:
+    """On which devices and by which versions numbers were computed, in a sentence; none where no device is known."""
+    named = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return [f"On {', '.join(devices)}; {named}."] if devices else []
 
 
 def joined_versions(each: Iterable[Mapping[str, str]]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pens.measuring.metrics import Interval
 from pens.paper.exhibits import PAPER_ORDER, PLUS
 from pens.paper.verdicts import PAPER_SEEDS, RULE, PaperVerdict
 from pens.planning.show import plain_table, plan_table
+from pens.planning.versions import computed_lines
 from pens.report.words import count, thousands
 from pens.reproduce.compare import Beside, ColumnFindings, Comparison, Finding, agreement_counts, name_of_rules
 from pens.reproduce.keep import outdated
@@ -113,10 +114,7 @@ def comparison_notes(comparison: Comparison, beside: Beside | None = None) -> li
             "Received and work are those of one peer: models, and thousand forward passes of a sample, where training "
             "on a sample counts as three; – where a file was kept before pens recorded them."
         )
-    if comparison.devices:
-        versions = ", ".join(f"{name} {version}" for name, version in comparison.versions.items())
-        notes.append(f"On {', '.join(comparison.devices)}; {versions}.")
-    return notes
+    return [*notes, *computed_lines(comparison.devices, comparison.versions)]
 
 
 def _counted(whose: str, comparison: Comparison) -> str:
