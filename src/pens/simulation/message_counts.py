@@ -52,14 +52,13 @@ class MessageCounts:
         else:
             self._uncertain.extend([(time, event, peer)] * models)
 
-    def count_each(self, event: Counted, peers: Sequence[PeerId], time: float) -> None:
-        """Count one model for each of these peers, but not as received."""
+    def count_sent(self, peers: Sequence[PeerId], time: float) -> None:
+        """Count one model that each of these peers sent."""
         if time <= self._certain_until:
-            counts = getattr(self, event)
             for peer in peers:
-                counts[peer] += 1
+                self.sent[peer] += 1
         else:
-            self._uncertain.extend([(time, event, peer) for peer in peers])
+            self._uncertain.extend([(time, "sent", peer) for peer in peers])
 
     def settle(self, until: float) -> None:
         """Count all events up to that time: they are certain."""

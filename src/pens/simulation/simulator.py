@@ -281,7 +281,7 @@ class Simulator:
     def _sent_by_each(self, senders: Sequence[PeerId]) -> tuple[ModelRef, ...]:
         """The models of several different senders likewise."""
         current = self.current
-        self.traffic.count_each("sent", senders, self._queue.now)
+        self.traffic.count_sent(senders, self._queue.now)
         return self._names.retain_all(tuple([current[sender] for sender in senders]))
 
     def _training_delay(self, epochs: int) -> float:
