@@ -11,6 +11,9 @@ import pytest
 from pens.data.leaks import leak
 from pens.data.samples import Samples
 from pens.data.scenarios import Federation, PeerData
+from pens.experiment.holdings import Holdings
+from pens.experiment.presets import preset
+from pens.settings.tree import Settings
 
 
 def numbered(*numbers: int) -> Samples:
@@ -46,3 +49,16 @@ def test_of_many_peers_some_are_looked_at(peers: int) -> None:
     first = (PeerData(train, numbered(1)),)
     rest = (PeerData(train, other),) * (peers - 1)
     assert leak(Federation(first + rest, None, (other,) * peers))
+
+
+def test_runs_are_told_of_it_where_others_divided_the_data() -> None:
+    """Beside what else is odd: all samples of this federation are of one class. Our own partitions are trusted."""
+    settings = preset("own").settings
+    judged = federation(numbered(*range(10)), numbered(*range(50, 60)))
+    told = Holdings(settings, judged, None).doubts(settings, 0)
+    assert [words.partition(",")[0].partition(":")[0] for words in told] == [
+        "all samples are of the class 0",
+        "10 of the 10 validation samples of peer 1 are among its training samples",
+    ]
+    shared = Settings().replace({"source": "digits"})
+    assert Holdings(shared, None, None).doubts(shared, 0) == []
