@@ -35,10 +35,10 @@ def test_one_absurd_loss_does_not_hide_how_the_others_differ() -> None:
 
 
 def test_how_high_models_are_beside_those_they_were_compared_with() -> None:
-    """The n-th sampling weighs n². First A at 1 and B at 3: the level is 2. Then B at 5 and C at 2: B is known to lie 1
+    """The n-th sampling weighs n. First A at 1 and B at 3: the level is 2. Then B at 5 and C at 2: B is known to lie 1
     above, so the level is 4, and C lies 2 below. Then A at 0 and B at 0, known at −1 and 1: the level is 0, so that A
-    has (−1 + 9 · 0) / 10 and B (1 + 4 · 1 + 9 · 0) / 14. D's height is no number: it counts as C's, the highest of its
-    sampling; C is known at −2, so the level is 5, and D lies 2 below, too. All of that weighs 16. Last, nothing is a
+    has (−1 + 3 · 0) / 4 and B (1 + 2 · 1 + 3 · 0) / 6. D's height is no number: it counts as C's, the highest of its
+    sampling; C is known at −2, so the level is 5, and D lies 2 below, too. All of that weighs 4. Last, nothing is a
     number, and nothing is counted."""
     tally = Tally()
     tally.add([A, B], [A], [1.0, 3.0])
@@ -46,13 +46,12 @@ def test_how_high_models_are_beside_those_they_were_compared_with() -> None:
     tally.add([B, C], [C], [5.0, 2.0])
     assert (tally.height(B), tally.height(C)) == (1.0, -2.0)
     tally.add([A, B], [A], [0.0, 0.0])
-    assert tally.height(A) == pytest.approx(-1 / 10)
-    assert tally.height(B) == pytest.approx(5 / 14)
+    assert (tally.height(A), tally.height(B)) == (-1 / 4, 1 / 2)
     tally.add([C, D], [C], [3.0, math.inf])
     assert (tally.height(C), tally.height(D)) == (-2.0, -2.0)
     tally.add([C, D], [C], [math.inf, math.inf])
-    assert tally.above == {A: -1.0, B: 5.0, C: -40.0, D: -32.0}
-    assert tally.weights == {A: 10.0, B: 14.0, C: 20.0, D: 16.0}
+    assert tally.above == {A: -1.0, B: 3.0, C: -12.0, D: -8.0}
+    assert tally.weights == {A: 4.0, B: 6.0, C: 6.0, D: 4.0}
     again = Tally.restored(json.loads(json.dumps(tally.state())))
     assert again == tally
 
@@ -82,8 +81,11 @@ def test_a_gap_within_a_cluster_is_narrower_than_half_of_the_widest_one() -> Non
     assert lowest_group([-4.0, *near, *others]) == [True] + [False] * 11
 
 
-def test_of_one_group_those_are_in_that_are_not_above_the_mean() -> None:
+def test_of_one_group_the_lowest_third_is_in() -> None:
+    """Of four the two lowest, of seven the three lowest; whoever is as low as the last of them is in, too."""
     assert lowest_group([0.1, -0.1, 0.3, -0.3]) == [False, True, False, True]
+    assert lowest_group([0.3, 0.1, 0.0, 0.2, 0.5, 0.6, 0.4]) == [False, True, True, True, False, False, False]
+    assert lowest_group([0.1, 0.1, 0.2]) == [True, True, False]
     assert lowest_group([0.5, 0.5, 0.5]) == [True] * 3
     assert lowest_group([7.0]) == [True]
     assert lowest_group([]) == []

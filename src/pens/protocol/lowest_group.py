@@ -31,6 +31,9 @@ _MOST_CUTS = 512  # bounds the work where thousands of peers were heard: peers o
 _WIDE_GAP = 0.5
 """A gap between two groups counts as one between clusters if it is at least so wide beside the widest."""
 
+_OF_ONE_GROUP = 3
+"""One in so many peers is a neighbour where one group explains the heights as well as several."""
+
 _LEAST_SPREAD = 0.01
 """Groups are not narrower than a hundredth of a loss."""
 
@@ -56,8 +59,8 @@ def lowest_group(heights: Sequence[float]) -> list[bool]:
     than half as wide as the widest one between two neighbouring groups' means is not one between clusters: where the
     best few models lie a little below the others of their cluster, the next group is in, too.
 
-    Where one group explains the heights as well as several, those that are not above the mean are in: peers of one
-    cluster lose nothing by that, and where peers differ without being in clusters, the more similar half counts.
+    Where one group explains the heights as well as several, the lowest third is in, and whoever is as low: peers of one
+    cluster lose nothing by that, and where peers differ without being in clusters, the most similar count.
     """
     if not heights:
         return []
@@ -65,8 +68,8 @@ def lowest_group(heights: Sequence[float]) -> list[bool]:
     ascending = [heights[i] for i in order]
     sizes = _group_sizes(ascending)
     if len(sizes) == 1:
-        mean = math.fsum(heights) / len(heights)
-        return [height <= mean + 1e-12 for height in heights]
+        limit = ascending[(len(heights) - 1) // _OF_ONE_GROUP] + 1e-12
+        return [height <= limit for height in heights]
     lowest = set(order[: _below_wide_gap(ascending, sizes)])
     return [i in lowest for i in range(len(heights))]
 

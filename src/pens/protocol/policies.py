@@ -75,15 +75,15 @@ class Tally:
         """Count how far each model's height lies above the level of this sampling: the level is such that those of its
         senders that are known keep their mean. A height that is no number counts as the highest of the sampling.
 
-        The n-th sampling weighs n²: models of other data are told apart far better when they have been trained for
-        some time, and so are the levels (docs/decisions/0040)."""
+        The n-th sampling weighs n: models of other data are told apart far better when they have been trained for some
+        time (docs/decisions/0040)."""
         finite = [height for height in heights if math.isfinite(height)]
         if not finite:
             return
         values = [height if math.isfinite(height) else max(finite) for height in heights]
         known = [i for i, sender in enumerate(senders) if sender in self.above] or range(len(senders))
         level = math.fsum(values[i] - self.height(senders[i]) for i in known) / len(known)
-        weight = float(self.samplings + 1) ** 2
+        weight = float(self.samplings + 1)
         for sender, value in zip(senders, values, strict=True):
             self.above[sender] = self.above.get(sender, 0.0) + weight * (value - level)
             self.weights[sender] = self.weights.get(sender, 0.0) + weight
