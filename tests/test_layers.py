@@ -32,6 +32,7 @@ LAYERS = [
     "merging",
     "protocol",
     "topologies",
+    "attacks",
     "learning",
     "simulation",
     "methods",

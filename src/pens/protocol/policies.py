@@ -288,6 +288,11 @@ class Trials:
         """Count one trial."""
         self.wins[stranger] = [*self.wins.get(stranger, []), win][-_TRIALS_KEPT:]
 
+    def forget(self, peers: Iterable[PeerId]) -> None:
+        """Their trials never happened."""
+        for peer in peers:
+            self.wins.pop(peer, None)
+
     def state(self) -> list[Any]:
         """As plain data."""
         return [[peer, wins] for peer, wins in self.wins.items()]

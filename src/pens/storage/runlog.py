@@ -38,6 +38,7 @@ from pens.inference.network_form import NetworkForm
 from pens.inference.peer_models import PeerModels
 from pens.measuring.metrics import Agreement
 from pens.measuring.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
+from pens.measuring.trust import TrustRecord
 from pens.methods.names import recall, with_sections
 from pens.partitions.partition import data_words
 from pens.parts import is_name
@@ -316,6 +317,8 @@ class RunDir:
                 versions=data.get("versions", {}),
                 peer_names=tuple(data.get("peer_names", ())),
                 untested=tuple(data.get("untested", ())),
+                attackers=tuple(data.get("attackers", ())),
+                trust=TrustRecord.of_json(data.get("trust")),
                 tested_forms=tuple(data.get("tested_forms", ())),
                 servers=_communication(data["servers"]) if data.get("servers") else None,
                 network=NetworkForm.from_json(data["network"]) if data.get("network") else None,
@@ -381,6 +384,8 @@ def _result_json(result: RunResult) -> dict[str, Any]:
         "cluster_names": list(result.cluster_names),
         "peer_names": list(result.peer_names),
         "untested": list(result.untested),
+        **({"attackers": list(result.attackers)} if result.attackers else {}),
+        **({"trust": result.trust.to_json()} if result.trust else {}),
         "tested_forms": list(result.tested_forms),
         "neighbours": {str(peer): list(n) for peer, n in result.neighbours.items()},
         "communication": _communication_json(result.communication),

@@ -58,6 +58,8 @@ scenarios = st.fixed_dictionaries(
         "validated": st.sampled_from(["trained", "merged", "either"]),
         "neighbours_by": st.sampled_from(["expected", "groups", "levels"]),
         "alone_rounds": st.integers(0, 2),
+        "gate": st.sampled_from(["off", "on"]),
+        "strikes": st.integers(1, 2),
         "score": st.sampled_from(["loss", "cosine-weights", "cosine-update", "l2"]),
     }
 ).map(lambda values: {**values, **({"init": "common"} if values["score"] == "cosine-update" else {})})
@@ -94,6 +96,8 @@ OUT_OF_ORDER: dict[str, object] = {
     "validated": "trained",
     "neighbours_by": "levels",
     "alone_rounds": 0,
+    "gate": "off",
+    "strikes": 1,
     "score": "loss",
 }
 """The simulator computes some comparisons of a peer before earlier ones."""
@@ -102,6 +106,8 @@ OUT_OF_ORDER: dict[str, object] = {
 @settings(max_examples=20)
 @given(scenarios, st.sampled_from(["pens", "pens+", "random", "dac", "deprl", "facade", "fedfomo"]), st.integers(0, 99))
 @example(OUT_OF_ORDER, "pens", 1)
+@example({**OUT_OF_ORDER, "gate": "on", "rounds": 6, "patience": 6, "admit": True}, "pens", 2)
+@example({**OUT_OF_ORDER, "gate": "on", "rounds": 6, "patience": 6, "init": "common"}, "random", 3)
 def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: MethodName, seed: int) -> None:
     settings_ = tiny(**values)
     federation = rotated_federation(tiny_dataset(), settings_.scenario, seed)

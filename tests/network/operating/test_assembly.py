@@ -106,3 +106,14 @@ def test_labels_that_a_peer_has_never_seen_do_not_change_the_shape_of_its_networ
     assert node.learners.executor.engine.network.stored.size == 7 * 16 + 7
     with pytest.raises(SettingsError, match=r"data\.num_classes is not set: labels here go up to 2"):
         node_of(tmp_path, text.replace("num_classes = 3", ""))
+
+
+@pytest.mark.parametrize(("gate", "wary"), [("", True), ('gate = "auto"', True), ('gate = "off"', False)])
+def test_real_peers_do_not_trust_models_unless_their_file_says_so(tmp_path: Path, gate: str, wary: bool) -> None:
+    node = node_of(tmp_path, PEER.format(function="small") + f'[gossip]\nwire = "fp16"\n[trust]\n{gate}\nstrikes = 7\n')
+    trust, rules = node.peer.plan.trust, node.learners.rules.trust
+    assert (trust is not None) == (rules is not None) == wary
+    if wary:
+        assert trust
+        assert rules
+        assert (trust.strikes, trust.merges, rules.margin, rules.sent_as) == (7, 20, 2.0, "fp16")

@@ -35,6 +35,9 @@ WELL = Vitals(
     first_val_accuracy=0.5,
     val_loss=0.5,
     training_s=42.0,
+    undone=3,
+    verdicts={"good": 5, "echo": 1},
+    distrusted=("m",),
 )
 
 
@@ -90,6 +93,8 @@ def test_health(monitor: Monitor) -> None:
         "seconds_since_update": 2.5,
         "members": {"alive": 5, "suspect": 1},
         "neighbours": ["b", "c", "d"],
+        "distrusted": ["m"],
+        "updates_undone": 3,
         "done": False,
         "metric": {"name": "accuracy", "unit": "%", "higher_is_better": True},
         "val_accuracy": 0.75,
@@ -138,6 +143,10 @@ def test_metrics(monitor: Monitor) -> None:
         ("pens_bytes_total", "out"): 1300,
         ("pens_refusals_total", "not finite"): 2,
         ("pens_refusals_total", 'odd "reason"\n'): 1,
+        ("pens_updates_undone_total", ""): 3,
+        ("pens_members_dropped", ""): 1,
+        ("pens_models_judged_total", "good"): 5,
+        ("pens_models_judged_total", "echo"): 1,
         ("pens_training_seconds_total", ""): 42,
         ("pens_update_age_seconds", ""): 2.5,
         ("pens_validation_accuracy", ""): 0.75,

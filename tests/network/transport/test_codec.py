@@ -171,6 +171,8 @@ def several_changes() -> dict[str, tuple[bytes, str]]:
         "no dtype": (changed(lambda h: h["conv.bias"].update(dtype=["F32"])), "wrong type"),
         "int8 bias": (changed(lambda h: h["conv.bias"].update(dtype="I8")), "dtype"),
         "int8 without scale": (changed(lambda h: h.pop("conv.weight:scale"), "int8"), "scale for each"),
+        "fp16 declared as fp32": (changed(lambda h: h["conv.bias"].update(dtype="F32"), "fp16"), "lies at"),
+        "fp32 declared as fp16": (changed(lambda h: h["conv.bias"].update(dtype="F16")), "lies at"),
         "overlap": (changed(lambda h: h["conv.bias"].update(data_offsets=[0, 12])), "lies at"),
         "backwards": (changed(lambda h: h["conv.bias"].update(data_offsets=[12, 0])), "lies at"),
         "far away": (changed(lambda h: h["conv.bias"].update(data_offsets=[2**62, 2**62 + 12])), "lies at"),

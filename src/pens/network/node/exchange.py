@@ -60,9 +60,19 @@ class Exchange:
             if self._is_due("malformed", sender):
                 _log.warning("model refused", extra={"member": sender, "reason": str(error)})
             return Reception.REFUSED
+        if why := self._parts.versions.refusal(sender, self._incarnation(sender), parcel.version, parcel.payload):
+            self._parts.counts.outdated += 1
+            if self._is_due("version", sender):
+                _log.warning("model refused", extra={"member": sender, "reason": why})
+            return Reception.REFUSED
         self._parts.misfits.remove(sender)
         self._hold(sender, parcel, row, note)
         return Reception.TAKEN
+
+    def _incarnation(self, sender: str) -> int:
+        """How often a member was started, as far as this one knows."""
+        record = self._parts.membership.find(sender)
+        return record.incarnation if record else 0
 
     async def _read(self, payload: bytes) -> Tensor:
         if len(payload) > _LARGE_PAYLOAD:

@@ -120,6 +120,7 @@ class JobQueue:
         await parts.learning.update(job, parts.seconds)
         parts.past.completed.append(parts.seconds)
         parts.times.last_update = parts.now
+        self._account.log_undone()
         if parts.peer.phase == "starting" and not await self._enough_are_known():
             return
         self.jobs.popleft()

@@ -57,6 +57,7 @@ from pens.protocol.messages import (
     PeerId,
     Request,
     Send,
+    Shun,
     Start,
     Trace,
     Update,
@@ -213,6 +214,8 @@ class Node:
                 self.queue.put(action)
             case Chose(neighbours, by):
                 self.account.log_neighbours(neighbours, by)
+            case Shun(others):
+                self.account.note_dropped(others)
             case Drop(model) if model.is_made:
                 self.queue.put(action)  # after the jobs that are about it
             case Drop(model, why):

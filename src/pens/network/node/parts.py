@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pens.learning.learners import Learners
+from pens.measuring.trust import Dropped
 from pens.network.members.membership import Membership
 from pens.network.members.misfits import Misfits, Occasions
 from pens.network.members.reachable import Reachable
@@ -15,6 +16,7 @@ from pens.network.node.control import AloneControl
 from pens.network.node.learning import Learning
 from pens.network.node.past import Past
 from pens.network.node.status import JobTimes, PeerCounts
+from pens.network.node.versions import Versions
 from pens.network.transport.interface import MemberRecord, Transport
 from pens.protocol.messages import PeerId
 from pens.protocol.peer import Peer
@@ -52,6 +54,9 @@ class NodeParts:
     times: JobTimes = field(default_factory=JobTimes)
     misfits: Misfits = field(default_factory=Misfits)
     occasions: Occasions = field(default_factory=Occasions)
+    versions: Versions = field(default_factory=Versions)
+    dropped: list[Dropped] = field(default_factory=list)
+    """Members that the peer dropped, because their models kept hurting; times are seconds of all lives."""
     names: dict[PeerId, str] = field(default_factory=dict)
     """Names of members, by number."""
     alone: AloneControl | None = None

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 from torch import Tensor
 
 from pens.errors import RunDirError
+from pens.measuring.trust import Dropped
 from pens.network.node.account import Account
 from pens.network.node.control import AloneControl
 from pens.network.node.job_queue import JobQueue
@@ -35,6 +36,8 @@ def take_snapshot(
         "names": [[peer, name] for peer, name in parts.names.items()],
         "counts": asdict(parts.counts),
         "past": {**asdict(parts.past), "seconds": parts.seconds},
+        "versions": parts.versions.state(),
+        "dropped": [list(astuple(of)) for of in parts.dropped],
         "finished": parts.membership.me.finished,
         "alone": asdict(parts.alone) if parts.alone else None,
         "wake_in": wake_in,
@@ -52,6 +55,8 @@ def restore_snapshot(
     account.chosen = tuple(PeerId(peer) for peer in state["chosen"])
     parts.names = {PeerId(peer): name for peer, name in state["names"]}
     parts.counts, parts.past = PeerCounts(**state["counts"]), Past(**state["past"])
+    parts.versions.restore(state.get("versions", []))
+    parts.dropped = [Dropped(*of) for of in state.get("dropped", [])]
     parts.alone = AloneControl(**state["alone"]) if state.get("alone") else None
 
 

@@ -47,6 +47,7 @@ from pens.protocol.messages import (
     PeerId,
     Query,
     Update,
+    Verdicts,
 )
 from pens.storage.files import read_json, replace_file, write_json
 from pens.storage.runlog import RunDir
@@ -165,6 +166,8 @@ def encode_job(job: PeerJob) -> list[Any]:
             return ["compare", _plain(models), m]
         case Ask(name, Counts(), when):
             return ["ask", name, when]
+        case Ask(name, Verdicts(), when):
+            return ["ask", name, when, "verdicts"]
         case Ask(name, Losses(models, beside, on, own), when):
             return ["ask", name, when, _plain(models), _plain(beside), on, own]
         case Blend():
@@ -199,6 +202,8 @@ def _query(data: list[Any]) -> Query:
     match data:
         case []:
             return Counts()
+        case ["verdicts"]:
+            return Verdicts()
         case [models, by]:
             return Distances(_refs(models), by)
         case _:

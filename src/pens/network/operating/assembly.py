@@ -252,7 +252,11 @@ def _membership(config: PeerConfig) -> Membership:
 
 
 def _spec(config: PeerConfig) -> RunSpec:
-    return RunSpec.of(find_method(config.peer.method), config.settings, config.peer.seed)
+    """What the peer is told to do. Real peers do not trust others' models, unless their file says so."""
+    settings = config.settings
+    if settings.trust.gate == "auto":
+        settings = settings.replace({"trust.gate": "on"})
+    return RunSpec.of(find_method(config.peer.method), settings, config.peer.seed)
 
 
 def _learners(

@@ -74,6 +74,12 @@ class Vitals:
     """What is wrong with the node; None: nothing."""
     degraded: str | None = None
     """Why the node cannot work with all members; None: it can."""
+    undone: int = 0
+    """Updates that were undone, because the loss was not a finite number."""
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    """How others' models did, by verdict; empty where they are trusted."""
+    distrusted: tuple[str, ...] = ()
+    """Members of whom nothing is taken for a while, because their models kept hurting."""
     misfits: int = 0
     """The number of members whose models the node cannot use, because they have another network."""
     metric: Measure = ACCURACY
@@ -181,6 +187,8 @@ def _health(vitals: Vitals) -> dict[str, object]:
         "seconds_since_update": vitals.seconds_since_update,
         "members": dict(vitals.members),
         "neighbours": list(vitals.neighbours),
+        "distrusted": list(vitals.distrusted),
+        "updates_undone": vitals.undone,
         "done": vitals.done,
         "metric": asdict(vitals.metric),
         vitals.metric.key("val_accuracy"): vitals.val_accuracy,
@@ -222,6 +230,9 @@ class _Metrics(Collector):
         yield _by(
             "reason", CounterMetricFamily, "pens_refusals", "Models and calls that were refused, by reason.", v.refusals
         )
+        yield CounterMetricFamily("pens_updates_undone", "Updates undone, the loss was not a finite number.", v.undone)
+        yield GaugeMetricFamily("pens_members_dropped", "Members whose models kept hurting.", len(v.distrusted))
+        yield _by("verdict", CounterMetricFamily, "pens_models_judged", "Received models by how they did.", v.verdicts)
         yield CounterMetricFamily("pens_training_seconds", "Seconds spent in jobs.", v.training_s)
         if v.seconds_since_update is not None:
             yield GaugeMetricFamily("pens_update_age_seconds", "Seconds since the last update.", v.seconds_since_update)

@@ -126,6 +126,9 @@ def vitals(node: Node, credentials: Credentials) -> Vitals:
         members=Counter(status.members.values()),
         neighbours=() if status.phase in _BEFORE_SELECTION else status.neighbours,
         done=status.done,
+        undone=status.undone,
+        verdicts=status.trust.verdicts if status.trust else {},
+        distrusted=status.distrusted,
         models_in=counts.received,
         models_out=counts.sent,
         bytes_in=counts.bytes_in,
@@ -150,6 +153,7 @@ def _refusals(status: Status) -> Counter[str]:
         {
             "no neighbour": counts.refused,
             "malformed": counts.malformed,
+            "version": counts.outdated,
             "not delivered": counts.failed,
             Reception.OTHER_NETWORK.value: counts.other_network,
         }
