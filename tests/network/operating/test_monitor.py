@@ -35,6 +35,7 @@ WELL = Vitals(
     first_val_accuracy=0.5,
     val_loss=0.5,
     training_s=42.0,
+    expiry={("certificate", "clinic-a"): 86400.0, ("revocation list", "ours 0A:1B"): -60.0},
 )
 
 
@@ -138,6 +139,8 @@ def test_metrics(monitor: Monitor) -> None:
         ("pens_bytes_total", "out"): 1300,
         ("pens_refusals_total", "not finite"): 2,
         ("pens_refusals_total", 'odd "reason"\n'): 1,
+        ("pens_expiry_seconds", "certificate/clinic-a"): 86400,
+        ("pens_expiry_seconds", "revocation list/ours 0A:1B"): -60,
         ("pens_training_seconds_total", ""): 42,
         ("pens_update_age_seconds", ""): 2.5,
         ("pens_validation_accuracy", ""): 0.75,

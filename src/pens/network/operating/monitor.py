@@ -76,6 +76,8 @@ class Vitals:
     """Why the node cannot work with all members; None: it can."""
     misfits: int = 0
     """The number of members whose models the node cannot use, because they have another network."""
+    expiry: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Seconds until certificates, authorities and revocation lists end, by what each is and whose."""
     metric: Measure = ACCURACY
     """What is measured: wherever accuracy is said, the main metric of the task."""
 
@@ -222,6 +224,12 @@ class _Metrics(Collector):
         yield _by(
             "reason", CounterMetricFamily, "pens_refusals", "Models and calls that were refused, by reason.", v.refusals
         )
+        ends = GaugeMetricFamily(
+            "pens_expiry_seconds", "Seconds until it ends; negative after that.", labels=("kind", "of")
+        )
+        for key, seconds in v.expiry.items():
+            ends.add_metric(key, seconds)
+        yield ends
         yield CounterMetricFamily("pens_training_seconds", "Seconds spent in jobs.", v.training_s)
         if v.seconds_since_update is not None:
             yield GaugeMetricFamily("pens_update_age_seconds", "Seconds since the last update.", v.seconds_since_update)
