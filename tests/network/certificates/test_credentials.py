@@ -116,6 +116,9 @@ def test_two_authorities_are_told_apart_by_their_keys_and_leave_one_after_the_ot
     own.reload()
     assert own.trusts(bob)
     authority.finish_rotation()
+    old = own.material.authorities.ids[1]
+    assert own.lists.number(old) > 0
     own.reload()
+    assert own.lists.number(old) == -1, "its list is forgotten, too"
     assert len(own.material.authorities.ids) == 1
     assert own.objection(bob) == ("authority", "no authority that we trust signed the certificate of bob")
