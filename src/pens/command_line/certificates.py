@@ -168,6 +168,9 @@ def show_command(folder: Folder = CERTS) -> None:
     from rich.table import Table
 
     authority = _authority(folder)
+    from pens.network.certificates.authorities import key_id
+
+    newest = key_id(authority.certificates[0])
     now = datetime.now(UTC)
     table = Table("name", "until", "state", "serial number")
     for entry in authority.issued():
@@ -175,6 +178,8 @@ def show_command(folder: Folder = CERTS) -> None:
         state = "revoked" if entry.revoked else "ended" if identity.not_after <= now else "good"
         if entry.issuer is None:
             state = "of a former authority"
+        elif state == "good" and entry.issuer != newest:
+            state = "good, of the old authority"
         table.add_row(identity.name, f"{identity.not_after:%Y-%m-%d}", state, f"{identity.serial:x}")
     console = new_console()
     console.print(table)
@@ -223,6 +228,8 @@ def install_command(
     if installed.material is not None:
         identity = installed.material.identity
         typer.echo(f"{identity.name} until {identity.not_after:%Y-%m-%d}: {folder}")
+    else:
+        typer.echo(f"in place, beside the certificate that was there: {folder}")
 
 
 def _authority(folder: Path) -> Authority:

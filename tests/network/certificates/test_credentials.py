@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from pens.errors import CertificateError
 from pens.network.certificates.certificate import certificate_pem_of, parse_certificate
@@ -19,6 +23,14 @@ from tests.network.federations import credentials, issue_expired, make_federatio
 def five_authorities() -> bytes:
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(5)]
     return b"".join(certificate_pem_of(authority_certificate("x", end_after(1), key)) for key in keys)
+
+
+def signed_by_itself() -> bytes:
+    """A certificate that may sign no others."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "x")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(7).not_valid_before(datetime.now(UTC)).not_valid_after(end_after(1))
+    return certificate_pem_of(builder.sign(key, hashes.SHA256()))
 
 
 @pytest.mark.parametrize(
@@ -37,6 +49,7 @@ def five_authorities() -> bytes:
             "not a certificate",
         ),
         (lambda files, others: files.authority.write_bytes(files.certificate.read_bytes()), "not that of an authority"),
+        (lambda files, others: files.authority.write_bytes(signed_by_itself()), "not that of an authority"),
         (lambda files, others: files.authority.write_bytes(2 * files.authority.read_bytes()[:-40]), "a certificate"),
         (lambda files, others: files.authority.write_bytes(five_authorities()), "5 authorities, but at most 4"),
         (lambda files, others: files.key.chmod(0o640), "chmod 600"),

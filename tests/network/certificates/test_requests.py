@@ -231,8 +231,28 @@ def test_from_a_request_to_a_certificate_on_the_command_line(
     assert (tmp_path / "own" / "revoked.pem").read_bytes() == (tmp_path / "authority" / "revoked.pem").read_bytes()
     assert pens("certs", "rotate", "--dir", "authority") == 0
     assert pens("certs", "rotate", "--dir", "authority") == 2
+    assert pens("certs", "show", "--dir", "authority") == 0
+    assert "old authority" in " ".join(capsys.readouterr().out.split())
     assert pens("certs", "rotate", "--finish", "--dir", "authority") == 2
     assert "alice" in capsys.readouterr().err
     assert pens("certs", "rotate", "--finish", "--force", "--dir", "authority") == 0
     assert pens("certs", "show", "--dir", "authority") == 0
     assert "former" in capsys.readouterr().out
+
+
+def test_an_authority_that_did_not_sign_the_certificate_in_place_does_not_replace_the_one_that_did(
+    tmp_path: Path,
+) -> None:
+    authority = make_federation(tmp_path / "certs")
+    files, request = requested(tmp_path / "own")
+    install(files, answer_to(authority, request), "answer.pem", trusted(authority))
+    authority.rotate()
+    authority.finish_rotation(force=True)
+    bundle = (authority.folder / "authority.pem").read_bytes() + authority.revoked_file.read_bytes()
+    before = {path: path.read_bytes() for path in files.folder.iterdir()}
+    with pytest.raises(CertificateError, match=r"peer.pem: signed by another authority than pens .* in authority.pem"):
+        install(files, bundle, "authority.pem", trusted(authority))
+    assert {path: path.read_bytes() for path in files.folder.iterdir()} == before
+    with pytest.raises(CertificateError, match="lower-case"):
+        write_request(MemberFiles(tmp_path / "other"), "Alice")
+    assert not (tmp_path / "other").exists()

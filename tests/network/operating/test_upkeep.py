@@ -128,6 +128,9 @@ def test_settings_that_can_change_do_and_the_others_remain_and_are_named(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     it, used = upkeep_of(folder), list[PeerConfig]()
+    it.use = None
+    it.reload()
+    assert not caplog.records, "a peer that is still starting looks at its files later"
     it.use = used.append
     config_of(folder, 'log_level = "DEBUG"\nlisten = "0.0.0.0:7401"\nlinger_s = 60.0')
     with caplog.at_level(logging.INFO, "pens.network"):

@@ -21,6 +21,7 @@ from pens.network.certificates.authorities import Authorities, fingerprint, is_a
 from pens.network.certificates.certificate import certificate_pem_of, identity_in, public_key
 from pens.network.certificates.credentials import Material, MemberFiles, check_material
 from pens.network.certificates.key_files import key_pem_of, make_folder, parse_key, read_file, read_key, write_file
+from pens.network.certificates.names import check_name
 from pens.network.certificates.requests import make_request
 from pens.network.certificates.revocations import RevocationLists, read_lists
 
@@ -30,6 +31,7 @@ _LISTS = re.compile(rb"-----BEGIN X509 CRL-----")
 
 def write_request(files: MemberFiles, name: str) -> ec.EllipticCurvePublicKey:
     """Write a request for a certificate of this name, and its key. A request that was not answered is written again."""
+    check_name(name)
     make_folder(files.folder)
     if files.next_key.exists():
         key = parse_key(read_key(files.next_key), files.next_key)
@@ -60,6 +62,10 @@ def install(files: MemberFiles, answer: bytes, place: str, fingerprints: Collect
     new = _new_authorities(files, authorities, fingerprints, place)
     own = [c for c in certificates if not is_authority(c)]
     material = _material(files, own, authorities, place) if own else None
+    if material is None and files.certificate.exists():  # what is in place must still be trusted afterwards
+        check_material(
+            read_file(files.certificate), read_key(files.key), authorities.pem, _Sources(files.folder, place)
+        )
     if _LISTS.search(answer):
         _install_lists(files, answer, authorities, place)
     elif not files.revoked.exists():
@@ -134,7 +140,7 @@ def _material(files: MemberFiles, own: list[x509.Certificate], authorities: Auth
 
 
 def _checked(files: MemberFiles, own: x509.Certificate, key: bytes, authorities: Authorities, place: str) -> Material:
-    sources = _Sources(files.folder, Path(place))
+    sources = _Sources(files.folder, place)
     material = check_material(certificate_pem_of(own), key, authorities.pem, sources)
     if files.certificate.exists():
         with suppress(ValueError):
@@ -151,15 +157,11 @@ def _checked(files: MemberFiles, own: x509.Certificate, key: bytes, authorities:
 class _Sources(MemberFiles):
     """Where an answer comes from, for errors."""
 
-    answer: Path
-
-    @property
-    def certificate(self) -> Path:
-        return self.answer
+    answer: str
 
     @property
     def authority(self) -> Path:
-        return self.answer
+        return Path(self.answer)
 
 
 def _install_lists(files: MemberFiles, answer: bytes, authorities: Authorities, place: str) -> None:

@@ -90,15 +90,15 @@ def _log_and_live(config: PeerConfig, upkeep: Upkeep) -> None:
 
 
 async def _live(config: PeerConfig, transport: GrpcTransport, upkeep: Upkeep) -> None:
+    stop = asyncio.Event()
+    follow_hangups(upkeep, stop.set)
     holding = load_holding(config)
     bench = ThreadBench()
-    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, number)
     try:
         node = build_node(config, holding, transport, peer_id, bench)
         upkeep.use = lambda changed: apply_settings(changed, node, transport, upkeep.credentials)
-        follow_hangups(upkeep, stop.set)
         with ExitStack() as stack:
             if config.peer.metrics_port is not None:
                 stack.enter_context(Monitor(config.peer.metrics_port, lambda: vitals(node, upkeep)))

@@ -42,8 +42,8 @@ class Upkeep:
         """`read`: reads the file of settings again; `watched`: that file. Without these, settings stay as they are."""
         self.credentials, self._config, self._read = credentials, config, read
         self._certificates, self._settings = FileWatch(credentials.paths), watched
-        self.use: Callable[[PeerConfig], None] = lambda config: None
-        """Called with settings that are in use from now on."""
+        self.use: Callable[[PeerConfig], None] | None = None
+        """Called with settings that are in use from now on; None: the peer is still starting."""
         self._refused: dict[str, str] = {}
         self._warnings, self._clock = Warnings(), clock
 
@@ -71,6 +71,8 @@ class Upkeep:
 
     def reload(self) -> None:
         """Read everything again, changed or not."""
+        if self.use is None:
+            return  # it looks at its files as soon as it has started
         _log.info("reads its files again")
         self._reload_certificates()
         self._reload_settings()
@@ -85,7 +87,7 @@ class Upkeep:
             _log.info("certificates read", extra={"new": news or "nothing"})
 
     def _reload_settings(self) -> None:
-        if not (self._read and self._config):
+        if not (self._read and self._config and self.use):
             return
         try:
             new = self._read()
