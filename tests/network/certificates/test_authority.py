@@ -111,6 +111,15 @@ def test_revoking_a_name_revokes_all_its_certificates_and_a_new_one_is_good(tmp_
         authority.revoke("dave")
 
 
+def test_a_name_that_begins_with_another_name_is_another_member(tmp_path: Path) -> None:
+    authority = make_federation(tmp_path, "north.clinic")
+    authority.issue("north")
+    assert [identity.name for identity in authority.revoke("north")] == ["north"]
+    credentials(authority, "north.clinic")
+    with pytest.raises(CertificateError, match="lower-case"):
+        authority.revoke("/etc/*")
+
+
 def pens(*arguments: str) -> int:
     with pytest.raises(SystemExit) as end:
         main(arguments)

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from pens.network.certificates.authority import Authority
+from pens.network.transport.grpc_transport import GrpcTransport
 from pens.network.transport.interface import Parcel, Reception, TransportError
 from pens.network.transport.wire import encode_lists
 from tests.network.certificates.test_revocations import signed_list
 from tests.network.faults.hostile import SERVICE, channel_to
-from tests.network.federations import QUICK, RunningMember, make_federation, running
+from tests.network.federations import LOOPBACK, QUICK, NotingInbox, RunningMember, credentials, make_federation, running
 
 from grpc import aio  # isort: skip  # after grpc_transport, which prepares the environment
 
@@ -148,6 +149,33 @@ def test_members_that_trust_another_set_of_authorities_exchange_the_lists_of_tho
             (old,) = bob.own.wanted_lists()
             assert alice.own.lists.number(old) == bob.own.lists.number(old) > 0
             assert not alice.transport.traffic.refusals + bob.transport.traffic.refusals
+
+    run(steps())
+
+
+def test_a_member_that_is_away_keeps_no_list_from_the_next_one_that_is_called(tmp_path: Path) -> None:
+    authority = make_federation(tmp_path, "alice", "bob", "carol")
+
+    async def steps() -> None:
+        now = [0.0]
+        own = credentials(authority, "alice")
+        alice = GrpcTransport(own, LOOPBACK, replace(QUICK, lists_s=30.0), clock=lambda: now[0])
+        await alice.start(NotingInbox())
+        async with running(authority, "carol") as (carol,):
+            async with running(authority, "bob") as (bob,):
+                await alice.gossip(bob.address, "bob", [])
+            await asyncio.sleep(0)
+            authority.refresh()
+            carol.own.reload()
+            before = own.lists.pem
+            await alice.gossip(carol.address, "carol", [])
+            assert own.lists.pem == before, "it asks no sooner than 30 s after it asked bob"
+            now[0] = 31.0
+            with pytest.raises(TransportError):
+                await alice.gossip(bob.address, "bob", [])
+            await alice.gossip(carol.address, "carol", [])
+            assert own.lists.pem == carol.own.lists.pem != before
+        await alice.stop(0)
 
     run(steps())
 

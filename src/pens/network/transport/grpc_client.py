@@ -107,12 +107,19 @@ class MemberCaller:
         return bytes(await call(request, timeout=self._limits.call_s))
 
     async def _pass_lists(self, connection: _Connection) -> None:
-        """Exchange revocation lists, if it is time to; where that fails, the call that comes next may not."""
-        if self._lists.is_due():
-            try:
-                await self._lists.ask(connection.name, lambda data: self._small_call(connection, "Lists", data))
-            except (aio.AioRpcError, WireError, CertificateError) as error:
-                _log.info("no revocation lists from %s: %s", connection.name, _why(error))
+        """Exchange revocation lists, if it is time to. A member that cannot do that may still be gossiped with."""
+        if not self._lists.is_due():
+            return
+        try:
+            await self._lists.ask(connection.name, lambda data: self._small_call(connection, "Lists", data))
+        except aio.AioRpcError as error:
+            if error.code() in _NOBODY_THERE:
+                self._lists.put_off()
+                raise
+            level = logging.DEBUG if error.code() is grpc.StatusCode.UNIMPLEMENTED else logging.INFO  # an older version
+            _log.log(level, "no revocation lists from %s: %.200s", connection.name, error.details())
+        except (WireError, CertificateError) as error:
+            _log.warning("revocation lists of %s refused: %s", connection.name, error)
 
     def _check_lists(self, to: Address) -> None:
         if self._credentials.all_lists_out_of_date():
@@ -272,10 +279,6 @@ class MemberCaller:
             min(self._limits.max_backoff_s, self._limits.backoff_s * 2**k) for k in range(self._limits.attempts - 1)
         ]
         return [*(self._jitter.uniform(0, bound) for bound in bounds), 0.0]
-
-
-def _why(error: Exception) -> str:
-    return f"{error.details()} ({error.code().name})" if isinstance(error, aio.AioRpcError) else str(error)
 
 
 async def _error(call: Any) -> aio.AioRpcError:

@@ -33,6 +33,10 @@ class ListExchange:
         self._next = now + self._every_s
         return True
 
+    def put_off(self) -> None:
+        """Ask the next member in place of one that was not there."""
+        self._next = self._clock()
+
     async def ask(self, member: str, call: Callable[[bytes], Awaitable[bytes]]) -> None:
         """Exchange lists with a member. `call`: sends it a request, and returns its answer."""
         own = self._credentials
