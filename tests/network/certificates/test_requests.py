@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,11 +62,11 @@ def test_until_the_answer_is_there_the_old_pair_stays_and_a_request_is_repeated_
     install(files, answer_to(authority, request), "answer.pem", trusted(authority))
     old = load_credentials(files.folder)
     _, second = requested(files.folder)
-    _, repeated = requested(files.folder)
+    _, repeated = requested(files.folder)  # both signed with the key in use, too, so that nobody has to --force
     assert load_credentials(files.folder).identity == old.identity
     keys = [read_request(data, "x").key for data in (request, second, repeated)]
     assert keys[0] != keys[1] == keys[2]
-    install(files, answer_to(authority, repeated, force=True), "answer.pem")  # its authority is trusted already
+    install(files, answer_to(authority, repeated), "answer.pem")  # its authority is trusted already
     assert old.reload()
     files.next_key.write_bytes(old.key_pem)  # killed before the last step: installing again repairs it
     files.next_key.chmod(0o600)
@@ -92,6 +93,38 @@ def test_a_stranger_cannot_get_a_members_name_nor_a_revoked_key_come_back(tmp_pa
 
 
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+def test_only_the_key_of_a_members_good_certificate_renews_it_without_a_person(tmp_path: Path) -> None:
+    authority, others = make_federation(tmp_path / "certs", "alice", "bob"), make_federation(tmp_path / "others", "bob")
+    places = [(authority, "alice", "alice"), (authority, "alice", "bob"), (others, "bob", "bob")]
+    new = ec.generate_private_key(ec.SECP256R1())
+    good, of_another, forged = (
+        read_request(make_request(name, new, present(MemberFiles(its.folder / "peers" / whose))), "x")
+        for its, whose, name in places
+    )
+    for request in (of_another, forged):
+        with pytest.raises(CertificateError, match=f"{request.name} has a certificate of another key .*did not sign"):
+            authority.sign(request)
+    authority.sign(good)
+    authority.revoke("alice")
+    with pytest.raises(CertificateError, match="of this key was revoked"):
+        authority.sign(good)
+    authority.issue("alice", force=True)
+    with pytest.raises(CertificateError, match="of another key"):  # what it renews is revoked
+        authority.sign(replace(good, key=KEY.public_key()))
+    whole = make_request("bob", new, present(MemberFiles(authority.folder / "peers" / "bob")))
+    proof = whole.index(b"-----BEGIN PENS RENEWAL-----")
+    swapped = make_request("bob", KEY) + whole[whole.index(b"-----BEGIN CERTIFICATE-----") :]
+    for bad in (swapped, whole[: proof + 40], whole[:proof] + whole[proof:].replace(b"M", b"N")):
+        with pytest.raises(CertificateError, match="did not sign this request"):
+            read_request(bad, "x")
+
+
+def present(files: MemberFiles) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = serialization.load_pem_private_key(files.key.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return x509.load_pem_x509_certificate(files.certificate.read_bytes()), key
 
 
 def signed(builder: x509.CertificateSigningRequestBuilder, key: Key) -> bytes:

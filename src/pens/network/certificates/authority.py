@@ -58,6 +58,15 @@ class Issued:
         """Whether members accept it."""
         return not self.revoked and self.issuer is not None and self.identity.not_after > now
 
+    def is_renewed_by(self, request: Request) -> bool:
+        """Whether the holder of this certificate made the request, for its own name."""
+        renews = request.renews
+        return (
+            renews is not None
+            and (self.identity.name, self.identity.serial) == (request.name, renews.serial_number)
+            and self.key == public_key(renews)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Signer:
@@ -156,10 +165,11 @@ class Authority:
     def sign(self, request: Request, hosts: Sequence[str] = (), days: int = PEER_DAYS, force: bool = False) -> bytes:
         """Answer a request: the certificate, the authorities and their lists, as the content of one file.
 
-        `force`: although the member has a certificate for another key.
+        `force`: although the member has a certificate of another key, which did not sign the request.
         """
-        signer, now = self._signer(), datetime.now(UTC)
-        for entry in self.issued():
+        signer, now, issued = self._signer(), datetime.now(UTC), self.issued()
+        force = force or any(entry.is_good(now) and entry.is_renewed_by(request) for entry in issued)
+        for entry in issued:
             if entry.key == request.key and entry.revoked:
                 raise CertificateError(
                     f"{request.name}: a certificate of this key was revoked: ask for a request with a new key"
@@ -167,8 +177,9 @@ class Authority:
             is_other = entry.identity.name == request.name and entry.key != request.key
             if is_other and entry.is_good(now) and not force:
                 raise CertificateError(
-                    f"{request.name} has a certificate of another key until {entry.identity.not_after:%Y-%m-%d}. If "
-                    "that member asks for a new one, and says that this is its key, --force"
+                    f"{request.name} has a certificate of another key until {entry.identity.not_after:%Y-%m-%d}, and "
+                    "that key did not sign the request. If that member asks for a new one all the same, and says that "
+                    "this is its key, --force"
                 )
         own = self._certify(signer, request.name, hosts, days, request.key)
         return own + read_file(self._certificate_file) + read_file(self.revoked_file)

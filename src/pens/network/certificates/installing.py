@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from pens.errors import CertificateError
 from pens.network.certificates.authorities import Authorities, fingerprint, is_authority, subject_of
-from pens.network.certificates.certificate import certificate_pem_of, identity_in, public_key
+from pens.network.certificates.certificate import certificate_pem_of, identity_in, parse_certificate, public_key
 from pens.network.certificates.credentials import Material, MemberFiles, check_material
 from pens.network.certificates.key_files import key_pem_of, make_folder, parse_key, read_file, read_key, write_file
 from pens.network.certificates.names import check_name
@@ -37,10 +37,20 @@ def write_request(files: MemberFiles, name: str) -> ec.EllipticCurvePublicKey:
         key = parse_key(read_key(files.next_key), files.next_key)
     else:
         key = ec.generate_private_key(ec.SECP256R1())
-    request = make_request(name, key)
+    request = make_request(name, key, _present(files, name))
     write_file(files.next_key, key_pem_of(key), 0o600)
     write_file(files.request(name), request, 0o644)
     return key.public_key()
+
+
+def _present(files: MemberFiles, name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
+    """The certificate and key in place, if they are of this name."""
+    if not (files.certificate.exists() and files.key.exists()):
+        return None
+    certificate = parse_certificate(read_file(files.certificate), files.certificate)
+    key = parse_key(read_key(files.key), files.key)
+    fits = subject_of(certificate) == name and key.public_key() == public_key(certificate)
+    return (certificate, key) if fits else None
 
 
 @dataclass(frozen=True, slots=True)
