@@ -70,8 +70,9 @@ def test_until_the_answer_is_there_the_old_pair_stays_and_a_request_is_repeated_
     assert old.reload()
     files.next_key.write_bytes(old.key_pem)  # killed before the last step: installing again repairs it
     files.next_key.chmod(0o600)
-    install(files, files.certificate.read_bytes(), "answer.pem")
-    assert not files.next_key.exists()
+    for _ in range(2):  # then the key in use is the one that fits
+        install(files, files.certificate.read_bytes(), "answer.pem")
+        assert not files.next_key.exists()
 
 
 def test_a_stranger_cannot_get_a_members_name_nor_a_revoked_key_come_back(tmp_path: Path) -> None:
