@@ -65,6 +65,7 @@ class RunningMember:
     transport: GrpcTransport
     inbox: NotingInbox
     record: MemberRecord
+    own: Credentials
 
     @property
     def address(self) -> Address:
@@ -79,8 +80,9 @@ async def running(
     async with AsyncExitStack() as stack:
         members = []
         for name in names:
-            transport, inbox = GrpcTransport(credentials(authority, name), listen, limits), NotingInbox()
+            own, inbox = credentials(authority, name), NotingInbox()
+            transport = GrpcTransport(own, listen, limits)
             address = await transport.start(inbox)
             stack.push_async_callback(transport.stop, 0)
-            members.append(RunningMember(transport, inbox, MemberRecord(name, address, 0, 0)))
+            members.append(RunningMember(transport, inbox, MemberRecord(name, address, 0, 0), own))
         yield members

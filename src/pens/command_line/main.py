@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from pens.command_line import completion
+from pens.command_line.certificates import certs
 from pens.command_line.comparing import again_words, compare_command, seconds_of, tune_command
 from pens.command_line.models import export_command, predict_command
-from pens.command_line.network import certs, collect_command, peer_command, up_command
+from pens.command_line.network import collect_command, peer_command, up_command
 from pens.command_line.options import Assignments, Budget, DataDir, Device, methods_option, seeds_option, settings_help
 from pens.command_line.printing import new_console, print_place, print_run, print_warning
 from pens.errors import Interrupted, PensError, SettingsError

@@ -44,13 +44,8 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "torn state": (lambda peer: torn(peer, "checkpoint.safetensors"), "checkpoint.safetensors.*(?s:.)*anew"),
     "torn members": (lambda peer: torn(peer, "membership.json"), r"membership.json.*delete it"),
     "another version": (of_another_version, "another version.*anew"),
-    "older revocations": (lambda peer: older_list(peer), "older than list 7"),
+    "torn revocations": (lambda peer: torn(peer, "revoked.pem"), "revoked.pem.*or delete"),
 }
-
-
-def older_list(peer: RealPeer) -> AbstractContextManager[None]:
-    (peer.state / "revocations").write_text("7\n")
-    return nullcontext()
 
 
 @pytest.mark.parametrize("what", FAULTS)

@@ -10,17 +10,14 @@ import subprocess
 import sys
 from collections.abc import Coroutine
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pens.network.certificates.authority import Authority
-from pens.network.certificates.credentials import load_credentials
 from pens.network.node.status import PeerCounts, Status
 from pens.network.operating.logs import Sparingly
-from pens.network.operating.peer_command import trouble_of
+from pens.network.operating.peer_command import stuck_words
 from pens.network.transport.interface import TransportError
 from tests.network.faults.hostile import SERVICE, channel_to, tell
 from tests.network.federations import QUICK, credentials, make_federation, running
@@ -182,30 +179,9 @@ def test_a_clock_that_jumps_back_silences_nothing() -> None:
     ]
 
 
-def test_health_tells_of_what_a_person_should_look_at(tmp_path: Path) -> None:
-    authority = make_federation(tmp_path, "alice")
-    own = load_credentials(tmp_path / "peers" / "alice", authority.revoked_file)
+def test_health_tells_of_a_loop_that_is_stuck() -> None:
     status = Status(
         "alice", "gossiping", 1, 1, False, False, (), {}, None, None, None, 0.0, None, PeerCounts(), 0, 0, {}, due=100.0
     )
-    today = datetime.now(UTC)
-    assert trouble_of(status, own, 101.0, today) is None
-    assert "stuck" in str(trouble_of(status, own, 200.0, today))
-    assert "certificate ended" in str(trouble_of(status, own, 101.0, today + timedelta(days=400)))
-    assert own.revoked
-    own.revoked.ends = today
-    assert "revocation list ended" in str(trouble_of(status, own, 101.0, today))
-    authority.revoke("alice")
-    assert "revoked" in str(trouble_of(status, own, 101.0, today))
-
-
-def test_an_older_revocation_list_is_not_believed_by_a_later_life(tmp_path: Path) -> None:
-    authority = make_federation(tmp_path / "certs", "alice", "bob")
-    folder, memory = tmp_path / "certs" / "peers" / "alice", tmp_path / "revocations"
-    older = authority.revoked_file.read_bytes()
-    authority.revoke("bob")
-    load_credentials(folder, authority.revoked_file, memory)
-    authority.revoked_file.write_bytes(older)
-    load_credentials(folder, authority.revoked_file)
-    with pytest.raises(Exception, match="older than list 1"):
-        load_credentials(folder, authority.revoked_file, memory)
+    assert stuck_words(status, 101.0) is None
+    assert "stuck" in str(stuck_words(status, 200.0))

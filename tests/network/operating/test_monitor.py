@@ -38,6 +38,7 @@ WELL = Vitals(
     undone=3,
     verdicts={"good": 5, "echo": 1},
     distrusted=("m",),
+    expiry={("certificate", "clinic-a"): 86400.0, ("revocation list", "ours 0A:1B"): -60.0},
 )
 
 
@@ -147,6 +148,8 @@ def test_metrics(monitor: Monitor) -> None:
         ("pens_members_dropped", ""): 1,
         ("pens_models_judged_total", "good"): 5,
         ("pens_models_judged_total", "echo"): 1,
+        ("pens_expiry_seconds", "certificate/clinic-a"): 86400,
+        ("pens_expiry_seconds", "revocation list/ours 0A:1B"): -60,
         ("pens_training_seconds_total", ""): 42,
         ("pens_update_age_seconds", ""): 2.5,
         ("pens_validation_accuracy", ""): 0.75,

@@ -239,6 +239,7 @@ def test_the_revoked_are_turned_away_at_once_by_whoever_knows(tmp_path: Path, ca
             known = (authority.folder / "peers" / "mallory" / "revoked.pem").read_bytes()
             authority.revoke("mallory")
             (authority.folder / "peers" / "mallory" / "revoked.pem").write_bytes(known)
+            alice.own.reload()
             with pytest.raises(TransportError, match="revoked"):
                 await mallory.transport.gossip(alice.address, "alice", [])
             with pytest.raises(TransportError, match="revoked"):
@@ -264,7 +265,7 @@ def test_a_certificate_that_ends_while_connected_is_turned_away(
         async with running(federation, "alice", "bob") as (alice, bob):
             await alice.transport.gossip(bob.address, "bob", [])
             ended = replace(credentials(federation, "alice").identity, not_after=datetime.now(UTC))
-            monkeypatch.setattr("pens.network.transport.grpc_server.identity_of", lambda pem: ended)
+            monkeypatch.setattr("pens.network.certificates.credentials.identity_in", lambda certificate: ended)
             with pytest.raises(TransportError, match="has ended"):
                 await alice.transport.gossip(bob.address, "bob", [])
             assert bob.transport.traffic.refusals == {"expired": 1}

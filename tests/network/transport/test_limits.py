@@ -70,3 +70,13 @@ def test_sizes_and_rates_are_judged() -> None:
     intake = Intake(Limits(max_model_bytes=10, burst_models=2), lambda: 0.0)
     assert [intake.judge("a", size)[1] for size in (0, 11, 10, 1, 1)] == ["size", "size", "", "", "rate"]
     assert intake.judge("b", 1) == (Reception.TAKEN, "")
+
+
+def test_limits_that_change_count_from_now_on() -> None:
+    intake = Intake(Limits(models_per_s=1e-9, burst_models=1, gossip_per_s=1e-9, burst_gossip=1), lambda: 0.0)
+    assert [intake.judge(name, 9)[0] for name in "aab"] == [Reception.TAKEN, Reception.REFUSED, Reception.TAKEN]
+    assert [intake.may_gossip(name) for name in "aa"] == [True, False]
+    intake.change(Limits(models_per_s=1e-9, burst_models=2, gossip_per_s=1e-9, burst_gossip=2, max_model_bytes=9))
+    assert [intake.judge("c", 9)[0] for _ in range(3)] == [Reception.TAKEN, Reception.TAKEN, Reception.REFUSED]
+    assert [intake.may_gossip("c") for _ in range(3)] == [True, True, False]
+    assert intake.judge("d", 10) == (Reception.REFUSED, "size")

@@ -98,3 +98,17 @@ def test_a_note_that_is_too_long_is_refused() -> None:
     assert wire.decode_header(wire.encode_header(wire.Header(1, 2, note=bytes(4096)))).note == bytes(4096)
     with pytest.raises(WireError, match="a note of 4097 bytes, but at most 4096 are allowed"):
         wire.decode_header(wire.encode_header(wire.Header(1, 2, note=bytes(4097))))
+
+
+def test_lists_come_through_and_so_many_that_nobody_has_them_do_not() -> None:
+    wanted, lists = {bytes([n]) * 20: 2**63 - n for n in range(4)}, [b"", b"x" * 300_000]
+    assert wire.decode_lists(wire.encode_lists(wanted, lists)) == (wanted, lists)
+    five = {bytes([n]) * 20: n for n in range(5)}
+    for bad, words in (
+        (wire.encode_lists(five, []), "0 revocation lists and a wish for 5, but at most 4"),
+        (wire.encode_lists({}, [b""] * 5), "5 revocation lists and a wish for 0, but at most 4"),
+        (wire.encode_lists({b"x" * 19: 1}, []), "in 19 bytes, not 20"),
+        (b"\xff", "not a valid ListTable message"),
+    ):
+        with pytest.raises(WireError, match=words):
+            wire.decode_lists(bad)

@@ -19,8 +19,9 @@ def read_file(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         raise CertificateError(
-            f"{path}: there is no such file. A member needs the four files that `pens certs issue NAME` made for it, "
-            "in the folder that `peer.certificates` names; `pens certs init` makes the authority's folder"
+            f"{path}: there is no such file. A member needs peer.pem, peer.key, authority.pem and revoked.pem in the "
+            "folder that `peer.certificates` names: `pens certs request NAME`, and `pens certs install` with the "
+            "authority's answer, put them there. `pens certs init` makes the authority's folder"
         ) from None
     except OSError as error:
         raise CertificateError(f"{path}: {error.strerror}") from None

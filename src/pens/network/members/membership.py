@@ -262,6 +262,11 @@ class Membership:
             del self._others[min(gone)[1]]
         return bool(gone)
 
+    def change(self, bootstrap: Sequence[Address], *, gossip_s: float, suspect_s: float, drop_s: float) -> None:
+        """Use other addresses to call first, and other times, from now on."""
+        self._bootstrap = tuple(bootstrap)
+        self._rules = replace(self._rules, gossip_s=gossip_s, suspect_s=suspect_s, drop_s=drop_s)
+
     # --- what this member tells of itself -----------------------------------------------------------------------------
 
     def move(self, address: Address) -> None:

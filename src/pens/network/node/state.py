@@ -2,7 +2,7 @@
 """What a real peer leaves on disk: the state that a restart needs, and the records that tell what it did.
 
     DIR/lock                     locked by the process that uses the folder
-    DIR/revocations              number of the newest revocation list that was in use
+    DIR/revoked.pem              the newest revocation list of each authority
     DIR/membership.json          its incarnation and the others' addresses; written at the start and after every update
     DIR/checkpoint.safetensors   the whole state, after every update: one file, replaced as a whole
     DIR/peer.json                the peer: name, number, settings, sizes of its data, its network

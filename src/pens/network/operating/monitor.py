@@ -82,6 +82,8 @@ class Vitals:
     """Members of whom nothing is taken for a while, because their models kept hurting."""
     misfits: int = 0
     """The number of members whose models the node cannot use, because they have another network."""
+    expiry: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Seconds until certificates, authorities and revocation lists end, by what each is and whose."""
     metric: Measure = ACCURACY
     """What is measured: wherever accuracy is said, the main metric of the task."""
 
@@ -233,6 +235,12 @@ class _Metrics(Collector):
         yield CounterMetricFamily("pens_updates_undone", "Updates undone, the loss was not a finite number.", v.undone)
         yield GaugeMetricFamily("pens_members_dropped", "Members whose models kept hurting.", len(v.distrusted))
         yield _by("verdict", CounterMetricFamily, "pens_models_judged", "Received models by how they did.", v.verdicts)
+        ends = GaugeMetricFamily(
+            "pens_expiry_seconds", "Seconds until it ends; negative after that.", labels=("kind", "of")
+        )
+        for key, seconds in v.expiry.items():
+            ends.add_metric(key, seconds)
+        yield ends
         yield CounterMetricFamily("pens_training_seconds", "Seconds spent in jobs.", v.training_s)
         if v.seconds_since_update is not None:
             yield GaugeMetricFamily("pens_update_age_seconds", "Seconds since the last update.", v.seconds_since_update)

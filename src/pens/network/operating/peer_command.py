@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from pens.errors import CertificateError, SettingsError
-from pens.network.certificates.credentials import Credentials, MemberFiles, load_credentials
+from pens.network.certificates.credentials import MemberFiles, load_credentials
 from pens.network.certificates.names import peer_id
 from pens.network.members.misfits import REMEDY
 from pens.network.node.learning import ThreadBench
@@ -23,11 +23,14 @@ from pens.network.node.node import Node
 from pens.network.node.state import held
 from pens.network.node.status import Status
 from pens.network.operating.assembly import build_node, load_holding
+from pens.network.operating.file_watch import FileWatch
+from pens.network.operating.live_settings import apply_settings, follow_lists, limits_of
 from pens.network.operating.logs import NativeLines, logging_to
 from pens.network.operating.monitor import Monitor, Vitals
 from pens.network.operating.peer_config import PeerConfig, parse_address, read_peer_config
-from pens.network.transport.grpc_transport import GrpcTransport, Limits, refusal_in
-from pens.network.transport.interface import Reception, Transport
+from pens.network.operating.upkeep import Upkeep, follow_hangups
+from pens.network.transport.grpc_transport import GrpcTransport, refusal_in
+from pens.network.transport.interface import Reception
 from pens.version import VERSION
 
 _STUCK_S = 60.0
@@ -38,19 +41,22 @@ _log = logging.getLogger("pens.network.peer")
 
 def run_peer(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = None) -> None:
     """Run the peer that a file describes. Returns when the peer was told to stop, or is needed no more."""
+    watched = FileWatch([path])  # before it is read, so that no change is missed
     config = read_peer_config(path, bootstrap, state)
     if config.peer.threads:
         torch.set_num_threads(config.peer.threads)
-    state = config.path(config.peer.state)
+    folder = config.path(config.peer.state)
     _check_certificates(config)
-    with held(state):
-        credentials = load_credentials(config.path(config.peer.certificates), memory=state / "revocations")
+    with held(folder):
+        credentials = load_credentials(config.path(config.peer.certificates), memory=folder / "revoked.pem")
         if credentials.identity.name != config.peer.name:
             raise SettingsError(
                 f"peer.name = {config.peer.name!r}, but the certificate is that of {credentials.identity.name!r}: "
                 "correct one of peer.name and peer.certificates"
             )
-        _log_and_live(config, credentials)
+        follow_lists(config.peer, credentials)
+        upkeep = Upkeep(credentials, config, lambda: read_peer_config(path, bootstrap, state), watched)
+        _log_and_live(config, upkeep)
 
 
 def _check_certificates(config: PeerConfig) -> None:
@@ -63,14 +69,14 @@ def _check_certificates(config: PeerConfig) -> None:
     if missing:
         raise CertificateError(
             f"peer.certificates = {str(config.peer.certificates)!r}: there is no {', '.join(missing)} in {folder}. "
+            f"Make a request with `pens certs request {name} --dir {folder}`, and `pens certs install` the answer; or "
             f"`pens certs issue {name}` on the authority's machine makes these files, in certs/peers/{name}: carry "
             "them here, or set peer.certificates to the folder that holds them"
         )
 
 
-def _log_and_live(config: PeerConfig, credentials: Credentials) -> None:
-    limits = Limits(models_per_s=config.peer.models_per_s, burst_models=config.peer.burst_models)
-    transport = GrpcTransport(credentials, parse_address(config.peer.listen), limits)
+def _log_and_live(config: PeerConfig, upkeep: Upkeep) -> None:
+    transport = GrpcTransport(upkeep.credentials, parse_address(config.peer.listen), limits_of(config.peer))
 
     def handshake_refusal(line: str) -> str | None:
         why = refusal_in(line)
@@ -79,21 +85,25 @@ def _log_and_live(config: PeerConfig, credentials: Credentials) -> None:
 
     with logging_to(form=config.peer.log, level=config.peer.log_level, native=NativeLines(handshake_refusal)):
         _log.info("starts", extra={"peer": config.peer.name, "version": VERSION})
-        asyncio.run(_live(config, transport, credentials))
+        asyncio.run(_live(config, transport, upkeep))
         _log.info("ends", extra={"peer": config.peer.name})
 
 
-async def _live(config: PeerConfig, transport: Transport, credentials: Credentials) -> None:
+async def _live(config: PeerConfig, transport: GrpcTransport, upkeep: Upkeep) -> None:
+    stop = asyncio.Event()
+    follow_hangups(upkeep, stop.set)
     holding = load_holding(config)
     bench = ThreadBench()
-    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, number)
     try:
         node = build_node(config, holding, transport, peer_id, bench)
+        upkeep.use = lambda changed: apply_settings(changed, node, transport, upkeep.credentials)
         with ExitStack() as stack:
             if config.peer.metrics_port is not None:
-                stack.enter_context(Monitor(config.peer.metrics_port, lambda: vitals(node, credentials)))
+                stack.enter_context(Monitor(config.peer.metrics_port, lambda: vitals(node, upkeep)))
+            looking = asyncio.create_task(upkeep.run())
+            stack.callback(looking.cancel)
             await node.run(stop)
     finally:
         bench.close()
@@ -107,15 +117,16 @@ def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
     signal.signal(number, signal.SIG_DFL)
 
 
-def vitals(node: Node, credentials: Credentials) -> Vitals:
+def vitals(node: Node, upkeep: Upkeep) -> Vitals:
     """What the monitor tells of a node; called from the monitor's threads."""
-    status = node.status
+    status, today = node.status, datetime.now(UTC)
     if status is None:
-        return Vitals(node.membership.me.name, VERSION, "joining", 0)
-    trouble = trouble_of(status, credentials, time.monotonic(), datetime.now(UTC))
+        return Vitals(node.membership.me.name, VERSION, "joining", 0, expiry=upkeep.expiry(today))
+    trouble = stuck_words(status, time.monotonic()) or upkeep.trouble(today)
     degraded = degraded_of(status)
     if degraded and set(status.misfits) >= _alive(status):
         trouble, degraded = trouble or f"the peer can use no other member's models: {degraded}", None
+    degraded = "; ".join(filter(None, (degraded, upkeep.degraded(today)))) or None
     counts = status.counts
     return Vitals(
         name=status.name,
@@ -144,6 +155,7 @@ def vitals(node: Node, credentials: Credentials) -> Vitals:
         degraded=degraded,
         misfits=len(status.misfits),
         metric=status.metric,
+        expiry=upkeep.expiry(today),
     )
 
 
@@ -176,17 +188,8 @@ def degraded_of(status: Status) -> str | None:
     return f"{shown}: another network than ours ({status.misfits[names[0]]}): {REMEDY}"
 
 
-def trouble_of(status: Status, credentials: Credentials, now: float, today: datetime) -> str | None:
-    """What a person should mend; None if nothing. `now`: on the event loop's clock."""
+def stuck_words(status: Status, now: float) -> str | None:
+    """That the event loop is stuck, and what to do; None if it is not. `now`: on the event loop's clock."""
     if now - status.due > _STUCK_S:
         return f"the event loop has been stuck for {now - status.due:.0f} s: restart the peer"
-    own, revoked = credentials.identity, credentials.revoked
-    if own.not_after <= today:
-        return (
-            f"the certificate ended at {own.not_after:%Y-%m-%d %H:%M} UTC: have a new one issued, and restart the peer"
-        )
-    if revoked is not None and own.serial in revoked:
-        return "the certificate has been revoked: ask the federation's authority"
-    if revoked is not None and revoked.ends <= today:
-        return f"the revocation list ended at {revoked.ends:%Y-%m-%d %H:%M} UTC: get a new one from the authority"
     return None

@@ -86,6 +86,11 @@ class PeerSection(Section):
     """Models that one sender may send, on average …"""
     burst_models: Count = 50
     """… and in a burst."""
+    expires_soon_days: Positive = 7.0
+    """So long before a certificate, an authority or a revocation list ends, /healthz says degraded."""
+    list_grace_days: NotNegative | None = None
+    """So long after the end of an authority's revocation list its members are still accepted; not set: for ever, and
+    the log and /healthz tell of it."""
 
     @field_validator("listen", "advertise", "bootstrap")
     @classmethod

@@ -25,16 +25,18 @@ from weakref import WeakValueDictionary
 import grpc
 from grpc import aio
 
-from pens.errors import TransportError
-from pens.network.certificates.credentials import Credentials
+from pens.errors import CertificateError, TransportError
+from pens.network.certificates.credentials import Credentials, Material
 from pens.network.certificates.names import ANY_MEMBER, exact_dns_name
 from pens.network.transport import wire_pb2
 from pens.network.transport.grpc_server import SERVICE
 from pens.network.transport.interface import Address, Introduction, MemberRecord, Parcel, Reception, TransportCounts
 from pens.network.transport.limits import Limits
+from pens.network.transport.list_exchange import ListExchange
 from pens.network.transport.wire import (
     HEADER,
     Header,
+    WireError,
     check_address,
     decode_claim,
     decode_receipt,
@@ -61,6 +63,8 @@ class _Connection:
 
     name: str
     serial: int
+    shows: Material
+    """What this member showed when it was made: it is not used once there is something newer."""
     channel: Any
     users: int = 0
     retired: bool = False
@@ -71,13 +75,16 @@ class MemberCaller:
     """Makes calls to other members."""
 
     def __init__(
-        self, credentials: Credentials, limits: Limits, traffic: TransportCounts, jitter: random.Random
+        self,
+        credentials: Credentials,
+        limits: Limits,
+        traffic: TransportCounts,
+        jitter: random.Random,
+        lists: ListExchange,
     ) -> None:
         self._limits, self._traffic, self._jitter = limits, traffic, jitter
-        self._revoked = credentials.revoked
-        self._tls = grpc.ssl_channel_credentials(
-            credentials.authority_pem, credentials.key_pem, credentials.certificate_pem
-        )
+        self._credentials, self._lists = credentials, lists
+        self._tls: tuple[Material, Any] | None = None
         self._connections: OrderedDict[Address, _Connection] = OrderedDict()  # least recently used first
         self._connecting: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
         self._sends = asyncio.Semaphore(limits.sends)
@@ -88,11 +95,35 @@ class MemberCaller:
 
         async def attempt() -> Introduction:
             async with self._connection(to, name) as connection:
-                call = connection.channel.unary_unary(f"/{SERVICE}/Exchange")
-                answer = await call(request, timeout=self._limits.call_s)
+                await self._pass_lists(connection)
+                self._check_lists(to)
+                answer = await self._small_call(connection, "Exchange", request)
                 return Introduction(connection.name, decode_table(answer))
 
         return await self._retrying(to, attempt)
+
+    async def _small_call(self, connection: _Connection, method: str, request: bytes) -> bytes:
+        call = connection.channel.unary_unary(f"/{SERVICE}/{method}")
+        return bytes(await call(request, timeout=self._limits.call_s))
+
+    async def _pass_lists(self, connection: _Connection) -> None:
+        """Exchange revocation lists, if it is time to. A member that cannot do that may still be gossiped with."""
+        if not self._lists.is_due():
+            return
+        try:
+            await self._lists.ask(connection.name, lambda data: self._small_call(connection, "Lists", data))
+        except aio.AioRpcError as error:
+            if error.code() in _NOBODY_THERE:
+                self._lists.put_off()
+                raise
+            level = logging.DEBUG if error.code() is grpc.StatusCode.UNIMPLEMENTED else logging.INFO  # an older version
+            _log.log(level, "no revocation lists from %s: %.200s", connection.name, error.details())
+        except (WireError, CertificateError) as error:
+            _log.warning("revocation lists of %s refused: %s", connection.name, error)
+
+    def _check_lists(self, to: Address) -> None:
+        if self._credentials.all_lists_out_of_date():
+            raise TransportError(f"{to}: not called, since no revocation list here is up to date: get a new one")
 
     async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:
         """Deliver a model; while the receiver is busy, try again a few times."""
@@ -115,6 +146,7 @@ class MemberCaller:
 
     async def _deliver(self, to: MemberRecord, parcel: Parcel) -> Reception:
         size = len(parcel.payload)
+        self._check_lists(to.address)
         async with self._connection(to.address, to.name) as connection, self._sends:
             header = encode_header(Header(parcel.version, size, parcel.answer, parcel.note))
             call = connection.channel.stream_stream(f"/{SERVICE}/Deliver")(
@@ -160,7 +192,8 @@ class MemberCaller:
     async def _connect(self, to: Address, name: str | None) -> _Connection:
         async with self._connecting.setdefault(to, asyncio.Lock()):
             known = self._connections.get(to)
-            if known is None or name not in (None, known.name) or self._is_revoked(known.serial):
+            is_old = known is None or known.shows is not self._credentials.material
+            if known is None or is_old or name not in (None, known.name) or self._is_revoked(known.serial):
                 return await self._open(to, name)
             self._connections.move_to_end(to)
             return known
@@ -174,21 +207,31 @@ class MemberCaller:
             _log.warning("refused to call %s: the certificate of %s has been revoked", to, answering)
             raise TransportError(f"the certificate of {answering} at {to} has been revoked")
         await self._retire(to)
-        connection = _Connection(answering, serial, self._channel(to, exact_dns_name(answering, serial)))
+        material, tls = self._present()
+        channel = self._channel(to, exact_dns_name(answering, serial), tls)
+        connection = _Connection(answering, serial, material, channel)
         self._connections[to] = connection
         return connection
 
     def _is_revoked(self, serial: int) -> bool:
-        return self._revoked is not None and serial in self._revoked
+        return self._credentials.is_revoked(serial)
+
+    def _present(self) -> tuple[Material, Any]:
+        """What this member shows now, and the same for gRPC."""
+        material = self._credentials.material
+        if self._tls is None or self._tls[0] is not material:
+            pem = material.authorities.pem
+            self._tls = material, grpc.ssl_channel_credentials(pem, material.key_pem, material.certificate_pem)
+        return self._tls
 
     async def _ask_who(self, to: Address) -> tuple[str, int]:
-        async with self._channel(to, ANY_MEMBER) as channel:
+        async with self._channel(to, ANY_MEMBER, self._present()[1]) as channel:
             call = channel.unary_unary(f"/{SERVICE}/Introduce")
             return decode_claim(await call(wire_pb2.Question().SerializeToString(), timeout=self._limits.call_s))
 
-    def _channel(self, to: Address, dns_name: str) -> Any:
+    def _channel(self, to: Address, dns_name: str, tls: Any) -> Any:
         options = [("grpc.ssl_target_name_override", dns_name), *channel_options(self._limits)]
-        return aio.secure_channel(f"dns:///{check_address(to)}", self._tls, options=options)
+        return aio.secure_channel(f"dns:///{check_address(to)}", tls, options=options)
 
     async def _retire(self, to: Address) -> None:
         connection = self._connections.pop(to, None)

@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any
 
@@ -24,10 +23,11 @@ import grpc
 from grpc import aio
 
 from pens.errors import CertificateError
-from pens.network.certificates.certificate import Identity, identity_of
-from pens.network.certificates.credentials import Credentials
+from pens.network.certificates.certificate import Identity, certificate_of, identity_of
+from pens.network.certificates.credentials import OUT_OF_DATE, Credentials
 from pens.network.transport.interface import Inbox, Parcel, Reception, TransportCounts
 from pens.network.transport.limits import Intake, Limits
+from pens.network.transport.list_exchange import ListExchange
 from pens.network.transport.wire import (
     HEADER,
     Header,
@@ -63,11 +63,11 @@ class MemberService:
         limits: Limits,
         traffic: TransportCounts,
         clock: Callable[[], float],
+        lists: ListExchange,
     ) -> None:
         self._credentials, self._inbox, self._limits, self._traffic = credentials, inbox, limits, traffic
         self._intake = Intake(limits, clock)
-        own = credentials.identity
-        self._claim = encode_claim(own.name, own.serial)
+        self._lists = lists
 
     def handlers(self) -> Any:
         """The methods of the service, for gRPC. Requests stay bytes until the caller is known."""
@@ -75,25 +75,33 @@ class MemberService:
             "Introduce": grpc.stream_stream_rpc_method_handler(self._introduce),
             "Exchange": grpc.stream_stream_rpc_method_handler(self._exchange),
             "Deliver": grpc.stream_stream_rpc_method_handler(self._deliver),
+            "Lists": grpc.stream_stream_rpc_method_handler(self._exchange_lists),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
+    def change_limits(self, limits: Limits) -> None:
+        """Use other limits from now on."""
+        self._limits = limits
+        self._intake.change(limits)
+
     # --- who calls ----------------------------------------------------------------------------------------------------
 
-    async def _caller(self, context: Any) -> Identity:
-        """The caller, by its certificate; the call ends if the certificate is no longer valid."""
+    async def _caller(self, context: Any, by_old_list: bool) -> Identity:
+        """The caller, by its certificate; the call ends if the certificate is no longer valid.
+
+        `by_old_list`: also where the revocation list is out of date.
+        """
         auth = context.auth_context()
         try:
+            certificate = certificate_of(auth["x509_pem_cert"][0])
             identity = identity_of(auth["x509_pem_cert"][0])
         except (KeyError, IndexError, CertificateError) as error:
             return await self._turn_away(context, "certificate", f"the caller has no member's certificate: {error}")
         if auth.get("ssl_tls_version") != [b"TLSv1.3"]:
             return await self._turn_away(context, "not TLS 1.3", f"{identity.name} did not use TLS 1.3")
-        revoked = self._credentials.revoked
-        if revoked is not None and identity.serial in revoked:
-            return await self._turn_away(context, "revoked", f"the certificate of {identity.name} has been revoked")
-        if identity.not_after <= datetime.now(UTC):
-            return await self._turn_away(context, "expired", f"the certificate of {identity.name} has ended")
+        objection = self._credentials.objection(certificate)
+        if objection and not (by_old_list and objection.reason == OUT_OF_DATE):
+            return await self._turn_away(context, *objection)
         return identity
 
     async def _turn_away(self, context: Any, reason: str, message: str) -> Identity:
@@ -110,9 +118,9 @@ class MemberService:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _call(self, context: Any) -> AsyncIterator[str]:
+    async def _call(self, context: Any, by_old_list: bool = False) -> AsyncIterator[str]:
         """The name of the caller; while the block lasts, its call counts among its calls in progress."""
-        name = (await self._caller(context)).name
+        name = (await self._caller(context, by_old_list)).name
         with self._intake.call(name) as allowed:
             if not allowed:
                 self._note(context, "calls", f"{name} has too many calls in progress")
@@ -120,9 +128,20 @@ class MemberService:
             yield name
 
     async def _introduce(self, _requests: Any, context: Any) -> None:
-        async with self._call(context) as caller:
+        async with self._call(context, by_old_list=True) as caller:
             await self._check_rate(caller, context)
-            await context.write(self._claim)
+            own = self._credentials.identity
+            await context.write(encode_claim(own.name, own.serial))
+
+    async def _exchange_lists(self, _requests: Any, context: Any) -> None:
+        async with self._call(context, by_old_list=True) as caller:
+            await self._check_rate(caller, context)
+            try:
+                answer = self._lists.answer(await self._only_message(caller, context), caller)
+            except (WireError, CertificateError) as error:
+                self._note(context, "malformed", f"revocation lists of {caller}: {error}")
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await context.write(answer)
 
     async def _exchange(self, _requests: Any, context: Any) -> None:
         async with self._call(context) as caller:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transport over gRPC and mutual TLS 1.3.
 
-grpc_transport   starts and stops both sides
-├── grpc_server  answers calls: checks the caller, then the bounds, then the bytes
-├── grpc_client  makes calls: connections, deadlines, attempts
-├── limits       bounds of everything that other members can make this one hold
-├── wire         messages as bytes and as plain data, checked
-└── grpc_core    the environment of gRPC's C core, and its log of failed handshakes
+grpc_transport     starts and stops both sides
+├── grpc_server    answers calls: checks the caller, then the bounds, then the bytes
+├── grpc_client    makes calls: connections, deadlines, attempts
+├── list_exchange  passes newer revocation lists on
+├── limits         bounds of everything that other members can make this one hold
+├── wire           messages as bytes and as plain data, checked
+└── grpc_core      the environment of gRPC's C core, and its log of failed handshakes
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import grpc  # noqa: E402
 from grpc import aio  # noqa: E402
 
 from pens.errors import TransportError  # noqa: E402
-from pens.network.certificates.credentials import Credentials  # noqa: E402
+from pens.network.certificates.credentials import Credentials, Material  # noqa: E402
 from pens.network.transport.grpc_client import MemberCaller  # noqa: E402
 from pens.network.transport.grpc_server import MemberService, server_options  # noqa: E402
 from pens.network.transport.interface import (  # noqa: E402
@@ -37,6 +38,7 @@ from pens.network.transport.interface import (  # noqa: E402
     TransportCounts,
 )
 from pens.network.transport.limits import Limits  # noqa: E402
+from pens.network.transport.list_exchange import ListExchange  # noqa: E402
 
 __all__ = ["GrpcTransport", "Limits", "native_log_settings", "native_tls_settings", "refusal_in"]
 
@@ -58,19 +60,18 @@ class GrpcTransport:
         self._jitter = jitter or random.Random()
         self._server: Any = None
         self._caller: MemberCaller | None = None
+        self._service: MemberService | None = None
 
     async def start(self, inbox: Inbox) -> Address:
         """Listen, and return the address with the real port."""
         own = self._credentials
-        self._caller = MemberCaller(own, self._limits, self.traffic, self._jitter)
+        lists = ListExchange(own, self._limits.lists_s, self._clock)
+        self._caller = MemberCaller(own, self._limits, self.traffic, self._jitter, lists)
         server = aio.server(options=server_options(self._limits), maximum_concurrent_rpcs=self._limits.calls)
-        service = MemberService(own, inbox, self._limits, self.traffic, self._clock)
+        service = self._service = MemberService(own, inbox, self._limits, self.traffic, self._clock, lists)
         server.add_generic_rpc_handlers((service.handlers(),))
-        tls = grpc.ssl_server_credentials(
-            [(own.key_pem, own.certificate_pem)], own.authority_pem, require_client_auth=True
-        )
         try:
-            port = server.add_secure_port(str(self._listen), tls)
+            port = server.add_secure_port(str(self._listen), _server_credentials(own))
         except RuntimeError as error:
             await self.stop(0)
             raise TransportError(
@@ -89,6 +90,12 @@ class GrpcTransport:
         """Exchange membership tables with whoever is at `to`; with `name`, only if it is that member."""
         return await self._started().gossip(to, name, records)
 
+    def change_limits(self, limits: Limits) -> None:
+        """Take more or fewer models of others from now on; what gRPC itself bounds stays as it was."""
+        self._limits = limits
+        if self._service is not None:
+            self._service.change_limits(limits)
+
     async def stop(self, grace_s: float) -> None:
         """Stop listening; calls in progress have this long to end."""
         if self._server is not None:
@@ -102,3 +109,23 @@ class GrpcTransport:
         if self._caller is None:
             raise TransportError("the transport is not started: call start() first")
         return self._caller
+
+
+def _server_credentials(own: Credentials) -> Any:
+    """What the server shows; gRPC asks again before each handshake, from threads of its own."""
+    shown = own.material
+
+    def newest() -> Any:
+        nonlocal shown
+        material = own.material
+        if material is shown:
+            return None  # as before
+        shown = material
+        return _server_configuration(material)
+
+    return grpc.dynamic_ssl_server_credentials(_server_configuration(shown), newest, require_client_authentication=True)
+
+
+def _server_configuration(material: Material) -> Any:
+    pair = (material.key_pem, material.certificate_pem)
+    return grpc.ssl_server_certificate_configuration([pair], material.authorities.pem)

@@ -43,6 +43,8 @@ class Limits:
     """A connection without calls is closed after this time, so that a revoked member keeps none open."""
     connection_s: float = 3600.0
     """After this time a connection accepts no new calls; a caller that needs it makes a new one."""
+    lists_s: float = 30.0
+    """Seconds between two calls in which this member passes on revocation lists."""
     call_s: float = 10.0
     """Deadline of a small call, and of making a connection."""
     min_bytes_per_s: float = 128 << 10
@@ -73,6 +75,10 @@ class RateLimit:
         self._per_s, self._burst, self._clock = per_s, burst, clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # sender → tokens, and when; oldest first
 
+    def change(self, per_s: float, burst: int) -> None:
+        """Use another rate from now on."""
+        self._per_s, self._burst = per_s, burst
+
     def take(self, sender: str) -> bool:
         """Take a token of the sender; False if it has none."""
         now = self._clock()
@@ -101,6 +107,12 @@ class Intake:
         self._calls: Counter[str] = Counter()
         self._senders: set[str] = set()
         self.bytes_expected = 0
+
+    def change(self, limits: Limits) -> None:
+        """Use other limits from now on."""
+        self._limits = limits
+        self._rate.change(limits.models_per_s, limits.burst_models)
+        self._gossip_rate.change(limits.gossip_per_s, limits.burst_gossip)
 
     @contextmanager
     def call(self, sender: str) -> Iterator[bool]:

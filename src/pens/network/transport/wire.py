@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from pens.errors import CertificateError, TransportError
+from pens.network.certificates.authorities import KEY_ID_BYTES, MAX_AUTHORITIES
 from pens.network.certificates.names import check_name
 from pens.network.transport import wire_pb2
 from pens.network.transport.interface import Address, MemberRecord, Reception
@@ -122,6 +123,26 @@ def decode_claim(data: bytes) -> tuple[str, int]:
             f"received a serial number of {len(claim.serial)} bytes, but it must have 1 to {_MAX_SERIAL_BYTES}"
         )
     return _name(claim.name), int.from_bytes(claim.serial)
+
+
+def encode_lists(wanted: Mapping[bytes, int], lists: Iterable[bytes]) -> bytes:
+    """From which number on this member wants the revocation lists of each authority, and some lists, as bytes."""
+    lines = [wire_pb2.WantedList(authority=authority, lowest=lowest) for authority, lowest in wanted.items()]
+    return bytes(wire_pb2.ListTable(wanted=lines, lists=lists).SerializeToString())
+
+
+def decode_lists(data: bytes) -> tuple[dict[bytes, int], list[bytes]]:
+    """What a member wants, and lists of which nothing is checked yet but their count."""
+    table = parse(wire_pb2.ListTable(), data)
+    if max(len(table.wanted), len(table.lists)) > MAX_AUTHORITIES:
+        raise WireError(
+            f"received {len(table.lists)} revocation lists and a wish for {len(table.wanted)}, "
+            f"but at most {MAX_AUTHORITIES} are allowed"
+        )
+    for line in table.wanted:
+        if len(line.authority) != KEY_ID_BYTES:
+            raise WireError(f"received the number of an authority in {len(line.authority)} bytes, not {KEY_ID_BYTES}")
+    return {bytes(line.authority): line.lowest for line in table.wanted}, [bytes(der) for der in table.lists]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,22 @@ class Table(_message.Message):
     records: _containers.RepeatedCompositeFieldContainer[Record]
     def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
 
+class WantedList(_message.Message):
+    __slots__ = ("authority", "lowest")
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
+    LOWEST_FIELD_NUMBER: _ClassVar[int]
+    authority: bytes
+    lowest: int
+    def __init__(self, authority: _Optional[bytes] = ..., lowest: _Optional[int] = ...) -> None: ...
+
+class ListTable(_message.Message):
+    __slots__ = ("wanted", "lists")
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    LISTS_FIELD_NUMBER: _ClassVar[int]
+    wanted: _containers.RepeatedCompositeFieldContainer[WantedList]
+    lists: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, wanted: _Optional[_Iterable[_Union[WantedList, _Mapping]]] = ..., lists: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class Header(_message.Message):
     __slots__ = ("version", "size", "answer", "note")
     VERSION_FIELD_NUMBER: _ClassVar[int]
