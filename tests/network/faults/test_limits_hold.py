@@ -44,7 +44,7 @@ def test_calls_without_their_message_use_up_one_members_calls_and_end(federation
     """Eight connections full of such calls would be all the calls there are."""
 
     async def steps() -> None:
-        limits = replace(QUICK, calls=64, calls_of_member=8, call_s=2.0)
+        limits = replace(QUICK, calls=64, calls_of_member=8, connections_of_member=8, call_s=2.0)
         async with running(federation, "bob", limits=limits) as (bob,), running(federation, "alice") as (alice,):
             refusals = bob.transport.traffic.refusals
             channels = [channel_to(bob.address, credentials(federation, "mallory")) for _ in range(8)]

@@ -8,12 +8,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pens.network.transport import wire, wire_pb2
+from pens.network.transport.dialling import is_host
 from pens.network.transport.interface import Address, MemberRecord, Reception
 from pens.network.transport.wire import WireError
 
 WORDS = st.from_regex(r"[a-z0-9]([a-z0-9_-]{0,20}[a-z0-9])?", fullmatch=True)
 HOSTS = st.one_of(
-    st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,40}[A-Za-z0-9])?", fullmatch=True), st.ip_addresses().map(str)
+    st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,40}[A-Za-z0-9])?", fullmatch=True).filter(is_host),
+    st.ip_addresses().map(str),
 )
 NUMBERS = st.integers(0, 2**64 - 1)
 RECORDS = st.builds(

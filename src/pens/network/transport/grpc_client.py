@@ -29,6 +29,7 @@ from pens.errors import TransportError
 from pens.network.certificates.credentials import Credentials
 from pens.network.certificates.names import ANY_MEMBER, exact_dns_name
 from pens.network.transport import wire_pb2
+from pens.network.transport.dialling import Dialling
 from pens.network.transport.grpc_server import SERVICE
 from pens.network.transport.interface import Address, Introduction, MemberRecord, Parcel, Reception, TransportCounts
 from pens.network.transport.limits import Limits
@@ -43,10 +44,12 @@ from pens.network.transport.wire import (
     encode_piece,
     encode_table,
 )
+from pens.printable import printable
 
 _NOBODY_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)  # INTERNAL: a write to a closed connection
 _PASSING = (*_NOBODY_THERE, grpc.StatusCode.RESOURCE_EXHAUSTED)  # the last: too many calls at a time
 _WRONG_CERTIFICATE = ("handshake failed", "Verification Check failed", "CERTIFICATE_VERIFY_FAILED")
+_LONGEST_DETAILS = 500  # that the other side, or gRPC, says of a failure
 _T = TypeVar("_T")
 _log = logging.getLogger("pens.network")
 
@@ -71,10 +74,15 @@ class MemberCaller:
     """Makes calls to other members."""
 
     def __init__(
-        self, credentials: Credentials, limits: Limits, traffic: TransportCounts, jitter: random.Random
+        self,
+        credentials: Credentials,
+        limits: Limits,
+        traffic: TransportCounts,
+        jitter: random.Random,
+        dialling: Dialling,
     ) -> None:
         self._limits, self._traffic, self._jitter = limits, traffic, jitter
-        self._revoked = credentials.revoked
+        self._revoked, self._dialling = credentials.revoked, dialling
         self._tls = grpc.ssl_channel_credentials(
             credentials.authority_pem, credentials.key_pem, credentials.certificate_pem
         )
@@ -110,6 +118,7 @@ class MemberCaller:
         while self._connections:
             _, connection = self._connections.popitem()
             await connection.channel.close()  # ends the calls on it, too
+        self._dialling.close()
 
     # --- a model ------------------------------------------------------------------------------------------------------
 
@@ -174,7 +183,7 @@ class MemberCaller:
             _log.warning("refused to call %s: the certificate of %s has been revoked", to, answering)
             raise TransportError(f"the certificate of {answering} at {to} has been revoked")
         await self._retire(to)
-        connection = _Connection(answering, serial, self._channel(to, exact_dns_name(answering, serial)))
+        connection = _Connection(answering, serial, await self._channel(to, exact_dns_name(answering, serial)))
         self._connections[to] = connection
         return connection
 
@@ -182,13 +191,24 @@ class MemberCaller:
         return self._revoked is not None and serial in self._revoked
 
     async def _ask_who(self, to: Address) -> tuple[str, int]:
-        async with self._channel(to, ANY_MEMBER) as channel:
+        async with await self._channel(to, ANY_MEMBER) as channel:
             call = channel.unary_unary(f"/{SERVICE}/Introduce")
             return decode_claim(await call(wire_pb2.Question().SerializeToString(), timeout=self._limits.call_s))
 
-    def _channel(self, to: Address, dns_name: str) -> Any:
+    async def _channel(self, to: Address, dns_name: str) -> Any:
         options = [("grpc.ssl_target_name_override", dns_name), *channel_options(self._limits)]
-        return aio.secure_channel(f"dns:///{check_address(to)}", self._tls, options=options)
+        return aio.secure_channel(await self._target(to), self._tls, options=options)
+
+    async def _target(self, to: Address) -> str:
+        """The address to call, as gRPC names it, checked and resolved. Of several, the first one's family decides."""
+        check_address(to)
+        try:
+            async with asyncio.timeout(self._limits.call_s):
+                found = await self._dialling.resolve(to)
+        except (OSError, UnicodeError, TimeoutError) as error:
+            raise _Unreachable(f"{to}: the name cannot be resolved: {error or 'no answer'}") from None
+        same = [ip for ip in found if ip.version == found[0].version]
+        return f"ipv{found[0].version}:" + ",".join(str(Address(str(ip), to.port)) for ip in same)
 
     async def _retire(self, to: Address) -> None:
         connection = self._connections.pop(to, None)
@@ -216,7 +236,7 @@ class MemberCaller:
         try:
             return await attempt()
         except aio.AioRpcError as error:
-            status, words = error.code(), f"{to}: {error.details()}"
+            status, words = error.code(), f"{to}: {printable(error.details(), _LONGEST_DETAILS)}"
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task and task.cancelling():

@@ -26,6 +26,7 @@ from grpc import aio
 from pens.errors import CertificateError
 from pens.network.certificates.certificate import Identity, identity_of
 from pens.network.certificates.credentials import Credentials
+from pens.network.transport.entrance import Entrance
 from pens.network.transport.interface import Inbox, Parcel, Reception, TransportCounts
 from pens.network.transport.limits import Intake, Limits
 from pens.network.transport.wire import (
@@ -63,9 +64,10 @@ class MemberService:
         limits: Limits,
         traffic: TransportCounts,
         clock: Callable[[], float],
+        entrance: Entrance,
     ) -> None:
         self._credentials, self._inbox, self._limits, self._traffic = credentials, inbox, limits, traffic
-        self._intake = Intake(limits, clock)
+        self._intake, self._entrance = Intake(limits, clock), entrance
         own = credentials.identity
         self._claim = encode_claim(own.name, own.serial)
 
@@ -94,6 +96,8 @@ class MemberService:
             return await self._turn_away(context, "revoked", f"the certificate of {identity.name} has been revoked")
         if identity.not_after <= datetime.now(UTC):
             return await self._turn_away(context, "expired", f"the certificate of {identity.name} has ended")
+        if not self._entrance.recognise(context.peer(), identity.name):
+            return await self._turn_away(context, "connections", f"the connection of {identity.name} is closed")
         return identity
 
     async def _turn_away(self, context: Any, reason: str, message: str) -> Identity:
@@ -105,7 +109,7 @@ class MemberService:
         self._traffic.refusals[reason] += 1
         told_by_the_node = reason == Reception.OTHER_NETWORK.value
         level = logging.DEBUG if reason == "busy" or told_by_the_node else logging.WARNING
-        _log.log(level, "refused %s: %s", context.peer(), message, extra={"reason": reason})
+        _log.log(level, "refused %s: %s", self._entrance.shown(context.peer()), message, extra={"reason": reason})
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -235,18 +239,21 @@ class MemberService:
                 while await context.read() is not aio.EOF:
                     pass
         except TimeoutError:
-            _log.info("%s goes on sending a model that was refused: the call is cut off", context.peer())
+            where = self._entrance.shown(context.peer())
+            _log.info("%s goes on sending a model that was refused: the call is cut off", where)
 
 
 def server_options(limits: Limits) -> list[tuple[str, int]]:
     """The bounds that gRPC itself enforces."""
     return [
         ("grpc.so_reuseport", 0),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", 65535),
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", limits.message_bytes),
         ("grpc.max_metadata_size", 8192),
         ("grpc.max_concurrent_streams", limits.calls_of_member),
-        ("grpc.max_allowed_incoming_connections", limits.incoming_connections),
+        ("grpc.max_allowed_incoming_connections", 2 * limits.incoming_connections),  # the entrance has the bound
         ("grpc.max_connection_idle_ms", int(1000 * limits.idle_s)),
         ("grpc.max_connection_age_ms", int(1000 * limits.connection_s)),
         ("grpc.max_connection_age_grace_ms", int(1000 * limits.transfer_s(limits.max_model_bytes))),
