@@ -19,8 +19,8 @@ import pytest
 from pens.network.certificates.authority import Authority
 from pens.network.certificates.credentials import load_credentials
 from pens.network.node.status import PeerCounts, Status
-from pens.network.operating.logs import Sparingly
 from pens.network.operating.peer_command import trouble_of
+from pens.network.operating.sparingly import Sparingly
 from pens.network.transport.interface import TransportError
 from tests.network.faults.hostile import SERVICE, channel_to, tell
 from tests.network.federations import QUICK, credentials, make_federation, running

@@ -77,7 +77,9 @@ def _log_and_live(config: PeerConfig, credentials: Credentials) -> None:
         transport.traffic.refusals["handshake"] += why is not None
         return why
 
-    with logging_to(form=config.peer.log, level=config.peer.log_level, native=NativeLines(handshake_refusal)):
+    with logging_to(
+        form=config.peer.log, level=config.peer.log_level, native=NativeLines(handshake_refusal), limits=limits
+    ):
         _log.info("starts", extra={"peer": config.peer.name, "version": VERSION})
         asyncio.run(_live(config, transport, credentials))
         _log.info("ends", extra={"peer": config.peer.name})

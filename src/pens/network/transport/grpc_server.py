@@ -90,26 +90,35 @@ class MemberService:
         except (KeyError, IndexError, CertificateError) as error:
             return await self._turn_away(context, "certificate", f"the caller has no member's certificate: {error}")
         if auth.get("ssl_tls_version") != [b"TLSv1.3"]:
-            return await self._turn_away(context, "not TLS 1.3", f"{identity.name} did not use TLS 1.3")
+            return await self._turn_away(context, "not TLS 1.3", f"{identity.name} did not use TLS 1.3", identity.name)
         revoked = self._credentials.revoked
         if revoked is not None and identity.serial in revoked:
-            return await self._turn_away(context, "revoked", f"the certificate of {identity.name} has been revoked")
+            return await self._turn_away(
+                context, "revoked", f"the certificate of {identity.name} has been revoked", identity.name
+            )
         if identity.not_after <= datetime.now(UTC):
-            return await self._turn_away(context, "expired", f"the certificate of {identity.name} has ended")
+            return await self._turn_away(
+                context, "expired", f"the certificate of {identity.name} has ended", identity.name
+            )
         if not self._entrance.recognise(context.peer(), identity.name):
-            return await self._turn_away(context, "connections", f"the connection of {identity.name} is closed")
+            return await self._turn_away(
+                context, "connections", f"the connection of {identity.name} is closed", identity.name
+            )
         return identity
 
-    async def _turn_away(self, context: Any, reason: str, message: str) -> Identity:
-        self._note(context, reason, message)
+    async def _turn_away(self, context: Any, reason: str, message: str, member: str | None = None) -> Identity:
+        self._note(context, reason, message, member)
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
         raise AssertionError("abort raises")
 
-    def _note(self, context: Any, reason: str, message: str) -> None:
+    def _note(self, context: Any, reason: str, message: str, member: str | None = None) -> None:
         self._traffic.refusals[reason] += 1
         told_by_the_node = reason == Reception.OTHER_NETWORK.value
+        about = {"member": member} if member else {}
         level = logging.DEBUG if reason == "busy" or told_by_the_node else logging.WARNING
-        _log.log(level, "refused %s: %s", self._entrance.shown(context.peer()), message, extra={"reason": reason})
+        _log.log(
+            level, "refused %s: %s", self._entrance.shown(context.peer()), message, extra={"reason": reason, **about}
+        )
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -119,7 +128,7 @@ class MemberService:
         name = (await self._caller(context)).name
         with self._intake.call(name) as allowed:
             if not allowed:
-                self._note(context, "calls", f"{name} has too many calls in progress")
+                self._note(context, "calls", f"{name} has too many calls in progress", name)
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls in progress")
             yield name
 
@@ -134,13 +143,13 @@ class MemberService:
             try:
                 records = decode_table(await self._only_message(caller, context))
             except WireError as error:
-                self._note(context, "malformed", f"table of {caller}: {error}")
+                self._note(context, "malformed", f"table of {caller}: {error}", caller)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             await context.write(encode_table(await self._inbox.gossip(caller, records)))
 
     async def _check_rate(self, caller: str, context: Any) -> None:
         if not self._intake.may_gossip(caller):
-            self._note(context, "rate", f"{caller} calls too often")
+            self._note(context, "rate", f"{caller} calls too often", caller)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls in a short time")
 
     async def _only_message(self, caller: str, context: Any) -> bytes:
@@ -149,7 +158,7 @@ class MemberService:
             async with asyncio.timeout(self._limits.call_s):
                 message = await context.read()
         except TimeoutError:
-            self._note(context, "slow", f"{caller} did not send its message within {self._limits.call_s:g} s")
+            self._note(context, "slow", f"{caller} did not send its message within {self._limits.call_s:g} s", caller)
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not come")
         if message is aio.EOF:
             raise WireError("received a call without a message")
@@ -163,7 +172,7 @@ class MemberService:
         try:
             await context.write(encode_receipt(await self._receive(sender, context)))
         except _Refusal as refusal:
-            self._note(context, refusal.reason, f"model of {sender}: {refusal}")
+            self._note(context, refusal.reason, f"model of {sender}: {refusal}", sender)
             if refusal.reason == "slow":  # a read is still under way, so the stream cannot be read to its end
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(refusal))
             await context.write(encode_receipt(refusal.verdict))

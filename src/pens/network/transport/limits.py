@@ -59,6 +59,12 @@ class Limits:
     """Deadline of a small call, and of making a connection."""
     min_bytes_per_s: float = 128 << 10
     """The deadline of a model grows with its size at this rate; slower senders are cut off."""
+    log_bytes_per_minute: int = 64 << 10
+    """Bytes of log that each place in the code may write, and …"""
+    log_lines_of_member: int = 60
+    """… lines …"""
+    log_bytes_of_member: int = 32 << 10
+    """… and bytes that are about one member."""
     sends: int = 8
     """Models being sent at the same time."""
     connections: int = 64
