@@ -25,9 +25,11 @@ from pens.network.node.status import Status
 from pens.network.operating.assembly import build_node, load_holding
 from pens.network.operating.logs import NativeLines, logging_to
 from pens.network.operating.monitor import Monitor, Vitals
-from pens.network.operating.peer_config import PeerConfig, parse_address, read_peer_config
+from pens.network.operating.peer_config import PeerConfig, parse_address, parse_network, read_peer_config
+from pens.network.transport.dialling import Dialling
 from pens.network.transport.grpc_transport import GrpcTransport, Limits, refusal_in
 from pens.network.transport.interface import Reception, Transport
+from pens.printable import printable
 from pens.version import VERSION
 
 _STUCK_S = 60.0
@@ -69,8 +71,14 @@ def _check_certificates(config: PeerConfig) -> None:
 
 
 def _log_and_live(config: PeerConfig, credentials: Credentials) -> None:
-    limits = Limits(models_per_s=config.peer.models_per_s, burst_models=config.peer.burst_models)
-    transport = GrpcTransport(credentials, parse_address(config.peer.listen), limits)
+    about = config.peer
+    limits = Limits(
+        models_per_s=about.models_per_s,
+        burst_models=about.burst_models,
+        bytes_per_minute=int(1e6 * about.mb_per_minute),
+        connections_of_host=about.connections_of_host,
+    )
+    transport = GrpcTransport(credentials, parse_address(about.listen), limits, dialling=_dialling(config))
 
     def handshake_refusal(line: str) -> str | None:
         why = refusal_in(line)
@@ -83,6 +91,16 @@ def _log_and_live(config: PeerConfig, credentials: Credentials) -> None:
         _log.info("starts", extra={"peer": config.peer.name, "version": VERSION})
         asyncio.run(_live(config, transport, credentials))
         _log.info("ends", extra={"peer": config.peer.name})
+
+
+def _dialling(config: PeerConfig) -> Dialling:
+    """Which addresses the peer calls."""
+    about = config.peer
+    return Dialling(
+        parse_address(about.advertise or about.listen).host,
+        [parse_network(text) for text in about.networks],
+        [parse_address(text) for text in about.bootstrap],
+    )
 
 
 async def _live(config: PeerConfig, transport: Transport, credentials: Credentials) -> None:
@@ -171,7 +189,8 @@ def degraded_of(status: Status) -> str | None:
         return None
     names = sorted(status.misfits)
     shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-    return f"{shown}: another network than ours ({status.misfits[names[0]]}): {REMEDY}"
+    why = printable(status.misfits[names[0]], 300)
+    return f"{shown}: another network than ours ({why}): {REMEDY}"
 
 
 def trouble_of(status: Status, credentials: Credentials, now: float, today: datetime) -> str | None:
