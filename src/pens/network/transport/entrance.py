@@ -73,6 +73,11 @@ class Entrance:
             relay.meet()
         return True
 
+    def end(self, peer: str) -> None:
+        """Close the connection of a call. `peer`: as gRPC names it."""
+        if relay := self._relay(peer):
+            relay.abort()
+
     def shown(self, peer: str) -> str:
         """Where a call came from, for the log. `peer`: as gRPC names it."""
         relay = self._relay(peer)

@@ -49,6 +49,7 @@ from pens.printable import printable
 _NOBODY_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)  # INTERNAL: a write to a closed connection
 _PASSING = (*_NOBODY_THERE, grpc.StatusCode.RESOURCE_EXHAUSTED)  # the last: too many calls at a time
 _WRONG_CERTIFICATE = ("handshake failed", "Verification Check failed", "CERTIFICATE_VERIFY_FAILED")
+_MOST_SLOW = 4096  # members that are remembered: more than a federation has
 _LONGEST_DETAILS = 500  # that the other side, or gRPC, says of a failure
 _T = TypeVar("_T")
 _log = logging.getLogger("pens.network")
@@ -89,6 +90,8 @@ class MemberCaller:
         self._connections: OrderedDict[Address, _Connection] = OrderedDict()  # least recently used first
         self._connecting: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
         self._sends = asyncio.Semaphore(limits.sends)
+        self._slow_sends = asyncio.Semaphore(limits.slow_sends)
+        self._slow: OrderedDict[str, None] = OrderedDict()  # members that did not answer their latest model
 
     async def gossip(self, to: Address, name: str | None, records: Sequence[MemberRecord]) -> Introduction:
         """Send a membership table, and receive one."""
@@ -124,7 +127,7 @@ class MemberCaller:
 
     async def _deliver(self, to: MemberRecord, parcel: Parcel) -> Reception:
         size = len(parcel.payload)
-        async with self._connection(to.address, to.name) as connection, self._sends:
+        async with self._connection(to.address, to.name) as connection, self._turn(to.name):
             header = encode_header(Header(parcel.version, size, parcel.answer, parcel.note))
             call = connection.channel.stream_stream(f"/{SERVICE}/Deliver")(
                 timeout=self._limits.transfer_s(size), metadata=((HEADER, header),)
@@ -132,13 +135,34 @@ class MemberCaller:
             answer = asyncio.ensure_future(call.read())
             try:
                 await self._write(call, parcel, answer)
-                receipt = await answer
+                async with asyncio.timeout(self._piece_s):
+                    receipt = await answer
                 if receipt is aio.EOF:
                     raise await _error(call)
                 return decode_receipt(receipt)
+            except TimeoutError:
+                raise TransportError(f"{to.name} takes or answers models too slowly: the call was cut off") from None
             finally:
                 answer.cancel()
                 call.cancel()
+
+    @property
+    def _piece_s(self) -> float:
+        """How long a receiver may take for one piece, and for its answer after the last."""
+        return self._limits.transfer_s(self._limits.piece_bytes)
+
+    @asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        """Wait for a turn to send. Members that were too slow wait for each other, so that they delay nobody else."""
+        async with self._slow_sends if name in self._slow else self._sends:
+            try:
+                yield
+            except BaseException:
+                self._slow[name] = None
+                if len(self._slow) > _MOST_SLOW:
+                    self._slow.popitem(last=False)
+                raise
+            self._slow.pop(name, None)
 
     async def _write(self, call: Any, parcel: Parcel, answer: asyncio.Future[Any]) -> None:
         """Write until the receiver has answered; the answer tells what became of a write that failed."""
@@ -148,7 +172,8 @@ class MemberCaller:
                 if answer.done():
                     break
                 piece = payload[start : start + step]
-                await call.write(encode_piece(piece))
+                async with asyncio.timeout(self._piece_s):
+                    await call.write(encode_piece(piece))
                 self._traffic.bytes_out += len(piece)
             await call.done_writing()
 

@@ -135,7 +135,7 @@ class MemberService:
     async def _introduce(self, _requests: Any, context: Any) -> None:
         async with self._call(context) as caller:
             await self._check_rate(caller, context)
-            await context.write(self._claim)
+            await self._answer(caller, context, self._claim)
 
     async def _exchange(self, _requests: Any, context: Any) -> None:
         async with self._call(context) as caller:
@@ -145,7 +145,16 @@ class MemberService:
             except WireError as error:
                 self._note(context, "malformed", f"table of {caller}: {error}", caller)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            await context.write(encode_table(await self._inbox.gossip(caller, records)))
+            await self._answer(caller, context, encode_table(await self._inbox.gossip(caller, records)))
+
+    async def _answer(self, caller: str, context: Any, message: bytes) -> None:
+        """Send the answer of a call. gRPC would wait for a caller that does not take it as long as it is connected."""
+        try:
+            async with asyncio.timeout(self._limits.call_s):
+                await context.write(message)
+        except TimeoutError:
+            self._note(context, "slow", f"{caller} did not take its answer within {self._limits.call_s:g} s", caller)
+            self._entrance.end(context.peer())
 
     async def _check_rate(self, caller: str, context: Any) -> None:
         if not self._intake.may_gossip(caller):
@@ -170,12 +179,12 @@ class MemberService:
 
     async def _answer_model(self, sender: str, context: Any) -> None:
         try:
-            await context.write(encode_receipt(await self._receive(sender, context)))
+            await self._answer(sender, context, encode_receipt(await self._receive(sender, context)))
         except _Refusal as refusal:
             self._note(context, refusal.reason, f"model of {sender}: {refusal}", sender)
             if refusal.reason == "slow":  # a read is still under way, so the stream cannot be read to its end
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(refusal))
-            await context.write(encode_receipt(refusal.verdict))
+            await self._answer(sender, context, encode_receipt(refusal.verdict))
             await self._read_to_the_end(context)
 
     async def _receive(self, sender: str, context: Any) -> Reception:

@@ -66,7 +66,9 @@ class Limits:
     log_bytes_of_member: int = 32 << 10
     """… and bytes that are about one member."""
     sends: int = 8
-    """Models being sent at the same time."""
+    """Models being sent at the same time, and …"""
+    slow_sends: int = 2
+    """… those to members that took their latest model too slowly, or not at all."""
     connections: int = 64
     """Connections to other members that are kept open."""
     attempts: int = 4
