@@ -37,7 +37,7 @@ class Limits:
     """Calls in progress at the same time; further ones are turned away. Of these …"""
     calls_of_member: int = 16
     """… one member may have this many."""
-    bytes_per_minute: int = 1 << 30
+    bytes_per_minute: int = 1_024_000_000
     """Bytes that one member may send over all of its connections, in a burst or spread; further ones wait."""
     incoming_connections: int = 512
     """Connections open at the same time, including those whose handshake is not complete. Of these …"""
