@@ -155,7 +155,7 @@ def decode(payload: bytes, expected: ModelShape) -> dict[str, Tensor]:
     scaled = _check_entries(entries, expected)
     _check_places(list(entries.values()), len(payload) - start)
     stored = {name: _tensor(payload, start, entry) for name, entry in entries.items()}
-    return {name: _as_expected(name, stored, scaled) for name in expected}
+    return {name: _as_expected(name, wanted.dtype, stored, scaled) for name, wanted in expected.items()}
 
 
 def _header(payload: bytes, bound: int) -> tuple[str, int]:
@@ -285,13 +285,12 @@ def _check_finite(name: str, tensor: Tensor) -> None:
         raise PayloadError(f"tensor {name!r} holds values that are not finite: the sender's training diverged")
 
 
-def _as_expected(name: str, stored: Mapping[str, Tensor], scaled: set[str]) -> Tensor:
+def _as_expected(name: str, dtype: torch.dtype, stored: Mapping[str, Tensor], scaled: set[str]) -> Tensor:
     if name in scaled:
         tensor = from_int8(stored[name][None], stored[name + _SCALE][None])[0]
         _check_finite(name, tensor)
         return tensor
-    tensor = stored[name]
-    return tensor.float() if tensor.dtype == torch.float16 else tensor
+    return stored[name].to(dtype)  # another one only where fp32 came as fp16
 
 
 # --- notes ------------------------------------------------------------------------------------------------------------
