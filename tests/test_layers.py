@@ -19,6 +19,7 @@ SOURCE = Path(pens.__file__).parent
 LAYERS = [
     "version",
     "errors",
+    "printable",
     "hooks",
     "rng",
     "parts",

@@ -143,6 +143,26 @@ def test_the_life_of_a_certificate_on_the_command_line(tmp_path: Path, capsys: p
     assert pens("certs", "issue", "c", "--days", "0", *folder) == 2
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "bob.1a.serial.pens.internal",
+        "bob.1a.serial.Pens.Internal",
+        "member.PENS.INTERNAL",
+        "member.pens.internal.",
+        "pens.internal",
+        "x\x1b[2J",
+    ],
+)
+def test_no_host_has_the_ending_of_members_own_names(tmp_path: Path, host: str) -> None:
+    """With such a certificate mallory could answer as bob: DNS names are compared without regard to case."""
+    authority = make_federation(tmp_path)
+    with pytest.raises(CertificateError, match="--host") as refused:
+        authority.issue("mallory", [host])
+    assert str(refused.value).isprintable()
+    assert authority.issue("mallory", ["mypens.internal.example.org"])
+
+
 def test_without_the_extra_one_line_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules.update(cryptography=None, grpc=None, google=None, prometheus_client=None); "

@@ -19,7 +19,15 @@ from pens.network.certificates.credentials import Credentials
 from pens.network.certificates.names import ANY_MEMBER
 from pens.network.transport import grpc_transport  # noqa: F401
 from pens.network.transport.interface import Address, MemberRecord, Reception
-from pens.network.transport.wire import HEADER, Header, decode_receipt, encode_header, encode_piece, encode_table
+from pens.network.transport.wire import (
+    HEADER,
+    Header,
+    _varint,
+    decode_receipt,
+    encode_header,
+    encode_piece,
+    encode_table,
+)
 
 import grpc  # isort: skip  # after grpc_transport, which prepares the environment
 from grpc import aio  # isort: skip
@@ -156,6 +164,44 @@ async def _dawdle(address: Address, credentials: Credentials) -> None:
 async def _write_a_byte(call: Any) -> None:
     with suppress(aio.AioRpcError, asyncio.InvalidStateError):
         await call.write(encode_piece(memoryview(b"x")))
+
+
+def hoards() -> dict[str, tuple[str, bytes]]:
+    """Calls that are to fill a receiver's memory: the method, and a message of half a megabyte, the most it reads."""
+    size = 510_000
+    return {
+        "a long name": ("Exchange", encode_table([MemberRecord("a" * size, Address("h", 1), 0, 0)])),
+        "an escape of a long name": ("Exchange", encode_table([MemberRecord("\x1b" * size, Address("h", 1), 0, 0)])),
+        "empty records": ("Exchange", b"\x0a\x00" * (size // 2)),
+        "bytes of later versions": ("Exchange", b"\x7a" + _varint(size) + bytes(size)),
+        "pieces of a model": ("Deliver", encode_piece(memoryview(bytes(size)))),
+    }
+
+
+async def hoard(
+    address: Address, credentials: Credentials, connections: int, calls: int, what: str, seconds: float
+) -> Counter[str]:
+    """Over so many connections so many calls at a time, again and again; gRPC's words for how they went."""
+    method, message = hoards()[what]
+    end = asyncio.get_running_loop().time() + seconds
+    header = ((HEADER, encode_header(Header(2, len(message)))),) if method == "Deliver" else ()
+
+    async def go_on(channel: Any) -> Counter[str]:
+        seen: Counter[str] = Counter()
+        while not seen or asyncio.get_running_loop().time() < end:
+            call = channel.stream_stream(f"{SERVICE}/{method}")(metadata=header, timeout=min(10.0, seconds))
+            with suppress(aio.AioRpcError, asyncio.InvalidStateError):
+                await call.write(message)
+                await call.read()
+            seen[str((await call.code()).name) if call.done() else "OPEN"] += 1
+            call.cancel()
+        return seen
+
+    async def connect() -> Counter[str]:
+        async with channel_to(address, credentials) as channel:
+            return sum(await asyncio.gather(*(go_on(channel) for _ in range(calls))), Counter())
+
+    return sum(await asyncio.gather(*(connect() for _ in range(connections))), Counter())
 
 
 TAKEN = Reception.TAKEN.name

@@ -16,8 +16,8 @@ import pytest
 
 from pens.network.certificates.authority import Authority
 from pens.network.node.status import PeerCounts, Status
-from pens.network.operating.logs import Sparingly
 from pens.network.operating.peer_command import stuck_words
+from pens.network.operating.sparingly import Sparingly
 from pens.network.transport.interface import TransportError
 from tests.network.faults.hostile import SERVICE, channel_to, tell
 from tests.network.federations import QUICK, credentials, make_federation, running
@@ -41,7 +41,7 @@ def test_calls_without_their_message_use_up_one_members_calls_and_end(federation
     """Eight connections full of such calls would be all the calls there are."""
 
     async def steps() -> None:
-        limits = replace(QUICK, calls=64, calls_of_member=8, call_s=2.0)
+        limits = replace(QUICK, calls=64, calls_of_member=8, connections_of_member=8, call_s=2.0)
         async with running(federation, "bob", limits=limits) as (bob,), running(federation, "alice") as (alice,):
             refusals = bob.transport.traffic.refusals
             channels = [channel_to(bob.address, credentials(federation, "mallory")) for _ in range(8)]

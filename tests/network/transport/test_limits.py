@@ -44,6 +44,17 @@ def test_a_rate_limit_forgets_those_who_rest() -> None:
     assert len(rate._buckets) == 1
 
 
+def test_bytes_beyond_a_rate_are_paid_by_waiting() -> None:
+    """600 at once and 10 a second: of 700 bytes 100 are owed, which takes ten seconds."""
+    now = 0.0
+    rate = RateLimit(10.0, 600, lambda: now)
+    assert [rate.spend("a", 500), rate.spend("a", 200), rate.spend("b", 600)] == [0.0, 10.0, 0.0]
+    now = 4.0
+    assert rate.spend("a", 40) == 10.0
+    now = 14.0
+    assert rate.spend("a", 0) == 0.0
+
+
 @given(st.lists(st.integers(1, 60), max_size=20))
 def test_bytes_on_their_way_in_are_bounded_and_given_back(sizes: list[int]) -> None:
     intake = Intake(Limits(receiving_bytes=100), lambda: 0.0)

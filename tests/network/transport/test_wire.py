@@ -8,12 +8,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pens.network.transport import wire, wire_pb2
+from pens.network.transport.dialling import is_host
 from pens.network.transport.interface import Address, MemberRecord, Reception
 from pens.network.transport.wire import WireError
 
 WORDS = st.from_regex(r"[a-z0-9]([a-z0-9_-]{0,20}[a-z0-9])?", fullmatch=True)
 HOSTS = st.one_of(
-    st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,40}[A-Za-z0-9])?", fullmatch=True), st.ip_addresses().map(str)
+    st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,40}[A-Za-z0-9])?", fullmatch=True).filter(is_host),
+    st.ip_addresses().map(str),
 )
 NUMBERS = st.integers(0, 2**64 - 1)
 RECORDS = st.builds(
@@ -85,12 +87,42 @@ def test_no_bytes_do_worse_than_a_wire_error(data: bytes) -> None:
         ("../a", "h", 1),
         ("", "h", 1),
         ("a", "h" * 300, 1),
+        ("a" * 510_000, "h", 1),
+        ("\x1b[2J" * 100_000, "h", 1),
+        ("a", "\u202e" * 100_000, 1),
+        ("a", "2852039166", 1),
     ],
+    ids=lambda value: str(value)[:12],
 )
 def test_lines_that_no_table_may_have(name: str, host: str, port: int) -> None:
     table = wire_pb2.Table(records=[wire_pb2.Record(name=name, host=host, port=port)])
-    with pytest.raises(WireError):
+    with pytest.raises(WireError) as refused:
         wire.decode_table(table.SerializeToString())
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 1000
+
+
+def test_a_claim_with_a_long_name_is_refused_in_few_words() -> None:
+    claim = wire_pb2.Claim(name="\x1b" + "a" * 510_000, serial=b"1").SerializeToString()
+    with pytest.raises(WireError, match="510001 characters") as refused:
+        wire.decode_claim(claim)
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("record", [b"\x0a\x00", b"\x12\x01x", b"\x18\x01", b"\x21" + bytes(8), b"\x2d" + bytes(4)])
+def test_records_are_counted_before_they_are_parsed(record: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of two bytes each, and fields of later versions: 250,000 of them would take a gigabyte as objects."""
+    if record[0] != 0x0A:
+        assert wire.decode_table(record * 2048) == ()
+    monkeypatch.setattr(wire, "parse", lambda *_: pytest.fail("was parsed"))
+    with pytest.raises(WireError, match="more than the 2048 records"):
+        wire.decode_table(record * 2049)
+
+
+@pytest.mark.parametrize("data", [b"\x0a", b"\xff" * 20, b"\x0b\x0c", b"\x0e"])
+def test_tables_that_cannot_be_counted(data: bytes) -> None:
+    with pytest.raises(WireError):
+        wire.decode_table(data)
 
 
 def test_a_note_that_is_too_long_is_refused() -> None:

@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pens.errors import CertificateError
-from pens.network.certificates.names import ANY_MEMBER, exact_dns_name
+from pens.network.certificates.names import ANY_MEMBER, RESERVED, exact_dns_name, is_reserved
+from pens.printable import printable
 
 _CLOCKS_DIFFER = timedelta(minutes=5)  # between members: a new certificate works at once everywhere
 
@@ -88,8 +89,10 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         pass
-    if host.endswith("pens.internal") or not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", host):
-        raise CertificateError(f"--host {host!r}: it must be a DNS name or an IP address")
+    if is_reserved(host) or not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", host):
+        raise CertificateError(
+            f"--host '{printable(host)}': it must be a DNS name or an IP address, and none that ends in {RESERVED}"
+        )
     return x509.DNSName(host)
 
 

@@ -63,8 +63,13 @@ def merged(old: PeerConfig, new: PeerConfig) -> PeerConfig:
 
 
 def limits_of(peer: PeerSection) -> Limits:
-    """How much of others' models a peer takes."""
-    return Limits(models_per_s=peer.models_per_s, burst_models=peer.burst_models)
+    """How much a peer takes of others."""
+    return Limits(
+        models_per_s=peer.models_per_s,
+        burst_models=peer.burst_models,
+        bytes_per_minute=int(1e6 * peer.mb_per_minute),
+        connections_of_host=peer.connections_of_host,
+    )
 
 
 def follow_lists(peer: PeerSection, credentials: Credentials) -> None:

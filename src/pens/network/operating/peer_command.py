@@ -27,10 +27,12 @@ from pens.network.operating.file_watch import FileWatch
 from pens.network.operating.live_settings import apply_settings, follow_lists, limits_of
 from pens.network.operating.logs import NativeLines, logging_to
 from pens.network.operating.monitor import Monitor, Vitals
-from pens.network.operating.peer_config import PeerConfig, parse_address, read_peer_config
+from pens.network.operating.peer_config import PeerConfig, parse_address, parse_network, read_peer_config
 from pens.network.operating.upkeep import Upkeep, follow_hangups
+from pens.network.transport.dialling import Dialling
 from pens.network.transport.grpc_transport import GrpcTransport, refusal_in
 from pens.network.transport.interface import Reception
+from pens.printable import printable
 from pens.version import VERSION
 
 _STUCK_S = 60.0
@@ -76,17 +78,30 @@ def _check_certificates(config: PeerConfig) -> None:
 
 
 def _log_and_live(config: PeerConfig, upkeep: Upkeep) -> None:
-    transport = GrpcTransport(upkeep.credentials, parse_address(config.peer.listen), limits_of(config.peer))
+    limits = limits_of(config.peer)
+    transport = GrpcTransport(upkeep.credentials, parse_address(config.peer.listen), limits, dialling=_dialling(config))
 
     def handshake_refusal(line: str) -> str | None:
         why = refusal_in(line)
         transport.traffic.refusals["handshake"] += why is not None
         return why
 
-    with logging_to(form=config.peer.log, level=config.peer.log_level, native=NativeLines(handshake_refusal)):
+    with logging_to(
+        form=config.peer.log, level=config.peer.log_level, native=NativeLines(handshake_refusal), limits=limits
+    ):
         _log.info("starts", extra={"peer": config.peer.name, "version": VERSION})
         asyncio.run(_live(config, transport, upkeep))
         _log.info("ends", extra={"peer": config.peer.name})
+
+
+def _dialling(config: PeerConfig) -> Dialling:
+    """Which addresses the peer calls."""
+    about = config.peer
+    return Dialling(
+        parse_address(about.advertise or about.listen).host,
+        [parse_network(text) for text in about.networks],
+        [parse_address(text) for text in about.bootstrap],
+    )
 
 
 async def _live(config: PeerConfig, transport: GrpcTransport, upkeep: Upkeep) -> None:
@@ -185,7 +200,8 @@ def degraded_of(status: Status) -> str | None:
         return None
     names = sorted(status.misfits)
     shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-    return f"{shown}: another network than ours ({status.misfits[names[0]]}): {REMEDY}"
+    why = printable(status.misfits[names[0]], 300)
+    return f"{shown}: another network than ours ({why}): {REMEDY}"
 
 
 def stuck_words(status: Status, now: float) -> str | None:

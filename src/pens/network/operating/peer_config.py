@@ -26,6 +26,7 @@ other virtual times do not apply.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -37,6 +38,7 @@ from pens.experiment.defaults import PAPERS_METHOD
 from pens.experiment.presets import preset
 from pens.methods.method import ANY_NUMBER
 from pens.methods.names import check_methods, check_networked, networked_method
+from pens.network.transport.dialling import IpNetwork
 from pens.network.transport.interface import Address
 from pens.settings.keys import flatten
 from pens.settings.section import Count, NotNegative, Positive, Section
@@ -91,6 +93,19 @@ class PeerSection(Section):
     list_grace_days: NotNegative | None = None
     """So long after the end of an authority's revocation list its members are still accepted; not set: for ever, and
     the log and /healthz tell of it."""
+    mb_per_minute: Positive = 1024
+    """Millions of bytes that one member may send, over all of its connections; further ones wait."""
+    connections_of_host: Count = 64
+    """Connections from one address over which no member has called yet: more where many members share an address."""
+    networks: tuple[str, ...] = ()
+    """The only networks in which members that others tell of are called, such as 203.0.113.0/24; none: all."""
+
+    @field_validator("networks")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            parse_network(text)
+        return value
 
     @field_validator("listen", "advertise", "bootstrap")
     @classmethod
@@ -211,3 +226,11 @@ def parse_address(text: str) -> Address:
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{text!r} is not an address: expected HOST:PORT, for instance a.example.org:7400")
     return Address(host.strip("[]"), int(port))
+
+
+def parse_network(text: str) -> IpNetwork:
+    """A network from a text such as `203.0.113.0/24` or `2001:db8::/32`."""
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a network: {error}; expected for instance 203.0.113.0/24") from None

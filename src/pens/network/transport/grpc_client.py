@@ -29,6 +29,7 @@ from pens.errors import CertificateError, TransportError
 from pens.network.certificates.credentials import Credentials, Material
 from pens.network.certificates.names import ANY_MEMBER, exact_dns_name
 from pens.network.transport import wire_pb2
+from pens.network.transport.dialling import Dialling
 from pens.network.transport.grpc_server import SERVICE
 from pens.network.transport.interface import Address, Introduction, MemberRecord, Parcel, Reception, TransportCounts
 from pens.network.transport.limits import Limits
@@ -45,10 +46,13 @@ from pens.network.transport.wire import (
     encode_piece,
     encode_table,
 )
+from pens.printable import printable
 
 _NOBODY_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)  # INTERNAL: a write to a closed connection
 _PASSING = (*_NOBODY_THERE, grpc.StatusCode.RESOURCE_EXHAUSTED)  # the last: too many calls at a time
 _WRONG_CERTIFICATE = ("handshake failed", "Verification Check failed", "CERTIFICATE_VERIFY_FAILED")
+_MOST_SLOW = 4096  # members that are remembered: more than a federation has
+_LONGEST_DETAILS = 500  # that the other side, or gRPC, says of a failure
 _T = TypeVar("_T")
 _log = logging.getLogger("pens.network")
 
@@ -81,13 +85,16 @@ class MemberCaller:
         traffic: TransportCounts,
         jitter: random.Random,
         lists: ListExchange,
+        dialling: Dialling,
     ) -> None:
         self._limits, self._traffic, self._jitter = limits, traffic, jitter
-        self._credentials, self._lists = credentials, lists
+        self._credentials, self._lists, self._dialling = credentials, lists, dialling
         self._tls: tuple[Material, Any] | None = None
         self._connections: OrderedDict[Address, _Connection] = OrderedDict()  # least recently used first
         self._connecting: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
         self._sends = asyncio.Semaphore(limits.sends)
+        self._slow_sends = asyncio.Semaphore(limits.slow_sends)
+        self._slow: OrderedDict[str, None] = OrderedDict()  # members that did not answer their latest model
 
     async def gossip(self, to: Address, name: str | None, records: Sequence[MemberRecord]) -> Introduction:
         """Send a membership table, and receive one."""
@@ -141,13 +148,14 @@ class MemberCaller:
         while self._connections:
             _, connection = self._connections.popitem()
             await connection.channel.close()  # ends the calls on it, too
+        self._dialling.close()
 
     # --- a model ------------------------------------------------------------------------------------------------------
 
     async def _deliver(self, to: MemberRecord, parcel: Parcel) -> Reception:
         size = len(parcel.payload)
         self._check_lists(to.address)
-        async with self._connection(to.address, to.name) as connection, self._sends:
+        async with self._connection(to.address, to.name) as connection, self._turn(to.name):
             header = encode_header(Header(parcel.version, size, parcel.answer, parcel.note))
             call = connection.channel.stream_stream(f"/{SERVICE}/Deliver")(
                 timeout=self._limits.transfer_s(size), metadata=((HEADER, header),)
@@ -155,13 +163,34 @@ class MemberCaller:
             answer = asyncio.ensure_future(call.read())
             try:
                 await self._write(call, parcel, answer)
-                receipt = await answer
+                async with asyncio.timeout(self._piece_s):
+                    receipt = await answer
                 if receipt is aio.EOF:
                     raise await _error(call)
                 return decode_receipt(receipt)
+            except TimeoutError:
+                raise TransportError(f"{to.name} takes or answers models too slowly: the call was cut off") from None
             finally:
                 answer.cancel()
                 call.cancel()
+
+    @property
+    def _piece_s(self) -> float:
+        """How long a receiver may take for one piece, and for its answer after the last."""
+        return self._limits.transfer_s(self._limits.piece_bytes)
+
+    @asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        """Wait for a turn to send. Members that were too slow wait for each other, so that they delay nobody else."""
+        async with self._slow_sends if name in self._slow else self._sends:
+            try:
+                yield
+            except BaseException:
+                self._slow[name] = None
+                if len(self._slow) > _MOST_SLOW:
+                    self._slow.popitem(last=False)
+                raise
+            self._slow.pop(name, None)
 
     async def _write(self, call: Any, parcel: Parcel, answer: asyncio.Future[Any]) -> None:
         """Write until the receiver has answered; the answer tells what became of a write that failed."""
@@ -171,7 +200,8 @@ class MemberCaller:
                 if answer.done():
                     break
                 piece = payload[start : start + step]
-                await call.write(encode_piece(piece))
+                async with asyncio.timeout(self._piece_s):
+                    await call.write(encode_piece(piece))
                 self._traffic.bytes_out += len(piece)
             await call.done_writing()
 
@@ -208,7 +238,7 @@ class MemberCaller:
             raise TransportError(f"the certificate of {answering} at {to} has been revoked")
         await self._retire(to)
         material, tls = self._present()
-        channel = self._channel(to, exact_dns_name(answering, serial), tls)
+        channel = await self._channel(to, exact_dns_name(answering, serial), tls)
         connection = _Connection(answering, serial, material, channel)
         self._connections[to] = connection
         return connection
@@ -225,13 +255,24 @@ class MemberCaller:
         return self._tls
 
     async def _ask_who(self, to: Address) -> tuple[str, int]:
-        async with self._channel(to, ANY_MEMBER, self._present()[1]) as channel:
+        async with await self._channel(to, ANY_MEMBER, self._present()[1]) as channel:
             call = channel.unary_unary(f"/{SERVICE}/Introduce")
             return decode_claim(await call(wire_pb2.Question().SerializeToString(), timeout=self._limits.call_s))
 
-    def _channel(self, to: Address, dns_name: str, tls: Any) -> Any:
+    async def _channel(self, to: Address, dns_name: str, tls: Any) -> Any:
         options = [("grpc.ssl_target_name_override", dns_name), *channel_options(self._limits)]
-        return aio.secure_channel(f"dns:///{check_address(to)}", tls, options=options)
+        return aio.secure_channel(await self._target(to), tls, options=options)
+
+    async def _target(self, to: Address) -> str:
+        """The address to call, as gRPC names it, checked and resolved. Of several, the first one's family decides."""
+        check_address(to)
+        try:
+            async with asyncio.timeout(self._limits.call_s):
+                found = await self._dialling.resolve(to)
+        except (OSError, UnicodeError, TimeoutError) as error:
+            raise _Unreachable(f"{to}: the name cannot be resolved: {error or 'no answer'}") from None
+        same = [ip for ip in found if ip.version == found[0].version]
+        return f"ipv{found[0].version}:" + ",".join(str(Address(str(ip), to.port)) for ip in same)
 
     async def _retire(self, to: Address) -> None:
         connection = self._connections.pop(to, None)
@@ -259,7 +300,7 @@ class MemberCaller:
         try:
             return await attempt()
         except aio.AioRpcError as error:
-            status, words = error.code(), f"{to}: {error.details()}"
+            status, words = error.code(), f"{to}: {printable(error.details(), _LONGEST_DETAILS)}"
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task and task.cancelling():

@@ -25,6 +25,7 @@ from grpc import aio
 from pens.errors import CertificateError
 from pens.network.certificates.certificate import Identity, certificate_of, identity_of
 from pens.network.certificates.credentials import OUT_OF_DATE, Credentials
+from pens.network.transport.entrance import Entrance
 from pens.network.transport.interface import Inbox, Parcel, Reception, TransportCounts
 from pens.network.transport.limits import Intake, Limits
 from pens.network.transport.list_exchange import ListExchange
@@ -64,10 +65,10 @@ class MemberService:
         traffic: TransportCounts,
         clock: Callable[[], float],
         lists: ListExchange,
+        entrance: Entrance,
     ) -> None:
         self._credentials, self._inbox, self._limits, self._traffic = credentials, inbox, limits, traffic
-        self._intake = Intake(limits, clock)
-        self._lists = lists
+        self._intake, self._entrance, self._lists = Intake(limits, clock), entrance, lists
 
     def handlers(self) -> Any:
         """The methods of the service, for gRPC. Requests stay bytes until the caller is known."""
@@ -98,22 +99,29 @@ class MemberService:
         except (KeyError, IndexError, CertificateError) as error:
             return await self._turn_away(context, "certificate", f"the caller has no member's certificate: {error}")
         if auth.get("ssl_tls_version") != [b"TLSv1.3"]:
-            return await self._turn_away(context, "not TLS 1.3", f"{identity.name} did not use TLS 1.3")
+            return await self._turn_away(context, "not TLS 1.3", f"{identity.name} did not use TLS 1.3", identity.name)
         objection = self._credentials.objection(certificate)
         if objection and not (by_old_list and objection.reason == OUT_OF_DATE):
-            return await self._turn_away(context, *objection)
+            return await self._turn_away(context, *objection, identity.name)
+        if not self._entrance.recognise(context.peer(), identity.name):
+            return await self._turn_away(
+                context, "connections", f"the connection of {identity.name} is closed", identity.name
+            )
         return identity
 
-    async def _turn_away(self, context: Any, reason: str, message: str) -> Identity:
-        self._note(context, reason, message)
+    async def _turn_away(self, context: Any, reason: str, message: str, member: str | None = None) -> Identity:
+        self._note(context, reason, message, member)
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
         raise AssertionError("abort raises")
 
-    def _note(self, context: Any, reason: str, message: str) -> None:
+    def _note(self, context: Any, reason: str, message: str, member: str | None = None) -> None:
         self._traffic.refusals[reason] += 1
         told_by_the_node = reason == Reception.OTHER_NETWORK.value
+        about = {"member": member} if member else {}
         level = logging.DEBUG if reason == "busy" or told_by_the_node else logging.WARNING
-        _log.log(level, "refused %s: %s", context.peer(), message, extra={"reason": reason})
+        _log.log(
+            level, "refused %s: %s", self._entrance.shown(context.peer()), message, extra={"reason": reason, **about}
+        )
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -123,7 +131,7 @@ class MemberService:
         name = (await self._caller(context, by_old_list)).name
         with self._intake.call(name) as allowed:
             if not allowed:
-                self._note(context, "calls", f"{name} has too many calls in progress")
+                self._note(context, "calls", f"{name} has too many calls in progress", name)
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls in progress")
             yield name
 
@@ -131,7 +139,7 @@ class MemberService:
         async with self._call(context, by_old_list=True) as caller:
             await self._check_rate(caller, context)
             own = self._credentials.identity
-            await context.write(encode_claim(own.name, own.serial))
+            await self._answer(caller, context, encode_claim(own.name, own.serial))
 
     async def _exchange_lists(self, _requests: Any, context: Any) -> None:
         async with self._call(context, by_old_list=True) as caller:
@@ -139,9 +147,9 @@ class MemberService:
             try:
                 answer = self._lists.answer(await self._only_message(caller, context), caller)
             except (WireError, CertificateError) as error:
-                self._note(context, "malformed", f"revocation lists of {caller}: {error}")
+                self._note(context, "malformed", f"revocation lists of {caller}: {error}", caller)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            await context.write(answer)
+            await self._answer(caller, context, answer)
 
     async def _exchange(self, _requests: Any, context: Any) -> None:
         async with self._call(context) as caller:
@@ -149,13 +157,22 @@ class MemberService:
             try:
                 records = decode_table(await self._only_message(caller, context))
             except WireError as error:
-                self._note(context, "malformed", f"table of {caller}: {error}")
+                self._note(context, "malformed", f"table of {caller}: {error}", caller)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            await context.write(encode_table(await self._inbox.gossip(caller, records)))
+            await self._answer(caller, context, encode_table(await self._inbox.gossip(caller, records)))
+
+    async def _answer(self, caller: str, context: Any, message: bytes) -> None:
+        """Send the answer of a call. gRPC would wait for a caller that does not take it as long as it is connected."""
+        try:
+            async with asyncio.timeout(self._limits.call_s):
+                await context.write(message)
+        except TimeoutError:
+            self._note(context, "slow", f"{caller} did not take its answer within {self._limits.call_s:g} s", caller)
+            self._entrance.end(context.peer())
 
     async def _check_rate(self, caller: str, context: Any) -> None:
         if not self._intake.may_gossip(caller):
-            self._note(context, "rate", f"{caller} calls too often")
+            self._note(context, "rate", f"{caller} calls too often", caller)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls in a short time")
 
     async def _only_message(self, caller: str, context: Any) -> bytes:
@@ -164,7 +181,7 @@ class MemberService:
             async with asyncio.timeout(self._limits.call_s):
                 message = await context.read()
         except TimeoutError:
-            self._note(context, "slow", f"{caller} did not send its message within {self._limits.call_s:g} s")
+            self._note(context, "slow", f"{caller} did not send its message within {self._limits.call_s:g} s", caller)
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not come")
         if message is aio.EOF:
             raise WireError("received a call without a message")
@@ -176,12 +193,12 @@ class MemberService:
 
     async def _answer_model(self, sender: str, context: Any) -> None:
         try:
-            await context.write(encode_receipt(await self._receive(sender, context)))
+            await self._answer(sender, context, encode_receipt(await self._receive(sender, context)))
         except _Refusal as refusal:
-            self._note(context, refusal.reason, f"model of {sender}: {refusal}")
+            self._note(context, refusal.reason, f"model of {sender}: {refusal}", sender)
             if refusal.reason == "slow":  # a read is still under way, so the stream cannot be read to its end
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(refusal))
-            await context.write(encode_receipt(refusal.verdict))
+            await self._answer(sender, context, encode_receipt(refusal.verdict))
             await self._read_to_the_end(context)
 
     async def _receive(self, sender: str, context: Any) -> Reception:
@@ -254,18 +271,21 @@ class MemberService:
                 while await context.read() is not aio.EOF:
                     pass
         except TimeoutError:
-            _log.info("%s goes on sending a model that was refused: the call is cut off", context.peer())
+            where = self._entrance.shown(context.peer())
+            _log.info("%s goes on sending a model that was refused: the call is cut off", where)
 
 
 def server_options(limits: Limits) -> list[tuple[str, int]]:
     """The bounds that gRPC itself enforces."""
     return [
         ("grpc.so_reuseport", 0),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", 65535),
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", limits.message_bytes),
         ("grpc.max_metadata_size", 8192),
         ("grpc.max_concurrent_streams", limits.calls_of_member),
-        ("grpc.max_allowed_incoming_connections", limits.incoming_connections),
+        ("grpc.max_allowed_incoming_connections", 2 * limits.incoming_connections),  # the entrance has the bound
         ("grpc.max_connection_idle_ms", int(1000 * limits.idle_s)),
         ("grpc.max_connection_age_ms", int(1000 * limits.connection_s)),
         ("grpc.max_connection_age_grace_ms", int(1000 * limits.transfer_s(limits.max_model_bytes))),

@@ -2,8 +2,12 @@
 """Transport over gRPC and mutual TLS 1.3.
 
 grpc_transport     starts and stops both sides
+├── entrance       accepts connections: counts and meters them, and relays them to the server
+│   ├── visitors   which connections are open, and which give way
+│   └── relay      one connection
 ├── grpc_server    answers calls: checks the caller, then the bounds, then the bytes
 ├── grpc_client    makes calls: connections, deadlines, attempts
+│   └── dialling   which addresses are called
 ├── list_exchange  passes newer revocation lists on
 ├── limits         bounds of everything that other members can make this one hold
 ├── wire           messages as bytes and as plain data, checked
@@ -26,6 +30,8 @@ from grpc import aio  # noqa: E402
 
 from pens.errors import TransportError  # noqa: E402
 from pens.network.certificates.credentials import Credentials, Material  # noqa: E402
+from pens.network.transport.dialling import Dialling  # noqa: E402
+from pens.network.transport.entrance import Entrance, listening_at  # noqa: E402
 from pens.network.transport.grpc_client import MemberCaller  # noqa: E402
 from pens.network.transport.grpc_server import MemberService, server_options  # noqa: E402
 from pens.network.transport.interface import (  # noqa: E402
@@ -39,6 +45,7 @@ from pens.network.transport.interface import (  # noqa: E402
 )
 from pens.network.transport.limits import Limits  # noqa: E402
 from pens.network.transport.list_exchange import ListExchange  # noqa: E402
+from pens.network.transport.relay import INSIDE  # noqa: E402
 
 __all__ = ["GrpcTransport", "Limits", "native_log_settings", "native_tls_settings", "refusal_in"]
 
@@ -53,12 +60,16 @@ class GrpcTransport:
         limits: Limits | None = None,
         jitter: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
+        dialling: Dialling | None = None,
     ) -> None:
+        """`dialling`: which addresses to call; None: any but loopback, unless `listen` is on loopback."""
         self.traffic = TransportCounts()
         self._credentials, self._listen, self._clock = credentials, listen, clock
         self._limits = limits or Limits()
         self._jitter = jitter or random.Random()
+        self._dialling = dialling or Dialling(listen.host)
         self._server: Any = None
+        self._entrance: Entrance | None = None
         self._caller: MemberCaller | None = None
         self._service: MemberService | None = None
 
@@ -66,21 +77,25 @@ class GrpcTransport:
         """Listen, and return the address with the real port."""
         own = self._credentials
         lists = ListExchange(own, self._limits.lists_s, self._clock)
-        self._caller = MemberCaller(own, self._limits, self.traffic, self._jitter, lists)
-        server = aio.server(options=server_options(self._limits), maximum_concurrent_rpcs=self._limits.calls)
-        service = self._service = MemberService(own, inbox, self._limits, self.traffic, self._clock, lists)
-        server.add_generic_rpc_handlers((service.handlers(),))
+        self._caller = MemberCaller(own, self._limits, self.traffic, self._jitter, lists, self._dialling)
         try:
-            port = server.add_secure_port(str(self._listen), _server_credentials(own))
-        except RuntimeError as error:
+            listening = listening_at(self._listen)
+        except OSError as error:
             await self.stop(0)
             raise TransportError(
-                f"cannot listen at {self._listen}: {error}. "
+                f"cannot listen at {self._listen}: {error.strerror or error}. "
                 "Set peer.listen to another address or port, or stop what uses this one"
             ) from None
-        self._server = server
+        entrance = Entrance(self._limits, self.traffic, self._clock)
+        server = aio.server(options=server_options(self._limits), maximum_concurrent_rpcs=self._limits.calls)
+        service = MemberService(own, inbox, self._limits, self.traffic, self._clock, lists, entrance)
+        server.add_generic_rpc_handlers((service.handlers(),))
+        inner_port = server.add_secure_port(f"{INSIDE}:0", _server_credentials(own))
+        self._service = service
+        self._server, self._entrance = server, entrance
         await server.start()
-        return Address(self._listen.host, port)
+        await entrance.open(listening, inner_port)
+        return Address(self._listen.host, listening.getsockname()[1])
 
     async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:
         """Deliver a model; `TransportError` if the member cannot be reached or another one answers."""
@@ -98,9 +113,11 @@ class GrpcTransport:
 
     async def stop(self, grace_s: float) -> None:
         """Stop listening; calls in progress have this long to end."""
-        if self._server is not None:
+        if self._server is not None and self._entrance is not None:
+            self._entrance.close()
             await self._server.stop(grace_s)
-            self._server = None
+            self._entrance.abort()
+            self._server = self._entrance = None
         if self._caller is not None:
             await self._caller.close()
             self._caller = None

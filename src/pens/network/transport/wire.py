@@ -7,8 +7,6 @@ may add some. Every other deviation from the format raises a `WireError`.
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -19,14 +17,16 @@ from pens.errors import CertificateError, TransportError
 from pens.network.certificates.authorities import KEY_ID_BYTES, MAX_AUTHORITIES
 from pens.network.certificates.names import check_name
 from pens.network.transport import wire_pb2
+from pens.network.transport.dialling import is_host
 from pens.network.transport.interface import Address, MemberRecord, Reception
+from pens.printable import printable
 from pens.protocol.messages import NOTE_BYTES
 
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _MAX_SERIAL_BYTES = 20
 _MAX_RECORDS = 2048  # in a table: twice as many as a member keeps
 HEADER = "pens-header-bin"
-_PAYLOAD_TAG = bytes([wire_pb2.Piece.PAYLOAD_FIELD_NUMBER << 3 | 2])  # 2: a size and that many bytes
+_VARINT, _SIZED, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}  # wire types: a number; a size and so many bytes; so many bytes
+_PAYLOAD_TAG = bytes([wire_pb2.Piece.PAYLOAD_FIELD_NUMBER << 3 | _SIZED])
 _VERDICTS = {
     Reception.TAKEN: wire_pb2.Receipt.TAKEN,
     Reception.BUSY: wire_pb2.Receipt.BUSY,
@@ -74,10 +74,42 @@ def encode_table(records: Iterable[MemberRecord]) -> bytes:
 
 def decode_table(data: bytes) -> tuple[MemberRecord, ...]:
     """A membership table from bytes; its records are well-formed, not necessarily true."""
+    _check_num_records(data)
     lines = parse(wire_pb2.Table(), data).records
-    if len(lines) > _MAX_RECORDS:
-        raise WireError(f"received a table of {len(lines)} records, but at most {_MAX_RECORDS} are allowed")
     return tuple(_record(line) for line in lines)
+
+
+def _check_num_records(data: bytes) -> None:
+    """Refuse a table of too many records before it is parsed: a record of two bytes takes a hundred as an object."""
+    at = records = 0
+    while at < len(data):
+        at = _after_field(data, at)
+        records += 1
+        if records > _MAX_RECORDS:
+            raise WireError(f"received a table of more than the {_MAX_RECORDS} records that are allowed")
+
+
+def _after_field(data: bytes, at: int) -> int:
+    """Where the field that begins at `at` ends; fields of later versions are skipped, too."""
+    tag, at = _read_varint(data, at)
+    if tag & 7 == _VARINT:
+        return _read_varint(data, at)[1]
+    if tag & 7 == _SIZED:
+        size, at = _read_varint(data, at)
+        return at + size
+    if tag & 7 in _FIXED_BYTES:
+        return at + _FIXED_BYTES[tag & 7]
+    raise WireError(f"received a table with a field of wire type {tag & 7}, which does not exist")
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number as protobuf writes it, and where the next one begins."""
+    number = 0
+    for place, byte in enumerate(data[at : at + 10]):
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return number, at + place + 1
+    raise WireError("received a message that ends within a number, or has one of more than 64 bits")
 
 
 def _record(line: wire_pb2.Record) -> MemberRecord:
@@ -87,20 +119,11 @@ def _record(line: wire_pb2.Record) -> MemberRecord:
 
 def check_address(address: Address) -> Address:
     """Return `address` if something can listen there: a DNS name or an IP address, and a port."""
-    if not _is_host(address.host):
-        raise WireError(f"host {address.host[:80]!r} is neither a DNS name nor an IP address")
+    if not is_host(address.host):
+        raise WireError(f"host '{printable(address.host)}' is neither a DNS name nor an IP address")
     if not 0 < address.port < 1 << 16:
         raise WireError(f"port {address.port} is not between 1 and 65535")
     return address
-
-
-def _is_host(host: str) -> bool:
-    if _HOST.fullmatch(host):
-        return True
-    try:
-        return ipaddress.ip_address(host).version == 6 and "%" not in host
-    except ValueError:
-        return False
 
 
 def _name(name: str) -> str:
