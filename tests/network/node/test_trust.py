@@ -26,7 +26,9 @@ from tests.network.virtual import run_virtually
 
 
 def cluster(**values: object) -> Cluster:
-    settings = Settings().replace({**TINY, "schedule": "async", "patience": 99, "n_peers": 1, "accept": "anyone", **values})
+    settings = Settings().replace(
+        {**TINY, "schedule": "async", "patience": 99, "n_peers": 1, "accept": "anyone", **values}
+    )
     federation = rotated_federation(tiny_dataset(), settings.scenario, 0)
     return Cluster(settings, "random", federation, 0, MemoryNetwork(0.05), MembershipRules())
 
