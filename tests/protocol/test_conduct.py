@@ -27,7 +27,7 @@ from pens.protocol.messages import (
     Verdicts,
     Wake,
 )
-from pens.protocol.peer import Peer
+from pens.protocol.peer import CONDUCT, Peer
 from pens.protocol.plan import Plan, Search
 from pens.protocol.policies import SelectionRule, Tally
 
@@ -122,9 +122,9 @@ def merging(plan: Plan, verdicts: list[tuple[int, Verdict]]) -> tuple[Peer, list
     (request,) = peer.handle(Wake())
     assert isinstance(request, Request)
     ask, update = peer.handle(Pulled(tuple(model(of) for of in request.sources)))
-    assert ask == Ask("conduct", Verdicts(), when="updated")
+    assert ask == Ask(CONDUCT, Verdicts(), when="updated")
     assert isinstance(update, Update)
-    found: list[object] = [*peer.handle(Answered("conduct", tuple(verdicts)))]
+    found: list[object] = [*peer.handle(Answered(CONDUCT, tuple(verdicts)))]
     return peer, found
 
 
@@ -145,8 +145,8 @@ def test_a_neighbour_that_is_dropped_is_one_no_more_and_the_last_one_too() -> No
     peer.handle(Start())
     peer.neighbours = ids(1, 2)
     peer.handle(Received(model(1)))
-    assert peer.handle(Answered("conduct", ((PeerId(1), "echo"),))) == [Shun(ids(1)), Chose(ids(2), "distrust")]
-    assert peer.handle(Answered("conduct", ((PeerId(2), "absurd"),))) == [Shun(ids(2)), Chose((), "distrust")]
+    assert peer.handle(Answered(CONDUCT, ((PeerId(1), "echo"),))) == [Shun(ids(1)), Chose(ids(2), "distrust")]
+    assert peer.handle(Answered(CONDUCT, ((PeerId(2), "absurd"),))) == [Shun(ids(2)), Chose((), "distrust")]
     peer.handle(Updated())
     wanted = [action for _ in range(20) for action in peer.handle(Wake())]
     assert any(isinstance(action, Update) and not action.models for action in wanted)
@@ -159,7 +159,7 @@ def test_step_one_does_not_choose_whom_the_peer_dropped() -> None:
     peer.handle(Start())
     peer.handle(Wake())
     peer.handle(Pulled((model(1), model(2))))
-    peer.handle(Answered("conduct", ((PeerId(1), "echo"),)))
+    peer.handle(Answered(CONDUCT, ((PeerId(1), "echo"),)))
     peer.handle(Updated())
     tally = Tally()
     tally.add(ids(1, 2), ids(1, 2))
@@ -176,7 +176,7 @@ def test_who_was_admitted_and_dropped_begins_anew() -> None:
     peer.handle(Received(model(1)))
     assert peer.handle(Answered("strangers", (0.1, 0.2))) == [Chose(ids(1, 3), "admission")]
     peer.handle(Updated())
-    assert peer.handle(Answered("conduct", ((PeerId(3), "hurts"),)))[:2] == [Shun(ids(3)), Chose(ids(1), "distrust")]
+    assert peer.handle(Answered(CONDUCT, ((PeerId(3), "hurts"),)))[:2] == [Shun(ids(3)), Chose(ids(1), "distrust")]
     peer.handle(Received(model(2)))
     peer.handle(Received(model(1, 2)))
     assert peer.handle(Answered("strangers", (0.9, 0.2))) == []

@@ -23,7 +23,7 @@ from pens.settings.schema import WireForm
 
 NEAR = 0.1
 """A copy lies nearer to its original than this share of what the peer's last training changed. Two honest models differ
-by about as much as a training changes, since each was trained on other data: 0.5 and more were seen."""
+by about as much as a training changes, since each was trained on other data: 0.49 and more were seen."""
 ABSURD = 10.0
 """A model may be so many times as long as the peer's own one, or as short. Trained models of one network differ by less
 than two. Numbers of another form (fp16 read as fp32) make models that are far too short."""

@@ -68,7 +68,8 @@ BEHAVIOURS: Mapping[str, Callable[[Situation], Behaviour]] = {
 }
 """The behaviour in each phase, unless the plan has another."""
 
-_CONDUCT = "conduct"  # the question how others' models did
+CONDUCT = "pens: conduct"
+"""The question how others' models did, beside those of behaviours."""
 
 
 class Peer(Situation):
@@ -104,7 +105,7 @@ class Peer(Situation):
         match event:
             case Received(model) if self.conduct.is_dropped(model.owner):
                 return [Drop(model, "refused")]
-            case Answered(name, answer) if name == _CONDUCT:
+            case Answered(name, answer) if name == CONDUCT:
                 return self._judge(answer)
             case _:
                 return [wary for action in self._handle(event) for wary in self._warily(action)]
@@ -112,7 +113,7 @@ class Peer(Situation):
     def _warily(self, action: Action) -> list[Action]:
         """Ask how models did beside each update that merges some; request none of those who are dropped."""
         if isinstance(action, Update) and action.models:
-            return [Ask(_CONDUCT, Verdicts(), when="updated"), action]
+            return [Ask(CONDUCT, Verdicts(), when="updated"), action]
         if isinstance(action, Request):
             return [Request(tuple(peer for peer in action.sources if not self.conduct.is_dropped(peer)))]
         return [action]
