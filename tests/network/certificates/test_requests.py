@@ -107,6 +107,9 @@ def test_only_the_key_of_a_members_good_certificate_renews_it_without_a_person(t
     for request in (of_another, forged):
         with pytest.raises(CertificateError, match=f"{request.name} has a certificate of another key .*did not sign"):
             authority.sign(request)
+    bobs = present(MemberFiles(authority.folder / "peers" / "bob"))[0]
+    with pytest.raises(CertificateError, match="did not sign the request"):  # bob's number and name, mallory's key
+        authority.sign(read_request(make_request("bob", new, made_up(bobs)), "x"))
     authority.sign(good)
     authority.revoke("alice")
     with pytest.raises(CertificateError, match="of this key was revoked"):
@@ -120,6 +123,14 @@ def test_only_the_key_of_a_members_good_certificate_renews_it_without_a_person(t
     for bad in (swapped, whole[: proof + 40], whole[:proof] + whole[proof:].replace(b"M", b"N")):
         with pytest.raises(CertificateError, match="did not sign this request"):
             read_request(bad, "x")
+
+
+def made_up(like: x509.Certificate) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """A certificate that says what another one says, but for a key of mallory's."""
+    builder = x509.CertificateBuilder().subject_name(like.subject).issuer_name(like.issuer)
+    builder = builder.public_key(KEY.public_key()).serial_number(like.serial_number)
+    builder = builder.not_valid_before(like.not_valid_before_utc).not_valid_after(like.not_valid_after_utc)
+    return builder.sign(KEY, hashes.SHA256()), KEY
 
 
 def present(files: MemberFiles) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:

@@ -20,7 +20,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
-from pens.errors import CertificateError
+from pens.errors import CertificateError, PensError
 from pens.network.certificates.authorities import Authorities, key_id, title
 from pens.network.certificates.certificate import public_key
 from pens.network.certificates.key_files import read_file, write_file
@@ -124,7 +124,7 @@ class RevocationLists:
         if self._memory:
             try:
                 write_file(self._memory, _pem_of(lists.values()), 0o600)
-            except CertificateError as error:
+            except PensError as error:  # whatever kind of error a disk that is full becomes
                 _log.error("revocation lists are in use, but cannot be kept: %s", error)
 
 
