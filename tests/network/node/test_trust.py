@@ -86,7 +86,7 @@ def test_whoever_sends_a_peer_its_own_models_is_dropped_and_that_is_told(
     again = it.node(0, folder=PeerFolder(tmp_path))
     saved = PeerFolder(tmp_path).load()
     assert saved
-    again._restore(*saved)
+    again._restore({**saved[0], "wake_in": None, "finished": False}, saved[1])
     assert again.account.trust == node.account.trust
     assert again.parts.versions.state() == node.parts.versions.state()
 
