@@ -1,64 +1,101 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which members are there: a membership table that spreads by gossip. A pure state machine: no clock, socket or file.
+"""Which members are there: records that members sign and others pass on. A pure state machine, without socket or file.
 
-Theory of operation. Every member increments its own heartbeat and sends its table to a few others. They keep the newer
-of two records of a member and pass it on, so that all members soon know of every live one, with a heartbeat that grows.
-A member without news for a while is suspected, and later dropped; each member decides that for itself. Dropped members
-are called now and then, so that a network that was cut in two becomes one again.
+Theory of operation. Every member signs a record of itself: its name, its address, whether it has left or finished, the
+number of its life (incarnation) and when it signed (heartbeat). It signs a new one in each round of gossip, in which it
+calls a few members, tells them its record and some that it was told, and is told some in return. Of two records of a
+member everyone keeps the newer one, by incarnation and heartbeat. So nobody but a member itself can change what others
+know of it; an older record, told again, changes nothing; and without its key nobody can make a record of a name at all.
 
-    (rumour) ── it answered, or called ──▶ alive
+A record is checked by the certificate that it names. A receiver that lacks it asks the teller for it (`Table.wanted`),
+which sends it in a second call or answer; every certificate is checked by the federation's authorities and revocation
+list, and remembered. A member that tells a forged record is not listened to further in that call.
 
     alive ── suspect_s without news ──▶ suspect ── drop_s without news ──▶ dropped ── forget_s ──▶ (forgotten)
       ▲                                    │                                  │
       └────────────── news ────────────────┴──────────────────────────────────┘          left: the member said so
 
-Of two records the one of the higher incarnation is newer; of equal incarnations, the one of the higher heartbeat. A
-member that starts again takes a higher incarnation than in its earlier lives. A member that receives a record of itself
-that is newer than its own, or that says it has left, takes a still higher incarnation, so that its own record prevails.
+News of a member is a newer record that was signed lately, or anything that the member itself says in a call that it
+makes or answers. Each member decides for itself who is there. Members that are dropped are called now and then, at the
+address of their record and at the last one where they answered, so that a network that was cut in two becomes one.
 
-Members have certificates, but may lie. A name that another member told is a rumour until its holder has answered a
-call, or made one, so that invented names neither enter the table nor are passed on. Rumours are kept by the member that
-told them, few of each, and those to be called are drawn evenly among these members, so that one with many lies cannot
-hide what others tell. Only a member itself can say that it leaves: what it says of itself in a call that it makes or
-answers (`speaker`) counts more than what others say of it, and that counts nothing against a member that has just
-spoken. Numbers that grow faster than one life can count are lies. The table has a bound, and a live member is never
-removed from it.
+Two things can outdate a member's own record: a copy of its state that is older than its last life, and a record that
+says it left, told again when it is back. Whoever holds a newer record of a member than that member says itself tells it
+to that member, which then takes a higher incarnation.
+
+What a member sends does not grow with the federation. It calls few members, mostly the same for some time, because a
+new connection costs more than a call; it tells a bounded number of records (`telling`); and it keeps track of a bounded
+number of members (`roster`). With more members, news of each come less often, so the times after which members are
+suspected and dropped grow with the number of members that this one keeps track of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from base64 import b64decode, b64encode
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from pens import rng
-from pens.network.transport.interface import Address, MemberRecord
+from pens.network.members.notary import Notary, Verdict
+from pens.network.members.roster import KnownMember, Roster
+from pens.network.members.telling import Telling
+from pens.network.transport.interface import Address, MemberRecord, Table
+from pens.network.transport.limits import RateLimit
 
 MemberStatus = Literal["alive", "suspect", "dropped", "left"]
 
-_MAX_JUMP = 1 << 20  # of an incarnation between two records of a member
 _MAX_NUMBER = 1 << 53
 _MAX_NAME, _MAX_HOST, _MAX_PORT = 63, 253, 65535
+_LACKING = 32  # members whose records wait for certificates
+_REVIEW = 10  # rounds between two reviews of all certificates
+_IN_VAIN = 3  # calls without an answer, and without news meanwhile, after which a member counts as dropped
+_BOOTSTRAP = 0.02  # of these calls go to bootstrap addresses even where more members are known than are in view
+_FOREVER = float("inf")
 
 
 @dataclass(frozen=True)
 class MembershipRules:
-    """How often a member gossips, and how long it waits for others."""
+    """How often a member gossips, what it tells, and how long it waits for others."""
 
+    view: int = 256
+    """Members that are kept track of: in a smaller federation all, in a larger one a random sample of this size."""
     gossip_s: float = 1.0
     """Seconds between two rounds of gossip."""
     fanout: int = 2
-    """Members called in a round."""
+    """Members called in a round, in a small federation; in a larger one, one."""
+    told: int = 4
+    """Records of others in a message, …"""
+    told_to_newcomers: int = 64
+    """… and in an answer to a member that knows few others, for which each member may ask seldom."""
+    large: int = 64
+    """A federation of more members than this, to all of which no connections can be kept, is large."""
+    partners: int = 16
+    """In a large federation only so many are called, and they change slowly."""
+    partner_s: float = 120.0
+    """A partner is exchanged for another one this often."""
+    prompt: int = 16
+    """With more members than this, `suspect_s` and `drop_s` are longer in proportion."""
     suspect_s: float = 8.0
     drop_s: float = 30.0
     forget_s: float = 24 * 3600.0
+    stale_s: float = 600.0
+    """A record that was signed longer ago is no news when others tell it."""
+    redraw_s: float = 4 * 3600.0
+    """The sample is another one after this time, where there are more members than `view`."""
     call_lost_every: int = 4
-    """Every this many rounds, a dropped member or a bootstrap address is called."""
-    max_members: int = 1024
-    rumours_of_member: int = 64
-    """Rumours told by one member that may wait to be called. Of all rumours …"""
-    introductions: int = 2
-    """… this many are called in a round."""
+    """Every this many rounds, a member without news, a dropped one or a bootstrap address is called; …"""
+    call_lost_of_many_every: int = 12
+    """… in a large federation, where each such call makes a new connection, every this many."""
+    checks_per_s: float = 64.0
+    """Signatures of one teller that are checked, on average …"""
+    burst_checks: int = 256
+    """… and in a burst."""
+    certificates_per_s: float = 1.0
+    """Certificates of members outside of the sample that are asked for, on average …"""
+    burst_certificates: int = 64
+    """… and in a burst."""
 
 
 class Target(NamedTuple):
@@ -68,113 +105,184 @@ class Target(NamedTuple):
     name: str | None
 
 
-@dataclass
-class _KnownMember:
-    """A member in the table."""
-
-    record: MemberRecord
-    heard: float
-    """When there last was news of it."""
-    spoke: float
-    """When it last said something itself."""
-
-
-class _Rumour(NamedTuple):
-    """A member that another one told of."""
-
-    record: MemberRecord
-    told: float
-
-
 class Membership:
-    """The membership table of one member."""
+    """What one member knows of the others, and tells them."""
 
-    def __init__(self, me: MemberRecord, seed: int, rules: MembershipRules, bootstrap: Sequence[Address] = ()) -> None:
-        self._me = me
+    def __init__(
+        self,
+        me: MemberRecord,
+        secret: int,
+        rules: MembershipRules,
+        notary: Notary,
+        clock: Callable[[], float],
+        bootstrap: Sequence[Address] = (),
+    ) -> None:
+        """`secret`: of the random draws; others must not be able to guess it. `clock`: seconds since 1970."""
+        self._me, self._notary, self._clock = me, notary, clock
+        self._signed: MemberRecord | None = None
         self._rules, self._bootstrap = rules, tuple(bootstrap)
-        self._key, self._draws, self._rounds = rng.key(seed, "membership", me.name), 0, 0
-        self._others: dict[str, _KnownMember] = {}
-        self._rumours: dict[str, dict[str, _Rumour]] = {}  # by teller, then by name
+        self._key, self._draws, self._rounds = rng.key(secret, "membership", me.name), 0, 0
+        self._roster = Roster(rules.view, secret, rules.redraw_s, self._is_gone)
+        self._telling = Telling(self._roster, self._number)
+        self._partner_names: list[str] = []
+        self._partners_until = 0.0
+        self._lacking: OrderedDict[str, dict[int, MemberRecord]] = OrderedDict()  # by teller, then by certificate
+        self._now, self._slower = 0.0, 1.0
+        self._checks = RateLimit(rules.checks_per_s, rules.burst_checks, lambda: self._now)
+        self._certificates = RateLimit(rules.certificates_per_s, rules.burst_certificates, lambda: self._now)
+        self._generosity = RateLimit(0.1, 4, lambda: self._now)
+        self._learned = 0.0  # part of what was told lately that was new
+        self.forged = 0
+        """Forged records that others told."""
 
     @property
     def me(self) -> MemberRecord:
-        """This member's own record, as others are told it."""
-        return self._me
+        """This member's own record, signed."""
+        if self._signed is None:
+            self._signed = self._notary.sign(self._me)
+        return self._signed
 
-    # --- what the table tells -----------------------------------------------------------------------------------------
+    # --- who is there -------------------------------------------------------------------------------------------------
 
     def status(self, name: str, now: float) -> MemberStatus | None:
-        """The status of a member; None for one that is not in the table."""
-        entry = self._others.get(name)
-        return self._status(entry, now) if entry else None
+        """The status of a member; None for one that is not kept track of."""
+        known = self._roster.get(name)
+        return self._status(known, now) if known else None
 
-    def _status(self, entry: _KnownMember, now: float) -> MemberStatus:
-        if entry.record.left:
+    def _status(self, known: KnownMember, now: float) -> MemberStatus:
+        if known.record.left:
             return "left"
-        silence = now - entry.heard
-        return "alive" if silence < self._rules.suspect_s else "suspect" if silence < self._rules.drop_s else "dropped"
+        if known.silent >= _IN_VAIN:
+            return "dropped"
+        silence, slower = now - known.heard, self._slower
+        if silence < slower * self._rules.suspect_s:
+            return "alive"
+        return "suspect" if silence < slower * self._rules.drop_s else "dropped"
+
+    def _set_pace(self) -> None:
+        """How much longer to wait for news than in a small federation: they come as often as others tell of a member,
+        or as this one calls it itself."""
+        rules = self._rules
+        called_s = 1.5 * len(self._roster) * self._call_lost_every * rules.gossip_s
+        self._slower = max(1.0, min(self._roster.estimate / rules.prompt, called_s / rules.suspect_s))
+
+    def _is_gone(self, known: KnownMember, now: float) -> bool:
+        return self._status(known, now) in ("dropped", "left")
 
     def members(self, now: float, *statuses: MemberStatus) -> list[MemberRecord]:
-        """The other members that have one of these statuses, in the order of their names."""
-        chosen = [e.record for e in self._others.values() if self._status(e, now) in statuses]
+        """The members in view that have one of these statuses, in the order of their names."""
+        chosen = [known.record for known in self._roster.sample() if self._status(known, now) in statuses]
         return sorted(chosen, key=lambda record: record.name)
 
+    def guests(self, now: float) -> list[MemberRecord]:
+        """Neighbours and senders of models that are there, but not in view."""
+        return [known.record for known in self._roster.guests() if self._status(known, now) == "alive"]
+
     def find(self, name: str) -> MemberRecord | None:
-        """The record of a member, whatever its status; None for one that is not in the table."""
-        entry = self._others.get(name)
-        return entry.record if entry else None
+        """The record of a member, whatever its status, with the address to try; None for one that is not known."""
+        known = self._roster.get(name)
+        if known is None or known.record.address == _address(known):
+            return known.record if known else None
+        return replace(known.record, address=_address(known))
+
+    def has_met(self, name: str, now: float, within_s: float) -> bool:
+        """Whether a member has said something itself within this time, so that it knows this one, too."""
+        known = self._roster.get(name)
+        return known is not None and now - known.spoke < within_s
 
     def everyone_finished(self, now: float, but: Collection[str] = ()) -> bool:
         """Whether all others that are there have finished; `but`: members to leave out."""
         return all(record.finished or record.name in but for record in self.members(now, "alive", "suspect"))
 
-    def records(self, now: float) -> tuple[MemberRecord, ...]:
-        """The table as others are told it, without dropped members, so that they are forgotten."""
-        return (self._me, *self.members(now, "alive", "suspect", "left"))
-
     # --- time goes on -------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[Target]:
-        """A round of gossip: increment the own heartbeat, and choose whom to call."""
-        self._me = replace(self._me, heartbeat=self._me.heartbeat + 1)
+        """A round of gossip: sign a new record, and choose whom to call."""
+        self._now = now
+        self._become()
         self._rounds += 1
+        self._set_pace()
         self._forget(now)
-        there = self.members(now, "alive", "suspect")
-        targets = [Target(record.address, record.name) for record in self._some(there, self._rules.fanout)]
-        if not there or self._rounds % self._rules.call_lost_every == 0:
-            targets += self._some(self._lost(now), 1 if there else self._rules.fanout)
-        return targets + self._strangers()
-
-    def _strangers(self) -> list[Target]:
-        """Some of the rumours. Each is called once; if the member is there after all, others will tell of it again."""
-        targets = []
-        for teller in self._some(sorted(self._rumours), self._rules.introductions):
-            told = self._rumours[teller]
-            (name,) = self._some(sorted(told), 1)
-            targets.append(Target(told.pop(name).record.address, name))
-            if not told:
-                del self._rumours[teller]
+        there = self._partners(now)
+        targets = [Target(_address(known), known.record.name) for known in self._callees(there)]
+        if not there or self._rounds % self._call_lost_every == 0:
+            targets += self._lost(now, 1 if there else self._rules.fanout)
         return targets
 
-    def _lost(self, now: float) -> list[Target]:
-        lost = [Target(record.address, record.name) for record in self.members(now, "dropped")]
-        known = {e.record.address for e in self._others.values() if self._status(e, now) != "left"}
-        return lost + [Target(address, None) for address in self._bootstrap if address not in known]
+    def _become(self, **changes: Any) -> None:
+        """A new record of this member; it is signed when it is told."""
+        heartbeat = max(self._me.heartbeat + 1, int(self._clock()))
+        self._me, self._signed = replace(self._me, heartbeat=heartbeat, **changes), None
+
+    def _callees(self, there: list[KnownMember]) -> list[KnownMember]:
+        """Whom to call: the one that has said nothing for the longest time, and others at random."""
+        if not there:
+            return []
+        if self._is_large and self._rounds % 2:
+            return self._some(there, 1)
+        longest = min(there, key=lambda known: known.spoke)
+        others = [known for known in there if known is not longest]
+        return [longest, *self._some(others, 0 if self._is_large else self._rules.fanout - 1)]
+
+    @property
+    def _is_large(self) -> bool:
+        return len(self._roster) > self._rules.large
+
+    @property
+    def _call_lost_every(self) -> int:
+        return self._rules.call_lost_of_many_every if self._is_large else self._rules.call_lost_every
+
+    def _partners(self, now: float) -> list[KnownMember]:
+        """Those who may be called: everyone that is there in a small federation, else a few, exchanged one by one."""
+        most = self._rules.partners
+        if not self._is_large:
+            return [known for known in self._roster.sample() if self._is_there(known, now)]
+        kept = {name: known for name in self._partner_names if (known := self._roster.get(name))}
+        kept = {name: known for name, known in kept.items() if self._is_there(known, now)}
+        if now >= self._partners_until and kept:
+            self._partners_until = now + self._rules.partner_s
+            del kept[next(iter(kept))]
+        for _ in range(4 * (most - len(kept))):
+            known = self._roster.at(int(self._number() * len(self._roster)))
+            if len(kept) < most and self._is_there(known, now):
+                kept.setdefault(known.record.name, known)
+        self._partner_names = list(kept)
+        return list(kept.values())
+
+    def _is_there(self, known: KnownMember, now: float) -> bool:
+        return self._status(known, now) in ("alive", "suspect")
+
+    def _lost(self, now: float, count: int) -> list[Target]:
+        """Members that were dropped and addresses to begin with, or else the one that there was no news of longest."""
+        dropped = [known for known in self._roster if self._status(known, now) == "dropped"]
+        known = {k.record.address for k in self._roster if self._status(k, now) != "left"}
+        lost = [Target(_address(k), k.record.name) for k in dropped]
+        if len(self._roster) < self._rules.view or self._number() < _BOOTSTRAP:
+            lost += [Target(address, None) for address in self._bootstrap if address not in known]
+        silent = self._longest_silent(now)
+        if silent and (not lost or self._rounds // self._call_lost_every % 2):
+            return [Target(_address(silent), silent.record.name)]
+        return self._some(lost, count)
+
+    def _longest_silent(self, now: float) -> KnownMember | None:
+        """The member without news for the longest time, if for long; neighbours count four times."""
+        there = [known for known in self._roster if self._is_there(known, now)]
+        if not there:
+            return None
+
+        def wait(known: KnownMember) -> float:
+            return (now - known.heard) * (4 if self._roster.is_neighbour(known.record.name) else 1)
+
+        longest = max(there, key=wait)
+        return longest if wait(longest) > self._slower * self._rules.suspect_s / 2 else None
 
     def _forget(self, now: float) -> None:
-        gone = [name for name, entry in self._others.items() if now - entry.heard >= self._rules.forget_s]
-        for name in gone:
-            del self._others[name]
-        for teller in list(self._rumours):
-            old = [n for n, rumour in self._rumours[teller].items() if now - rumour.told >= self._rules.drop_s]
-            for name in old:
-                self._forget_rumour(teller, name)
-
-    def _forget_rumour(self, teller: str, name: str) -> None:
-        told = self._rumours.get(teller, {})
-        told.pop(name, None)
-        if not told:
-            self._rumours.pop(teller, None)
+        """Keep track no longer of members that were away for long, or whose certificate was withdrawn."""
+        if self._rounds % _REVIEW:
+            return
+        for known in list(self._roster):
+            if now - known.heard >= self._rules.forget_s or self._notary.is_withdrawn(known.record.serial):
+                self._roster.remove(known.record.name)
 
     def _some(self, among: Sequence[Any], count: int) -> list[Any]:
         left = list(among)
@@ -184,112 +292,211 @@ class Membership:
         self._draws += 1
         return rng.number(self._key, self._draws)
 
-    # --- news ---------------------------------------------------------------------------------------------------------
+    # --- what this member tells ---------------------------------------------------------------------------------------
 
-    def merge(self, records: Iterable[MemberRecord], now: float, speaker: str) -> None:
-        """Merge the table that `speaker` told; its name is in its certificate."""
-        for number, record in enumerate(records):
-            if number >= 2 * self._rules.max_members:
-                return
-            if not is_plausible(record):
-                continue
-            if record.name == self._me.name:
-                self._refute(record)
-            elif record.name == speaker:
-                self._meet(record, now)
-            else:
-                self._overhear(record, now, speaker)
+    def tell(self, to: str | None, now: float) -> Table:
+        """What to tell in a call. `to`: the member that is called, if it is known."""
+        return Table(self._records_for(to, (), self._rules.told, now), room=self._room())
+
+    def answer(self, to: str, heard: Table, now: float) -> Table:
+        """What to answer to a member's call, after `hear`."""
+        self._now = now
+        room = min(heard.room, self._rules.told_to_newcomers)
+        count = room if room > self._rules.told and self._generosity.take(to) else self._rules.told
+        records = self._records_for(to, heard.records, count, now) if heard.records else ()
+        return Table(records, self._wanted(to), self._certificates_for(heard), self._room())
+
+    def follow_up(self, to: str, heard: Table) -> Table | None:
+        """What to say in a second call, if the answer to the first one needs it: certificates, or which are wanted."""
+        wanted, certificates = self._wanted(to), self._certificates_for(heard)
+        return Table((), wanted, certificates) if wanted or certificates else None
+
+    def _records_for(
+        self, to: str | None, heard: Sequence[MemberRecord], count: int, now: float
+    ) -> tuple[MemberRecord, ...]:
+        told = {(record.name, record.version) for record in heard}
+        chosen = [record for record in self._telling.choose(count, told) if record.name != to]
+        held = self._roster.get(to) if to is not None else None
+        if held and (self._is_gone(held, now) or self._is_outdated(held, heard)):
+            chosen.append(held.record)  # so that this member can overtake it
+        return (self.me, *chosen)
+
+    @staticmethod
+    def _is_outdated(held: KnownMember, heard: Sequence[MemberRecord]) -> bool:
+        said = [record.version for record in heard if record.name == held.record.name]
+        return bool(said) and max(said) < held.record.version
+
+    def _room(self) -> int:
+        """How many records to ask for: many while most of those that are told are new."""
+        is_new_here = self._learned > 0.5 or len(self._roster) < self._rules.told
+        return self._rules.told_to_newcomers if is_new_here and len(self._roster) < self._rules.view else 0
+
+    def _wanted(self, of: str) -> tuple[int, ...]:
+        return tuple(self._lacking.get(of, ()))
+
+    def _certificates_for(self, heard: Table) -> tuple[bytes, ...]:
+        wanted = heard.wanted[: self._rules.told_to_newcomers + 2]
+        return tuple(found for serial in wanted if (found := self._notary.certificate(serial)) is not None)
+
+    # --- what others tell ---------------------------------------------------------------------------------------------
+
+    def hear(self, table: Table, now: float, speaker: str) -> None:
+        """Take what `speaker` told; its name is in its certificate."""
+        self._now = now
+        most = self._rules.told_to_newcomers + 2
+        lacking = self._lacking.pop(speaker, {})
+        for certificate in table.certificates[: len(lacking)]:
+            record = lacking.pop(self._notary.learn(certificate) or -1, None)
+            if record:
+                self._take(record, now, speaker)
+        lacking, new = {}, 0
+        for record in table.records[:most]:
+            is_new = record.name not in (self._me.name, speaker) and self._roster.get(record.name) is None
+            verdict = self._take(record, now, speaker)
+            new += is_new
+            if verdict is Verdict.UNKNOWN and self._may_want(record, now, speaker):
+                lacking[record.serial] = record
+            if verdict is Verdict.FORGED:
+                self.forged += 1
+                break
+        if len(table.records) > 1:
+            self._learned += (new / (len(table.records) - 1) - self._learned) / 2
+        self._wait_for_certificates(speaker, lacking)
         self.heard(speaker, now)
 
-    def heard(self, name: str, now: float) -> None:
-        """Note that a member did something that only a live one can do."""
-        entry = self._others.get(name)
-        if entry:
-            entry.heard = entry.spoke = max(entry.heard, now)
+    def _wait_for_certificates(self, teller: str, lacking: dict[int, MemberRecord]) -> None:
+        if lacking:
+            self._lacking[teller] = lacking
+        if len(self._lacking) > _LACKING:
+            self._lacking.popitem(last=False)
+
+    def _may_want(self, record: MemberRecord, now: float, speaker: str) -> bool:
+        """Whether a certificate is worth its bytes: always for the sample, now and then for others."""
+        if record.name in (speaker, self._me.name) or self._roster.has_room_for(record.name, now):
+            return True
+        return self._certificates.take("")
+
+    def _take(self, record: MemberRecord, now: float, speaker: str) -> Verdict | None:
+        """Take one record; None if there was no need to check it."""
+        if not is_plausible(record) or not self._is_of_use(record, speaker):
+            return None
+        if record.name != speaker and not self._checks.take(speaker):
+            return None
+        verdict = self._notary.check(record)
+        if verdict is Verdict.GENUINE:
+            if record.name == self._me.name:
+                self._become(incarnation=record.incarnation + 1)
+            else:
+                self._learn(record, now, speaker)
+        return verdict
+
+    def _is_of_use(self, record: MemberRecord, speaker: str) -> bool:
+        if record.name == self._me.name:
+            return record.version > self._me.version
+        known = self._roster.get(record.name)
+        if known:
+            return record.version > known.record.version
+        return record.name == speaker or (self._is_fresh(record) and not record.left)
+
+    def _is_fresh(self, record: MemberRecord) -> bool:
+        return self._clock() - record.heartbeat <= self._rules.stale_s
+
+    def _learn(self, record: MemberRecord, now: float, speaker: str) -> None:
+        """Keep a genuine record that is newer than what was known, or pass it on."""
+        speaks = record.name == speaker
+        if speaks:
+            self._roster.keep_caller(record.name)
+        before = self._roster.get(record.name)
+        spoke = now if speaks else before.spoke if before else -_FOREVER
+        known = self._roster.add(record, now, spoke, now)
+        if known is None:
+            self._telling.pass_on(record)
+            return
+        known.record, known.spoke = record, spoke
+        if speaks or self._is_fresh(record):
+            known.heard, known.silent = max(known.heard, now), 0
+        self._telling.add(record.name)
+
+    def heard(self, name: str, now: float, at: Address | None = None) -> None:
+        """Note that a member did something that only a live one can do. `at`: the address where it answered."""
+        known = self._roster.get(name)
+        if known:
+            known.heard = known.spoke = max(known.heard, now)
+            known.silent = 0
+            if at:
+                known.confirmed, known.missed = at, 0
+
+    def missed(self, name: str) -> None:
+        """Note that a member did not answer, so that the next call tries the other address, if there are two."""
+        known = self._roster.get(name)
+        if known:
+            known.missed += 1
+            known.silent += 1
 
     def failed(self, name: str, now: float) -> None:
         """Suspect a member that could not be reached, until there is news of it."""
-        entry = self._others.get(name)
-        if entry:
-            entry.heard = min(entry.heard, now - self._rules.suspect_s)
+        self.missed(name)
+        known = self._roster.get(name)
+        if known:
+            known.heard = min(known.heard, now - self._slower * self._rules.suspect_s)
 
-    def _refute(self, record: MemberRecord) -> None:
-        """Take a higher incarnation if a record of this member is newer than its own, or says that it has left."""
-        mine, theirs = self._me.incarnation, record.incarnation
-        newer = (theirs, record.heartbeat) > (mine, self._me.heartbeat)
-        rumour = newer or (record.left and not self._me.left and theirs >= mine)
-        if rumour and theirs - mine <= _MAX_JUMP:
-            self._me = replace(self._me, incarnation=max(mine, theirs) + 1)
+    # --- members that this one needs ----------------------------------------------------------------------------------
 
-    def _meet(self, record: MemberRecord, now: float) -> None:
-        """Take a member's record of itself."""
-        for teller in list(self._rumours):
-            self._forget_rumour(teller, record.name)
-        if record.name in self._others or self._has_room(now):
-            self._others[record.name] = _KnownMember(record, now, now)
+    def keep_neighbours(self, names: Collection[str]) -> None:
+        """Keep track of the neighbours, whether they are in view or not."""
+        self._roster.keep_neighbours(names)
 
-    def _overhear(self, record: MemberRecord, now: float, speaker: str) -> None:
-        """Take a member's record of another one."""
-        entry = self._others.get(record.name)
-        if entry is None:
-            self._keep_rumour(record, now, speaker)
-        elif self._is_news(record, entry, now):
-            entry.record, entry.heard = record, now
-
-    def _keep_rumour(self, record: MemberRecord, now: float, speaker: str) -> None:
-        told = self._rumours.get(speaker, {})
-        is_full = len(told) >= self._rules.rumours_of_member or len(self._others) >= self._rules.max_members
-        if not (record.left or is_full or record.name in told or speaker not in self._others):
-            self._rumours.setdefault(speaker, {})[record.name] = _Rumour(record, now)
-
-    def _is_news(self, record: MemberRecord, entry: _KnownMember, now: float) -> bool:
-        old = entry.record
-        if (record.incarnation, record.heartbeat) <= (old.incarnation, old.heartbeat):
-            return False
-        if record.incarnation - old.incarnation > _MAX_JUMP:
-            return False
-        if record.incarnation == old.incarnation and record.address != old.address:
-            return False  # a member keeps its address within a life
-        against = record.left or record.incarnation > old.incarnation
-        return not (against and now - entry.spoke < self._rules.suspect_s)
-
-    def _has_room(self, now: float) -> bool:
-        """Whether one more member fits; if need be, remove the one that left or was dropped longest ago."""
-        if len(self._others) < self._rules.max_members:
-            return True
-        gone = [(e.heard, n) for n, e in self._others.items() if self._status(e, now) in ("dropped", "left")]
-        if gone:
-            del self._others[min(gone)[1]]
-        return bool(gone)
+    def keep_sender(self, name: str) -> None:
+        """Keep track of a member that sent a model, for some time."""
+        self._roster.keep_sender(name)
 
     # --- what this member tells of itself -----------------------------------------------------------------------------
 
     def move(self, address: Address) -> None:
         """Tell another address of this member."""
-        self._me = replace(self._me, address=address)
+        self._become(address=address)
 
     def finish(self) -> None:
         """Tell that this member's updates are done."""
-        self._me = replace(self._me, finished=True, heartbeat=self._me.heartbeat + 1)
+        self._become(finished=True)
 
     def leave(self) -> None:
         """Tell that this member leaves."""
-        self._me = replace(self._me, left=True, heartbeat=self._me.heartbeat + 1)
+        self._become(left=True)
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 
     def state(self, now: float) -> dict[str, Any]:
-        """What a restart needs: this member's incarnation, and the others' addresses."""
-        known = self.members(now, "alive", "suspect", "dropped")
-        return {"incarnation": self._me.incarnation, "members": [_plain(record) for record in known]}
+        """What a restart needs: this member's incarnation, and the others' records, with the certificates to check."""
+        records = [known.record for known in self._roster if not known.record.left]
+        found = {self._notary.certificate(record.serial) for record in records}
+        certificates = sorted(b64encode(certificate).decode() for certificate in found if certificate)
+        return {
+            "incarnation": self._me.incarnation,
+            "records": [_plain(record) for record in sorted(records, key=lambda record: record.name)],
+            "certificates": certificates,
+        }
 
     def restore(self, state: dict[str, Any], now: float) -> None:
-        """Begin a new life: take a higher incarnation, and the other members as if there was news of them now."""
-        self._me = replace(self._me, incarnation=max(self._me.incarnation, state["incarnation"] + 1))
-        for name, host, port, incarnation, heartbeat, finished in state["members"]:
-            record = MemberRecord(name, Address(host, port), incarnation, heartbeat, finished=finished)
-            if is_plausible(record) and name != self._me.name and self._has_room(now):
-                self._others[name] = _KnownMember(record, now, now - self._rules.suspect_s)
+        """Begin a new life: take a higher incarnation, and the others' records as far as they are genuine.
+
+        The file of an older version has records without signatures; they are left out.
+        """
+        self._now = now
+        self._become(incarnation=max(self._me.incarnation, state["incarnation"] + 1))
+        for certificate in state.get("certificates", ()):
+            self._notary.learn(b64decode(certificate))
+        heard = now - self._rules.suspect_s
+        for plain in state.get("records", ()):
+            record = _record(plain)
+            is_other = is_plausible(record) and record.name != self._me.name
+            if is_other and self._notary.check(record) is Verdict.GENUINE:
+                self._roster.add(record, heard, -_FOREVER, now)
+
+
+def _address(known: KnownMember) -> Address:
+    """Where to try to reach a member: where its record says or, every other time in vain, where it last answered."""
+    return known.confirmed if known.confirmed and known.missed % 2 else known.record.address
 
 
 def is_plausible(record: MemberRecord) -> bool:
@@ -304,5 +511,12 @@ def is_plausible(record: MemberRecord) -> bool:
 
 
 def _plain(record: MemberRecord) -> list[Any]:
-    address = record.address
-    return [record.name, address.host, address.port, record.incarnation, record.heartbeat, record.finished]
+    address, signature = record.address, b64encode(record.signature).decode()
+    said = [record.incarnation, record.heartbeat, record.left, record.finished]
+    return [record.name, address.host, address.port, *said, f"{record.serial:x}", signature]
+
+
+def _record(plain: list[Any]) -> MemberRecord:
+    name, host, port, incarnation, heartbeat, left, finished, serial, signature = plain
+    said = incarnation, heartbeat, left, finished
+    return MemberRecord(name, Address(host, port), *said, int(serial, 16), b64decode(signature))

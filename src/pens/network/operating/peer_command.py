@@ -17,6 +17,7 @@ import torch
 from pens.errors import CertificateError, SettingsError
 from pens.network.certificates.credentials import Credentials, MemberFiles, load_credentials
 from pens.network.certificates.names import peer_id
+from pens.network.members.certified import CertificateNotary
 from pens.network.members.misfits import REMEDY
 from pens.network.node.learning import ThreadBench
 from pens.network.node.node import Node
@@ -90,7 +91,7 @@ async def _live(config: PeerConfig, transport: Transport, credentials: Credentia
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, number)
     try:
-        node = build_node(config, holding, transport, peer_id, bench)
+        node = build_node(config, holding, transport, CertificateNotary(credentials), peer_id, bench)
         with ExitStack() as stack:
             if config.peer.metrics_port is not None:
                 stack.enter_context(Monitor(config.peer.metrics_port, lambda: vitals(node, credentials)))

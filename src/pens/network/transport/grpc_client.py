@@ -16,7 +16,7 @@ import asyncio
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -30,7 +30,15 @@ from pens.network.certificates.credentials import Credentials
 from pens.network.certificates.names import ANY_MEMBER, exact_dns_name
 from pens.network.transport import wire_pb2
 from pens.network.transport.grpc_server import SERVICE
-from pens.network.transport.interface import Address, Introduction, MemberRecord, Parcel, Reception, TransportCounts
+from pens.network.transport.interface import (
+    Address,
+    Introduction,
+    MemberRecord,
+    Parcel,
+    Reception,
+    Table,
+    TransportCounts,
+)
 from pens.network.transport.limits import Limits
 from pens.network.transport.wire import (
     HEADER,
@@ -82,9 +90,9 @@ class MemberCaller:
         self._connecting: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
         self._sends = asyncio.Semaphore(limits.sends)
 
-    async def gossip(self, to: Address, name: str | None, records: Sequence[MemberRecord]) -> Introduction:
-        """Send a membership table, and receive one."""
-        request = encode_table(records)
+    async def gossip(self, to: Address, name: str | None, table: Table) -> Introduction:
+        """Send a table, and receive one."""
+        request = encode_table(table)
 
         async def attempt() -> Introduction:
             async with self._connection(to, name) as connection:

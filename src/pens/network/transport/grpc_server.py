@@ -128,11 +128,11 @@ class MemberService:
         async with self._call(context) as caller:
             await self._check_rate(caller, context)
             try:
-                records = decode_table(await self._only_message(caller, context))
+                table = decode_table(await self._only_message(caller, context))
             except WireError as error:
                 self._note(context, "malformed", f"table of {caller}: {error}")
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            await context.write(encode_table(await self._inbox.gossip(caller, records)))
+            await context.write(encode_table(await self._inbox.gossip(caller, table)))
 
     async def _check_rate(self, caller: str, context: Any) -> None:
         if not self._intake.may_gossip(caller):
