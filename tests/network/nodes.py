@@ -17,8 +17,9 @@ from pens.engine.training import Engine
 from pens.experiment.wiring import first_models, new_executor
 from pens.learning.learners import Learners
 from pens.methods.spec import RunSpec
-from pens.network.members.membership import Membership, MembershipRules
+from pens.network.members.membership import Membership
 from pens.network.members.reachable import Reachable
+from pens.network.members.rules import MembershipRules
 from pens.network.node.control import ControlRules
 from pens.network.node.learning import Bench, Learning
 from pens.network.node.node import Node
@@ -85,7 +86,9 @@ class Cluster:
     ) -> Node:
         """A node, not started. `known`: it knows members 0, 1, … of a network whose members start in that order."""
         notary = self.authority.admit(record(me).name)
-        membership = Membership(record(me), self.seed, self.membership, notary, lambda: 0.0, [Address(HOST, 1)])
+        membership = Membership(
+            record(me), 1000 * self.seed + me, self.membership, notary, lambda: 0.0, [Address(HOST, 1)]
+        )
         for other in range(known):
             signed = self.authority.admit(record(other).name).sign(record(other))
             membership.hear(Table((signed,)), 0.0, signed.name)

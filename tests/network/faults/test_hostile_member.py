@@ -21,7 +21,8 @@ from tests.network.faults.hostile import TAKEN, broken_models, channel_to, dawdl
 MB = 1 << 20
 NAME = "mallory"
 MAY_GROW = 128 * MB
-"""max_held models of 20 kB, records that wait for certificates, buffers of gRPC for 512 connections and 256 calls, threads, fragments."""
+"""max_held models of 20 kB, records that wait for certificates, buffers of gRPC for 512 connections and 256 calls,
+threads, fragments."""
 
 
 def total(peer: RealPeer, *reasons: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from pens.network.members.membership import MembershipRules
+from pens.network.members.rules import MembershipRules
 from pens.network.transport.interface import Address
 from tests.network.members.worlds import LIES, World, knowledge
 

@@ -15,8 +15,9 @@ import pytest
 from pens.network.certificates.authority import Authority
 from pens.network.members.certified import CertificateNotary
 from pens.network.members.gossiper import Gossiper
-from pens.network.members.membership import Membership, MembershipRules
+from pens.network.members.membership import Membership
 from pens.network.members.notary import Verdict
+from pens.network.members.rules import MembershipRules
 from pens.network.transport.grpc_transport import GrpcTransport
 from pens.network.transport.interface import Address, MemberRecord, Parcel, Reception, Table
 from tests.network.federations import LOOPBACK, QUICK, credentials, make_federation

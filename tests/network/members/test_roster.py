@@ -9,8 +9,8 @@ from itertools import cycle
 import pytest
 from scipy.stats import chisquare
 
-from pens.network.members.membership import MembershipRules
 from pens.network.members.roster import Roster
+from pens.network.members.rules import MembershipRules
 from pens.network.transport.interface import Address, MemberRecord
 from tests.network.members.worlds import World
 

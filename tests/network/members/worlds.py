@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pens.network.members.membership import Membership, MembershipRules, Target
+from pens.network.members.callees import Target
+from pens.network.members.membership import Membership
+from pens.network.members.rules import MembershipRules
 from pens.network.transport.interface import Address, MemberRecord, Table
 from pens.network.transport.wire import encode_table
 from tests.network.members.notaries import FakeAuthority, FakeNotary
@@ -74,6 +76,12 @@ class World:
                 if other != me:
                     self.notaries[me].known.add(self.notaries[other].serial)
                     mine.hear(Table((self.members[other].me,)), self.now, "m0" if me else "m1")
+
+    def connect_partners(self) -> None:
+        """Connections to those whom each member will call first are open, as in a federation that has run for long."""
+        for me, mine in enumerate(self.members):
+            for known in mine._callees.partners(self.now)[:64]:
+                self.open.setdefault(me, {})[known.record.address.port - 1] = None
 
     def run(self, rounds: int) -> None:
         for _ in range(rounds):

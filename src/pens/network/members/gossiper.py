@@ -7,7 +7,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pens.network.members.membership import Membership, Target
+from pens.network.members.callees import Target
+from pens.network.members.membership import Membership
 from pens.network.transport.interface import Address, MemberRecord, Table, Transport, TransportError
 
 _CALLS = 16  # in progress

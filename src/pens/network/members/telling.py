@@ -10,9 +10,10 @@ every member where rosters hold only a part of them, and nothing is ever told th
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from itertools import islice
 
+from pens.network.members.draws import Draws
 from pens.network.members.roster import Roster
 from pens.network.transport.interface import MemberRecord
 
@@ -24,9 +25,8 @@ _PASSING = 64
 class Telling:
     """What is to be told next."""
 
-    def __init__(self, roster: Roster, number: Callable[[], float]) -> None:
-        """`number`: the next random number.  0 … 1"""
-        self._roster, self._number = roster, number
+    def __init__(self, roster: Roster, draws: Draws) -> None:
+        self._roster, self._draws = roster, draws
         self._news: OrderedDict[str, int] = OrderedDict()  # how often each is still to be told; the latest last
         self._passing: deque[MemberRecord] = deque(maxlen=_PASSING)
 
@@ -55,7 +55,7 @@ class Telling:
         for _ in range(2 * count):
             if len(chosen) >= count or not len(self._roster):
                 break
-            record = self._roster.at(int(self._number() * len(self._roster))).record
+            record = self._roster.at(self._draws.place(len(self._roster))).record
             if (record.name, record.version) not in known:
                 chosen.setdefault(record.name, record)
         return list(chosen.values())

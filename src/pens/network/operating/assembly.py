@@ -30,9 +30,10 @@ from pens.methods.names import find_method, references_of
 from pens.methods.reach import reach
 from pens.methods.spec import RunSpec
 from pens.nets import needs_num_classes
-from pens.network.members.membership import Membership, MembershipRules
+from pens.network.members.membership import Membership
 from pens.network.members.notary import Notary
 from pens.network.members.reachable import Reachable
+from pens.network.members.rules import MembershipRules
 from pens.network.node.control import ControlRules
 from pens.network.node.learning import Bench, Learning
 from pens.network.node.node import Node
