@@ -37,6 +37,7 @@ def lied_to(size: int, seconds: int, view: int = 256) -> World:
 def test_what_honest_members_know_of_each_other_is_true_among_liars(size: int, seconds: int) -> None:
     world = lied_to(size, seconds)
     found = knowledge(world)
+    print(f"\n{size} members, {size // 3} liars: {found}")
     assert (found.wrong, found.left, found.finished) == (0, 0, 0)
     assert found.alive > 0.98
     assert found.known > 0.99 * min(1, world.rules.view / size)

@@ -205,6 +205,23 @@ def test_the_wrong_member_gets_no_model_and_no_table(federation: Authority) -> N
     run(steps())
 
 
+def test_connections_that_are_used_again_outlast_those_of_single_calls(tmp_path: Path) -> None:
+    """Two are kept: bob is called twice, then carol and dave once each. Carol's makes way, and bob's stays."""
+    federation = make_federation(tmp_path, "alice", "bob", "carol", "dave")
+
+    async def steps() -> None:
+        limits = replace(QUICK, connections=2)
+        async with running(federation, "alice", "bob", "carol", "dave", limits=limits) as (alice, *others):
+            bob, carol, dave = others
+            for called in (bob, bob, carol, dave):
+                await alice.transport.gossip(called.address, None, Table())
+            caller = alice.transport._caller
+            assert caller
+            assert {c.name for c in caller._connections.values()} == {"bob", "dave"}
+
+    run(steps())
+
+
 def test_a_member_that_claims_anothers_certificate_hears_nothing(federation: Authority) -> None:
     bob = credentials(federation, "bob").identity
     heard: list[bytes] = []

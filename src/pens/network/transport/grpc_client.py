@@ -71,6 +71,8 @@ class _Connection:
     serial: int
     channel: Any
     users: int = 0
+    again: bool = False
+    """It was used again since it was made, or was last passed over."""
     retired: bool = False
     """It accepts no new calls, and is closed when its last user has left."""
 
@@ -159,7 +161,7 @@ class MemberCaller:
         connection.users += 1  # at once, so that nobody retires it unused
         try:
             if len(self._connections) > self._limits.connections:
-                await self._retire(next(iter(self._connections)))
+                await self._retire(self._least_used())
             yield connection
         finally:
             connection.users -= 1
@@ -171,7 +173,18 @@ class MemberCaller:
             if known is None or name not in (None, known.name) or self._is_revoked(known.serial):
                 return await self._open(to, name)
             self._connections.move_to_end(to)
+            known.again = True
             return known
+
+    def _least_used(self) -> Address:
+        """The connection to close: the least recently used one that was not used again, so that single calls to many
+        members do not close the connections to those that are called regularly."""
+        while True:
+            to, connection = next(iter(self._connections.items()))
+            if not connection.again:
+                return to
+            connection.again = False
+            self._connections.move_to_end(to)
 
     async def _open(self, to: Address, name: str | None) -> _Connection:
         answering, serial = await self._ask_who(to)
