@@ -102,10 +102,12 @@ def lies(notary: CertificateNotary, members: Sequence[MemberRecord], evil: Addre
     return [invented, [replace(m, serial=n) for n, m in enumerate(invented)], *false, *signed]
 
 
-async def tell(channel: Any, records: Iterable[MemberRecord]) -> str:
+async def tell(channel: Any, records: Iterable[MemberRecord], certificates: tuple[bytes, ...] = ()) -> str:
     """Gossip; gRPC's word for how that went."""
     try:
-        await channel.unary_unary(f"{SERVICE}/Exchange")(encode_table(Table(tuple(records))), timeout=30)
+        await channel.unary_unary(f"{SERVICE}/Exchange")(
+            encode_table(Table(tuple(records), certificates=certificates)), timeout=30
+        )
     except aio.AioRpcError as error:
         return str(error.code().name)
     return "OK"

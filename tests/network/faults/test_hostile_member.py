@@ -62,11 +62,15 @@ def attack_with_lies(site: Site) -> None:
     members = [MemberRecord(p.name, p.address, 1, int(time.time()), signature=b"x") for p in site.peers]
     notary = CertificateNotary(site.credentials(NAME))
     own = notary.sign(MemberRecord(NAME, site.peers[0].address, 1, 1))  # where somebody else listens
+    certificate = notary.certificate(own.serial)
+    assert certificate
 
     async def attack() -> None:
         for round_ in range(3):
             for peer in site.peers:
                 async with channel_to(peer.address, site.credentials(NAME)) as channel:
+                    await tell(channel, [own])
+                    await tell(channel, [], (certificate,))
                     for table in lies(notary, members, site.peers[-1].address):
                         assert await tell(channel, [own, *table]) == "OK"
                     assert await tell(channel, [own] * 129) == "INVALID_ARGUMENT", round_

@@ -201,6 +201,8 @@ def test_a_member_is_told_what_is_held_against_it() -> None:
     it = One()
     left, back = it.signed(1, 3, 5, left=True), it.signed(1, 2, 9)
     it.hear(0.0, 1, it.signed(1, 3, 4))
+    assert it.signed(1, 3, 4) in it.me.answer("m1", Table((back,)), 0.0).records
+    assert it.signed(1, 3, 4) not in it.me.answer("m1", Table((it.signed(1, 3, 4),)), 0.0).records
     it.hear(1.0, 1, left)
     it.hear(2.0, 1, back)
     assert it.status(1) == "left"
@@ -262,7 +264,7 @@ def test_a_member_that_moved_is_tried_where_it_answered_last_too() -> None:
     assert it.me.find("m1") == moved
 
 
-def test_who_cannot_be_reached_is_suspected_until_there_is_news_and_dropped_after_three_calls() -> None:
+def test_who_cannot_be_reached_is_suspected_until_there_is_news() -> None:
     it = One()
     it.hear(100.0, 1, it.signed(1, 1, 5))
     it.me.failed("m1", 100.0)
@@ -271,12 +273,25 @@ def test_who_cannot_be_reached_is_suspected_until_there_is_news_and_dropped_afte
     assert it.status(1) == "suspect"
     it.hear(102.0, 2, it.signed(1, 1, 6))
     assert it.status(1) == "alive"
+
+
+def test_with_more_members_they_are_suspected_later_but_three_calls_in_vain_are_enough() -> None:
+    """One member counts as ten times as many as `prompt`: suspected after 100 s, dropped after 250, or after 25."""
+    it = One(replace(RULES, prompt=0.1, call_lost_every=1000))
+    it.hear(0.0, 1, it.signed(1))
+    it.me.tick(0.0)
+    for now, status in ((99.0, "alive"), (101.0, "suspect"), (251.0, "dropped")):
+        it.now = now
+        assert it.status(1) == status
+    it.now = 30.0
     for _ in range(2):
         it.me.missed("m1")
     assert it.status(1) == "alive"
     it.me.missed("m1")
     assert it.status(1) == "dropped"
-    it.hear(103.0, 2, it.signed(1, 1, 7))
+    it.now = 24.0
+    assert it.status(1) == "alive"
+    it.hear(40.0, 2, it.signed(1, 1, 7))
     assert it.status(1) == "alive"
 
 

@@ -26,7 +26,7 @@ class MembershipRules:
     """In a large federation only so many are called, and they change slowly."""
     partner_s: float = 120.0
     """A partner is exchanged for another one this often."""
-    prompt: int = 16
+    prompt: float = 16
     """With more members than this, `suspect_s` and `drop_s` are longer in proportion."""
     suspect_s: float = 8.0
     drop_s: float = 30.0

@@ -6,8 +6,8 @@
       └────────────── news ────────────────┴──────────────────────────────────┘          left: the member said so
 
 The more members there are, the less often there is news of each, because a member's traffic does not grow with them.
-Then both times are longer in proportion, up to the time in which this member calls everyone in its view itself. Three
-calls without an answer, and without news meanwhile, are enough at any size.
+Then both times are longer in proportion, up to the time in which this member calls everyone in its view itself. But a
+member that did not answer three calls, without news meanwhile, is dropped after `drop_s` at any size.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Standing:
         """The status of a member."""
         if known.record.left:
             return "left"
-        if known.silent >= _IN_VAIN:
-            return "dropped"
         silence = now - known.heard
+        if known.silent >= _IN_VAIN and silence >= self._rules.drop_s:
+            return "dropped"
         if silence < self._slower * self._rules.suspect_s:
             return "alive"
         return "suspect" if silence < self._slower * self._rules.drop_s else "dropped"
