@@ -18,7 +18,7 @@ from pens.network.certificates.authority import Authority
 from pens.network.node.status import PeerCounts, Status
 from pens.network.operating.peer_command import stuck_words
 from pens.network.operating.sparingly import Sparingly
-from pens.network.transport.interface import TransportError
+from pens.network.transport.interface import Table, TransportError
 from tests.network.faults.hostile import SERVICE, channel_to, tell
 from tests.network.federations import QUICK, credentials, make_federation, running
 
@@ -48,7 +48,7 @@ def test_calls_without_their_message_use_up_one_members_calls_and_end(federation
             opened = [await channel.__aenter__() for channel in channels]
             calls = [channel.stream_unary(f"{SERVICE}/Exchange")() for channel in opened for _ in range(8)]
             await until(lambda: refusals["calls"] >= 56)
-            assert (await alice.transport.gossip(bob.address, "bob", [])).name == "bob"
+            assert (await alice.transport.gossip(bob.address, "bob", Table())).name == "bob"
             await until(lambda: refusals["slow"] >= 8)
             assert all([await call.code() for call in calls])
             assert await tell(opened[0], []) == "OK"
@@ -105,7 +105,7 @@ def test_who_gossips_too_often_is_turned_away_and_others_are_not(federation: Aut
             async with channel_to(bob.address, credentials(federation, "mallory")) as channel:
                 seen = [await tell(channel, []) for _ in range(8)]
             assert seen == ["OK"] * 5 + ["RESOURCE_EXHAUSTED"] * 3
-            assert (await alice.transport.gossip(bob.address, "bob", [])).name == "bob"
+            assert (await alice.transport.gossip(bob.address, "bob", Table())).name == "bob"
             assert bob.transport.traffic.refusals["rate"] == 3
 
     run(steps())
@@ -116,7 +116,7 @@ def test_a_transport_stops_while_it_connects(federation: Authority) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             async with running(federation, "alice") as (alice,):
                 address = replace(alice.address, port=silent.getsockname()[1])
-                call = asyncio.create_task(alice.transport.gossip(address, None, []))
+                call = asyncio.create_task(alice.transport.gossip(address, None, Table()))
                 accepted, _ = await asyncio.to_thread(silent.accept)
                 with accepted:
                     await alice.transport.stop(0)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pens.network.certificates.authority import Authority
-from pens.network.transport.interface import Address, MemberRecord, Parcel, Reception, TransportError
+from pens.network.transport.interface import Address, MemberRecord, Parcel, Reception, Table, TransportError
 from pens.network.transport.limits import Limits
 from pens.network.transport.wire import encode_claim
 from tests.network.faults.harness import Site, memory_bytes
@@ -57,7 +57,7 @@ def test_one_certificate_cannot_hold_the_connections(federation: Authority) -> N
             for _ in range(16):
                 assert await tell(await stack.enter_async_context(channel_to(bob.address, mallory)), []) == "OK"
             assert bob.transport.traffic.refusals["connections"] == 12
-            assert (await alice.transport.gossip(bob.address, "bob", [])).name == "bob"
+            assert (await alice.transport.gossip(bob.address, "bob", Table())).name == "bob"
             assert bob.transport.traffic.refusals["connections"] == 12
 
     run(steps())
@@ -68,7 +68,8 @@ def test_answers_that_are_not_taken_end_the_connection(federation: Authority) ->
 
     async def steps() -> None:
         async with running(federation, "bob", limits=replace(QUICK, call_s=0.3)) as (bob,):
-            bob.inbox.answer = tuple(MemberRecord(f"m{n}" + "x" * 40, bob.address, n, n) for n in range(2000))
+            long = MemberRecord("m" + "x" * 40, bob.address, 1, 1, signature=b"x" * 700)
+            bob.inbox.answer = Table((long,) * 128)
             own = credentials(federation, "mallory")
             tls = grpc.ssl_channel_credentials(own.authority_pem, own.key_pem, own.certificate_pem)
             options = [("grpc.ssl_target_name_override", "member.pens.internal"), ("grpc.http2.bdp_probe", 0)]

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from pens.data.scenarios import Federation
 from pens.errors import RunDirError, SettingsError
-from pens.network.members.membership import MembershipRules
+from pens.network.members.rules import MembershipRules
 from pens.network.node.node import Node
 from pens.network.node.parts import NodeRules
 from pens.network.node.state import PeerFolder

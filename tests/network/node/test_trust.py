@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pens.network.members.membership import MembershipRules
+from pens.network.members.rules import MembershipRules
 from pens.network.node.node import Node
 from pens.network.node.parts import NodeRules
 from pens.network.node.state import PeerFolder

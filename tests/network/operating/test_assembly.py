@@ -16,6 +16,7 @@ from pens.network.node.node import Node
 from pens.network.operating.assembly import build_node, load_holding
 from pens.network.operating.peer_config import read_peer_config
 from pens.network.transport.memory import MemoryNetwork
+from tests.network.members.notaries import FakeAuthority
 
 DATA = """
 import numpy as np
@@ -54,7 +55,7 @@ def node_of(folder: Path, text: str) -> Node:
     config = read_peer_config(folder / "peer.toml")
     transport, bench = MemoryNetwork().join("hospital-a"), ThreadBench()
     try:
-        return build_node(config, load_holding(config), transport, peer_id, bench)
+        return build_node(config, load_holding(config), transport, FakeAuthority().admit("hospital-a"), peer_id, bench)
     finally:
         bench.close()
 

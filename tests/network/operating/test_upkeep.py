@@ -18,7 +18,9 @@ import pytest
 
 from pens.network.certificates.authority import Authority
 from pens.network.certificates.credentials import load_credentials
-from pens.network.members.membership import Membership, MembershipRules
+from pens.network.members.certified import CertificateNotary
+from pens.network.members.membership import Membership
+from pens.network.members.rules import MembershipRules
 from pens.network.node.parts import NodeRules
 from pens.network.operating import upkeep as upkeep_module
 from pens.network.operating.file_watch import FileWatch
@@ -171,11 +173,13 @@ def test_every_setting_that_can_change_changes_something(folder: Path) -> None:
     assert set(changes_between(old, new).applied) == {f"peer.{name}" for name in CHANGEABLE}
     own = load_credentials(folder / "certs" / "peers" / "alice")
     transport = GrpcTransport(own, LOOPBACK)
-    membership = Membership(MemberRecord("alice", Address("a", 1), 1, 0), 0, MembershipRules())
+    notary = CertificateNotary(own)
+    membership = Membership(MemberRecord("alice", Address("a", 1), 1, 0), 0, MembershipRules(), notary, lambda: 0.0)
     node: Any = SimpleNamespace(parts=SimpleNamespace(rules=NodeRules(outgoing=5), membership=membership))
     apply_settings(merged(old, new), node, transport, own)
     assert node.parts.rules == NodeRules(wait_for=3, linger_s=60.0, gossip_s=2.0, max_held=9, outgoing=5)
     assert membership._rules == replace(MembershipRules(), gossip_s=2.0, suspect_s=20.0, drop_s=90.0)
+    assert membership._standing._rules is membership._callees._rules is membership._rules
     assert [target.address.host for target in membership.tick(0.0)] == ["c.example.org"]
     assert (transport._limits.models_per_s, transport._limits.burst_models) == (2.5, 7)
     assert own.list_grace == timedelta(days=14)

@@ -13,7 +13,7 @@ import pytest
 
 from pens.network.certificates.authority import Authority
 from pens.network.transport.grpc_transport import GrpcTransport
-from pens.network.transport.interface import Parcel, Reception, TransportError
+from pens.network.transport.interface import Parcel, Reception, Table, TransportError
 from pens.network.transport.wire import encode_lists
 from tests.network.certificates.test_revocations import signed_list
 from tests.network.faults.hostile import SERVICE, channel_to
@@ -63,7 +63,7 @@ def test_certificates_change_under_traffic_and_no_model_is_lost(tmp_path: Path) 
             await sending
             assert [len(member.inbox.models) for member in (alice, bob)] == [80, 80]
             assert bob.own.identity.serial != first
-            heard = await alice.transport.gossip(bob.address, "bob", [])
+            heard = await alice.transport.gossip(bob.address, "bob", Table())
             assert heard.name == "bob"
             (connection,) = alice.transport._caller._connections.values()  # type: ignore[union-attr]
             assert connection.serial == bob.own.identity.serial, "the server shows its new certificate"
@@ -121,14 +121,14 @@ def test_a_list_that_one_member_has_reaches_the_other_whoever_calls(
 
     async def steps() -> None:
         async with running(authority, "alice", "bob", "mallory", limits=OFTEN) as (alice, bob, mallory):
-            await mallory.transport.gossip(bob.address, "bob", [])
+            await mallory.transport.gossip(bob.address, "bob", Table())
             authority.revoke("mallory")
             alice.own.reload()
             one, other = (alice, bob) if caller == "alice" else (bob, alice)
-            await one.transport.gossip(other.address, None, [])
+            await one.transport.gossip(other.address, None, Table())
             assert bob.own.is_revoked(mallory.own.identity.serial)
             with pytest.raises(TransportError, match="revoked"):
-                await mallory.transport.gossip(bob.address, "bob", [])
+                await mallory.transport.gossip(bob.address, "bob", Table())
             assert bob.own.lists.pem == alice.own.lists.pem
 
     with caplog.at_level(logging.INFO, "pens.network"):
@@ -144,7 +144,7 @@ def test_members_that_trust_another_set_of_authorities_exchange_the_lists_of_tho
             authority.rotate()
             alice.own.reload()
             for one, other in ((alice, bob), (bob, alice)):
-                await one.transport.gossip(other.address, None, [])
+                await one.transport.gossip(other.address, None, Table())
             assert [len(member.own.wanted_lists()) for member in (alice, bob)] == [2, 1]
             (old,) = bob.own.wanted_lists()
             assert alice.own.lists.number(old) == bob.own.lists.number(old) > 0
@@ -163,17 +163,17 @@ def test_a_member_that_is_away_keeps_no_list_from_the_next_one_that_is_called(tm
         await alice.start(NotingInbox())
         async with running(authority, "carol") as (carol,):
             async with running(authority, "bob") as (bob,):
-                await alice.gossip(bob.address, "bob", [])
+                await alice.gossip(bob.address, "bob", Table())
             await asyncio.sleep(0)
             authority.refresh()
             carol.own.reload()
             before = own.lists.pem
-            await alice.gossip(carol.address, "carol", [])
+            await alice.gossip(carol.address, "carol", Table())
             assert own.lists.pem == before, "it asks no sooner than 30 s after it asked bob"
             now[0] = 31.0
             with pytest.raises(TransportError):
-                await alice.gossip(bob.address, "bob", [])
-            await alice.gossip(carol.address, "carol", [])
+                await alice.gossip(bob.address, "bob", Table())
+            await alice.gossip(carol.address, "carol", Table())
             assert own.lists.pem == carol.own.lists.pem != before
         await alice.stop(0)
 
@@ -214,14 +214,14 @@ def test_where_no_list_may_be_too_old_only_lists_are_exchanged_until_there_is_a_
                 member.own.receive_list(ended, "list")
             alice.own.list_grace = timedelta(days=2)
             with pytest.raises(TransportError, match="no revocation list here is up to date"):
-                await alice.transport.gossip(bob.address, "bob", [])
+                await alice.transport.gossip(bob.address, "bob", Table())
             with pytest.raises(TransportError, match=r"revocation list of .* ended on"):
-                await bob.transport.gossip(alice.address, "alice", [])
+                await bob.transport.gossip(alice.address, "alice", Table())
             with pytest.raises(TransportError, match="no revocation list here is up to date"):
                 await alice.transport.send_model(bob.record, Parcel(1, b"x"))
             assert not bob.inbox.tables + alice.inbox.tables
             bob.own.receive_list(signed_list(authority, 1 << 41, datetime.now(UTC) + timedelta(days=1), []), "list")
-            await bob.transport.gossip(alice.address, "alice", [])
+            await bob.transport.gossip(alice.address, "alice", Table())
             await talk(alice, bob)
 
     run(steps())

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pens.network.transport import wire, wire_pb2
 from pens.network.transport.dialling import is_host
-from pens.network.transport.interface import Address, MemberRecord, Reception
+from pens.network.transport.interface import Address, MemberRecord, Reception, Table
 from pens.network.transport.wire import WireError
 
 WORDS = st.from_regex(r"[a-z0-9]([a-z0-9_-]{0,20}[a-z0-9])?", fullmatch=True)
@@ -18,14 +20,65 @@ HOSTS = st.one_of(
     st.ip_addresses().map(str),
 )
 NUMBERS = st.integers(0, 2**64 - 1)
+SERIALS = st.integers(0, 2**160 - 1)
 RECORDS = st.builds(
-    MemberRecord, WORDS, st.builds(Address, HOSTS, st.integers(1, 65535)), NUMBERS, NUMBERS, st.booleans()
+    MemberRecord,
+    WORDS,
+    st.builds(Address, HOSTS, st.integers(1, 65535)),
+    NUMBERS,
+    NUMBERS,
+    st.booleans(),
+    st.booleans(),
+    SERIALS,
+    st.binary(min_size=1, max_size=72),
+)
+TABLES = st.builds(
+    Table,
+    st.lists(RECORDS).map(tuple),
+    st.lists(SERIALS).map(tuple),
+    st.lists(st.binary(max_size=2048), max_size=3).map(tuple),
+    st.integers(0, 2**32 - 1),
 )
 
 
-@given(st.lists(RECORDS))
-def test_tables_come_through(records: list[MemberRecord]) -> None:
-    assert wire.decode_table(wire.encode_table(records)) == tuple(records)
+@given(TABLES)
+def test_tables_come_through(table: Table) -> None:
+    assert wire.decode_table(wire.encode_table(table)) == table
+
+
+@given(RECORDS, RECORDS)
+def test_no_two_records_have_the_same_content_to_sign(one: MemberRecord, other: MemberRecord) -> None:
+    alike = replace(one, signature=b"") == replace(other, signature=b"")
+    assert (one.content == other.content) == alike
+
+
+def test_where_a_name_ends_is_signed() -> None:
+    one = MemberRecord("ab", Address("c", 1), 1, 1)
+    assert one.content != replace(one, name="a", address=Address("bc", 1)).content
+
+
+def line(signature: bytes) -> wire_pb2.Record:
+    return wire_pb2.Record(name="a", host="h", port=1, serial=b"1", signature=signature)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (wire_pb2.Table(records=[line(b"")]), "a record of a without a signature.*same version"),
+        (
+            wire_pb2.Table(records=[line(bytes(73))]),
+            "73 bytes, but at most 72",
+        ),
+        (wire_pb2.Table(records=[line(b"x")] * 129), "129 records, but at most 128"),
+        (wire_pb2.Table(wanted=[b"1"] * 129), "129 wanted certificates, but at most 128"),
+        (wire_pb2.Table(certificates=[b"1"] * 129), "129 certificates, but at most 128"),
+        (wire_pb2.Table(certificates=[bytes(2049)]), "certificate of 2049 bytes, but at most 2048"),
+        (wire_pb2.Table(wanted=[bytes(21)]), "serial number of 21 bytes, but it must have 1 to 20"),
+    ],
+)
+def test_tables_beyond_a_bound(table: wire_pb2.Table, words: str) -> None:
+    with pytest.raises(WireError, match=words):
+        wire.decode_table(table.SerializeToString())
 
 
 HEADERS = st.builds(wire.Header, NUMBERS, NUMBERS, st.booleans(), st.binary(max_size=4096))
@@ -95,7 +148,8 @@ def test_no_bytes_do_worse_than_a_wire_error(data: bytes) -> None:
     ids=lambda value: str(value)[:12],
 )
 def test_lines_that_no_table_may_have(name: str, host: str, port: int) -> None:
-    table = wire_pb2.Table(records=[wire_pb2.Record(name=name, host=host, port=port)])
+    line = wire_pb2.Record(name=name, host=host, port=port, signature=b"x", serial=b"1")
+    table = wire_pb2.Table(records=[line])
     with pytest.raises(WireError) as refused:
         wire.decode_table(table.SerializeToString())
     assert str(refused.value).isprintable()
@@ -113,10 +167,10 @@ def test_a_claim_with_a_long_name_is_refused_in_few_words() -> None:
 def test_records_are_counted_before_they_are_parsed(record: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of two bytes each, and fields of later versions: 250,000 of them would take a gigabyte as objects."""
     if record[0] != 0x0A:
-        assert wire.decode_table(record * 2048) == ()
+        assert wire.decode_table(record * 512) == Table()
     monkeypatch.setattr(wire, "parse", lambda *_: pytest.fail("was parsed"))
-    with pytest.raises(WireError, match="more than the 2048 records"):
-        wire.decode_table(record * 2049)
+    with pytest.raises(WireError, match="more than the 512 parts"):
+        wire.decode_table(record * 513)
 
 
 @pytest.mark.parametrize("data", [b"\x0a", b"\xff" * 20, b"\x0b\x0c", b"\x0e"])

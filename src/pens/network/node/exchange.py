@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -15,7 +15,7 @@ from pens.network.members.misfits import REMEDY
 from pens.network.node.outbox import Outbox
 from pens.network.node.parts import NodeParts
 from pens.network.transport.codec import decode_note, encode_note
-from pens.network.transport.interface import MemberRecord, Parcel, Reception, TransportError
+from pens.network.transport.interface import Parcel, Reception, Table, TransportError
 from pens.protocol.messages import ModelRef, Note, PeerId, Received
 
 _LARGE_PAYLOAD = 4 << 20  # bytes; such a payload is read beside the event loop
@@ -28,7 +28,8 @@ class Exchange:
     def __init__(self, parts: NodeParts, gossiper: Gossiper, receive: Callable[[Received], None]) -> None:
         """`receive`: called with each model that was taken."""
         self._parts, self._gossiper, self._receive = parts, gossiper, receive
-        self._outbox = Outbox(parts.transport, parts.membership.find, self._on_sent, parts.rules.outgoing)
+        find = parts.membership.find
+        self._outbox = Outbox(parts.transport, find, gossiper.greet, self._on_sent, parts.rules.outgoing)
 
     # --- models that others send (Inbox) ------------------------------------------------------------------------------
 
@@ -84,16 +85,16 @@ class Exchange:
         owner = parts.number(sender)
         parts.names[owner] = sender
         parts.membership.heard(sender, parts.now)
+        parts.membership.keep_sender(sender)
         parts.counts.received += 1
         parts.counts.bytes_in += len(parcel.payload)
         ref = ModelRef(owner, parcel.version)
         parts.learning.hold(ref, row)
         self._receive(Received(ref, parcel.answer, note))
 
-    async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
-        """Merge a member's membership table, and answer with this member's own."""
-        self._gossiper.hear(sender, records)
-        return self._parts.membership.records(self._parts.now)
+    async def gossip(self, sender: str, table: Table) -> Table:
+        """Take what a member tells of members, and answer likewise."""
+        return self._gossiper.answer(sender, table)
 
     # --- models that this peer sends ----------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ out one job at a time on a bench beside the loop (`node.learning`).
     timer ───────────────────▶ Wake ─────┼─▶ Peer.handle ┼─▶ WakeAfter ──▶ timer
     JobQueue ────▶ Updated, Answered ────┘               └─▶ Compare, Ask, Update ──▶ JobQueue
 
-Whom the peer can reach is the membership's live view. A peer that starts before the others would be alone: the end of
-its first training is held back until enough others are known.
+Whom the peer can reach is the membership's live view, and beside it neighbours and senders of models. A peer that
+starts before the others would be alone: the end of its first training is held back until enough others are known.
 
 After every update, and when neighbours are selected, the whole state goes to disk before the next job begins, jobs
 that wait and received models included. So a peer that is killed repeats the job in progress, from the same models and
@@ -44,7 +44,7 @@ from pens.network.node.past import compose_records
 from pens.network.node.snapshot import restore_snapshot, take_snapshot, written_by_this_peer
 from pens.network.node.state import PeerFolder
 from pens.network.node.status import PeerCounts, Status
-from pens.network.transport.interface import Address, Transport
+from pens.network.transport.interface import Address, MemberRecord, Transport
 from pens.protocol.messages import (
     Action,
     Ask,
@@ -192,6 +192,7 @@ class Node:
     def _handle(self, event: Event) -> None:
         self._look_around()
         actions = self.peer.handle(event)
+        self._keep_neighbours()
         if self._trace:
             self._trace(self.parts.now, self.peer.me, event, actions)
         for action in actions:
@@ -200,9 +201,20 @@ class Node:
     def _look_around(self) -> None:
         """Bring the peer's view of the others up to date: those that are there and whose models it can use."""
         parts = self.parts
-        there = {parts.number(r.name): r.name for r in parts.alive() if r.name not in parts.misfits}
-        parts.names |= there
-        parts.reachable.become(tuple(there))
+        there = self._numbered(parts.alive())
+        besides = self._numbered(parts.membership.guests(parts.now))
+        parts.names |= there | besides
+        parts.reachable.become(tuple(there), tuple(besides))
+
+    def _numbered(self, records: Sequence[MemberRecord]) -> dict[PeerId, str]:
+        """The numbers and names of members whose models this peer can use."""
+        return {self.parts.number(r.name): r.name for r in records if r.name not in self.parts.misfits}
+
+    def _keep_neighbours(self) -> None:
+        """Keep track of the neighbours, if there are some that the peer chose."""
+        parts, neighbours = self.parts, self.peer.neighbours
+        chosen = () if neighbours is parts.reachable else neighbours
+        parts.membership.keep_neighbours([parts.names[peer] for peer in chosen if peer in parts.names])
 
     def _act(self, action: Action) -> None:
         match action:
@@ -290,6 +302,7 @@ class Node:
 
     def _restore(self, state: dict[str, Any], tensors: dict[str, Any]) -> None:
         restore_snapshot(self.parts, self.queue, self.account, state, tensors)
+        self._keep_neighbours()
         if state["finished"]:
             self._finish()
         if state["wake_in"] is not None:

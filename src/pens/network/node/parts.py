@@ -80,7 +80,7 @@ class NodeParts:
         return self.learning.learners
 
     def alive(self) -> list[MemberRecord]:
-        """The other members that are there."""
+        """The other members in view that are there."""
         return self.membership.members(self.now, "alive")
 
     def named(self, peers: Sequence[PeerId]) -> list[str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -29,8 +30,10 @@ from pens.methods.names import find_method, references_of
 from pens.methods.reach import reach
 from pens.methods.spec import RunSpec
 from pens.nets import needs_num_classes
-from pens.network.members.membership import Membership, MembershipRules
+from pens.network.members.membership import Membership
+from pens.network.members.notary import Notary
 from pens.network.members.reachable import Reachable
+from pens.network.members.rules import MembershipRules
 from pens.network.node.control import ControlRules
 from pens.network.node.learning import Bench, Learning
 from pens.network.node.node import Node
@@ -206,7 +209,12 @@ def _as_data(returned: Any, source: str) -> tuple[PeerData, Samples | None]:
 
 
 def build_node(
-    config: PeerConfig, holding: Holding, transport: Transport, number: Callable[[str], PeerId], bench: Bench
+    config: PeerConfig,
+    holding: Holding,
+    transport: Transport,
+    notary: Notary,
+    number: Callable[[str], PeerId],
+    bench: Bench,
 ) -> Node:
     """A node, ready to run."""
     about = config.peer
@@ -229,7 +237,7 @@ def build_node(
         Peer(me, about.seed, plan, reachable, tries_state=True),
         reachable,
         Learning(me, learners, bench, settings.gossip.wire, test, task_of(settings).measure),
-        _membership(config),
+        _membership(config, notary),
         transport,
         number,
         NodeRules(
@@ -244,11 +252,12 @@ def build_node(
     )
 
 
-def _membership(config: PeerConfig) -> Membership:
+def _membership(config: PeerConfig, notary: Notary) -> Membership:
     about = config.peer
-    rules = MembershipRules(gossip_s=about.gossip_s, suspect_s=about.suspect_s, drop_s=about.drop_s)
+    rules = MembershipRules(view=about.view, gossip_s=about.gossip_s, suspect_s=about.suspect_s, drop_s=about.drop_s)
     me = MemberRecord(about.name, parse_address(about.advertise or about.listen), incarnation=1, heartbeat=0)
-    return Membership(me, about.seed, rules, [parse_address(text) for text in about.bootstrap])
+    bootstrap = [parse_address(text) for text in about.bootstrap]
+    return Membership(me, secrets.randbits(63), rules, notary, time.time, bootstrap)
 
 
 def _spec(config: PeerConfig) -> RunSpec:

@@ -17,6 +17,7 @@ import torch
 from pens.errors import CertificateError, SettingsError
 from pens.network.certificates.credentials import MemberFiles, load_credentials
 from pens.network.certificates.names import peer_id
+from pens.network.members.certified import CertificateNotary
 from pens.network.members.misfits import REMEDY
 from pens.network.node.learning import ThreadBench
 from pens.network.node.node import Node
@@ -112,7 +113,7 @@ async def _live(config: PeerConfig, transport: GrpcTransport, upkeep: Upkeep) ->
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, number)
     try:
-        node = build_node(config, holding, transport, peer_id, bench)
+        node = build_node(config, holding, transport, CertificateNotary(upkeep.credentials), peer_id, bench)
         upkeep.use = lambda changed: apply_settings(changed, node, transport, upkeep.credentials)
         with ExitStack() as stack:
             if config.peer.metrics_port is not None:

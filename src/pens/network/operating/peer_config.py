@@ -79,6 +79,9 @@ class PeerSection(Section):
     """Port of /healthz and /metrics, on this machine only; 0: any that is free; not set: none."""
     log: Literal["json", "text"] = "json"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    view: Annotated[int, Field(ge=8)] = 256
+    """Members that this peer keeps track of and draws from: all of a smaller federation, a changing random sample of a
+    larger one."""
     gossip_s: Positive = 1.0
     suspect_s: Positive = 8.0
     drop_s: Positive = 30.0
@@ -214,6 +217,11 @@ def _check(config: PeerConfig, path: Path) -> None:
         )
     check_networked(settings, config.peer.method)
     check_methods(settings, [config.peer.method], ANY_NUMBER)
+    if config.peer.wait_for > config.peer.view:
+        raise SettingsError(
+            f"peer.wait_for = {config.peer.wait_for}, but this peer keeps track of peer.view = {config.peer.view} "
+            "members: lower wait_for, or raise view"
+        )
     if not config.peer.suspect_s < config.peer.drop_s:
         raise SettingsError(
             f"peer.drop_s = {config.peer.drop_s:g} must be above peer.suspect_s = {config.peer.suspect_s:g}: raise it"

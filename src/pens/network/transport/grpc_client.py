@@ -16,7 +16,7 @@ import asyncio
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -31,7 +31,15 @@ from pens.network.certificates.names import ANY_MEMBER, exact_dns_name
 from pens.network.transport import wire_pb2
 from pens.network.transport.dialling import Dialling
 from pens.network.transport.grpc_server import SERVICE
-from pens.network.transport.interface import Address, Introduction, MemberRecord, Parcel, Reception, TransportCounts
+from pens.network.transport.interface import (
+    Address,
+    Introduction,
+    MemberRecord,
+    Parcel,
+    Reception,
+    Table,
+    TransportCounts,
+)
 from pens.network.transport.limits import Limits
 from pens.network.transport.list_exchange import ListExchange
 from pens.network.transport.wire import (
@@ -71,6 +79,8 @@ class _Connection:
     """What this member showed when it was made: it is not used once there is something newer."""
     channel: Any
     users: int = 0
+    again: bool = False
+    """It was used again since it was made, or was last passed over."""
     retired: bool = False
     """It accepts no new calls, and is closed when its last user has left."""
 
@@ -96,9 +106,9 @@ class MemberCaller:
         self._slow_sends = asyncio.Semaphore(limits.slow_sends)
         self._slow: OrderedDict[str, None] = OrderedDict()  # members that did not answer their latest model
 
-    async def gossip(self, to: Address, name: str | None, records: Sequence[MemberRecord]) -> Introduction:
-        """Send a membership table, and receive one."""
-        request = encode_table(records)
+    async def gossip(self, to: Address, name: str | None, table: Table) -> Introduction:
+        """Send a table, and receive one."""
+        request = encode_table(table)
 
         async def attempt() -> Introduction:
             async with self._connection(to, name) as connection:
@@ -213,7 +223,7 @@ class MemberCaller:
         connection.users += 1  # at once, so that nobody retires it unused
         try:
             if len(self._connections) > self._limits.connections:
-                await self._retire(next(iter(self._connections)))
+                await self._retire(self._least_used())
             yield connection
         finally:
             connection.users -= 1
@@ -226,7 +236,18 @@ class MemberCaller:
             if known is None or is_old or name not in (None, known.name) or self._is_revoked(known.serial):
                 return await self._open(to, name)
             self._connections.move_to_end(to)
+            known.again = True
             return known
+
+    def _least_used(self) -> Address:
+        """The connection to close: the least recently used one that was not used again, so that single calls to many
+        members do not close the connections to those that are called regularly."""
+        while True:
+            to, connection = next(iter(self._connections.items()))
+            if not connection.again:
+                return to
+            connection.again = False
+            self._connections.move_to_end(to)
 
     async def _open(self, to: Address, name: str | None) -> _Connection:
         answering, serial = await self._ask_who(to)

@@ -155,11 +155,11 @@ class MemberService:
         async with self._call(context) as caller:
             await self._check_rate(caller, context)
             try:
-                records = decode_table(await self._only_message(caller, context))
+                table = decode_table(await self._only_message(caller, context))
             except WireError as error:
                 self._note(context, "malformed", f"table of {caller}: {error}", caller)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            await self._answer(caller, context, encode_table(await self._inbox.gossip(caller, records)))
+            await self._answer(caller, context, encode_table(await self._inbox.gossip(caller, table)))
 
     async def _answer(self, caller: str, context: Any, message: bytes) -> None:
         """Send the answer of a call. gRPC would wait for a caller that does not take it as long as it is connected."""

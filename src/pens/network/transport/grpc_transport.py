@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from pens.network.transport.grpc_core import native_log_settings, native_tls_settings, refusal_in, set_tls_1_3_only
@@ -41,6 +41,7 @@ from pens.network.transport.interface import (  # noqa: E402
     MemberRecord,
     Parcel,
     Reception,
+    Table,
     TransportCounts,
 )
 from pens.network.transport.limits import Limits  # noqa: E402
@@ -101,9 +102,9 @@ class GrpcTransport:
         """Deliver a model; `TransportError` if the member cannot be reached or another one answers."""
         return await self._started().send_model(to, parcel)
 
-    async def gossip(self, to: Address, name: str | None, records: Sequence[MemberRecord]) -> Introduction:
-        """Exchange membership tables with whoever is at `to`; with `name`, only if it is that member."""
-        return await self._started().gossip(to, name, records)
+    async def gossip(self, to: Address, name: str | None, table: Table) -> Introduction:
+        """Exchange tables with whoever is at `to`; with `name`, only if it is that member."""
+        return await self._started().gossip(to, name, table)
 
     def change_limits(self, limits: Limits) -> None:
         """Take more or fewer models of others from now on; what gRPC itself bounds stays as it was."""

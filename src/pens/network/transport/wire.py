@@ -18,12 +18,15 @@ from pens.network.certificates.authorities import KEY_ID_BYTES, MAX_AUTHORITIES
 from pens.network.certificates.names import check_name
 from pens.network.transport import wire_pb2
 from pens.network.transport.dialling import is_host
-from pens.network.transport.interface import Address, MemberRecord, Reception
+from pens.network.transport.interface import Address, MemberRecord, Reception, Table
 from pens.printable import printable
 from pens.protocol.messages import NOTE_BYTES
 
 _MAX_SERIAL_BYTES = 20
-_MAX_RECORDS = 2048  # in a table: twice as many as a member keeps
+_MAX_RECORDS = 128  # in a table; and as many certificates, and serial numbers
+_MAX_SIGNATURE_BYTES = 72  # two numbers of 33 bytes as DER
+_MAX_CERTIFICATE_BYTES = 2048
+_MAX_FIELDS = 4 * _MAX_RECORDS
 HEADER = "pens-header-bin"
 _VARINT, _SIZED, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}  # wire types: a number; a size and so many bytes; so many bytes
 _PAYLOAD_TAG = bytes([wire_pb2.Piece.PAYLOAD_FIELD_NUMBER << 3 | _SIZED])
@@ -55,8 +58,8 @@ def parse(message: _M, data: bytes) -> _M:
     return message
 
 
-def encode_table(records: Iterable[MemberRecord]) -> bytes:
-    """A membership table as bytes."""
+def encode_table(table: Table) -> bytes:
+    """A table as bytes."""
     lines = [
         wire_pb2.Record(
             name=record.name,
@@ -66,27 +69,43 @@ def encode_table(records: Iterable[MemberRecord]) -> bytes:
             heartbeat=record.heartbeat,
             left=record.left,
             finished=record.finished,
+            signature=record.signature,
+            serial=_serial_bytes(record.serial),
         )
-        for record in records
+        for record in table.records
     ]
-    return bytes(wire_pb2.Table(records=lines).SerializeToString())
+    wanted = [_serial_bytes(serial) for serial in table.wanted]
+    message = wire_pb2.Table(records=lines, wanted=wanted, certificates=table.certificates, room=table.room)
+    return bytes(message.SerializeToString())
 
 
-def decode_table(data: bytes) -> tuple[MemberRecord, ...]:
-    """A membership table from bytes; its records are well-formed, not necessarily true."""
-    _check_num_records(data)
-    lines = parse(wire_pb2.Table(), data).records
-    return tuple(_record(line) for line in lines)
+def decode_table(data: bytes) -> Table:
+    """A table from bytes; its records are well-formed, not necessarily true."""
+    _check_num_fields(data)
+    table = parse(wire_pb2.Table(), data)
+    for what, values in (
+        ("records", table.records),
+        ("wanted certificates", table.wanted),
+        ("certificates", table.certificates),
+    ):
+        if len(values) > _MAX_RECORDS:
+            raise WireError(f"received a table of {len(values)} {what}, but at most {_MAX_RECORDS} are allowed")
+    return Table(
+        tuple(_record(line) for line in table.records),
+        tuple(_serial(serial) for serial in table.wanted),
+        tuple(_certificate(certificate) for certificate in table.certificates),
+        table.room,
+    )
 
 
-def _check_num_records(data: bytes) -> None:
-    """Refuse a table of too many records before it is parsed: a record of two bytes takes a hundred as an object."""
-    at = records = 0
+def _check_num_fields(data: bytes) -> None:
+    """Refuse a table of too many parts before it is parsed: a record of two bytes takes a hundred as an object."""
+    at = fields = 0
     while at < len(data):
         at = _after_field(data, at)
-        records += 1
-        if records > _MAX_RECORDS:
-            raise WireError(f"received a table of more than the {_MAX_RECORDS} records that are allowed")
+        fields += 1
+        if fields > _MAX_FIELDS:
+            raise WireError(f"received a table of more than the {_MAX_FIELDS} parts that are allowed")
 
 
 def _after_field(data: bytes, at: int) -> int:
@@ -113,8 +132,37 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _record(line: wire_pb2.Record) -> MemberRecord:
-    address = check_address(Address(line.host, line.port))
-    return MemberRecord(_name(line.name), address, line.incarnation, line.heartbeat, line.left, line.finished)
+    name, address = _name(line.name), check_address(Address(line.host, line.port))
+    if not line.signature:
+        raise WireError(
+            f"received a record of {name} without a signature: the member that sent it has a version of pens whose "
+            "records are not signed. Install the same version at all members"
+        )
+    if len(line.signature) > _MAX_SIGNATURE_BYTES:
+        raise WireError(
+            f"received a signature of {len(line.signature)} bytes, but at most {_MAX_SIGNATURE_BYTES} are allowed"
+        )
+    numbers = line.incarnation, line.heartbeat
+    said = line.left, line.finished
+    return MemberRecord(name, address, *numbers, *said, _serial(line.serial), bytes(line.signature))
+
+
+def _certificate(certificate: bytes) -> bytes:
+    if len(certificate) > _MAX_CERTIFICATE_BYTES:
+        raise WireError(
+            f"received a certificate of {len(certificate)} bytes, but at most {_MAX_CERTIFICATE_BYTES} are allowed"
+        )
+    return bytes(certificate)
+
+
+def _serial_bytes(serial: int) -> bytes:
+    return serial.to_bytes(_MAX_SERIAL_BYTES)
+
+
+def _serial(serial: bytes) -> int:
+    if not 0 < len(serial) <= _MAX_SERIAL_BYTES:
+        raise WireError(f"received a serial number of {len(serial)} bytes, but it must have 1 to {_MAX_SERIAL_BYTES}")
+    return int.from_bytes(serial)
 
 
 def check_address(address: Address) -> Address:
@@ -135,17 +183,13 @@ def _name(name: str) -> str:
 
 def encode_claim(name: str, serial: int) -> bytes:
     """The name and serial number of the certificate that this member holds, as bytes."""
-    return bytes(wire_pb2.Claim(name=name, serial=serial.to_bytes(_MAX_SERIAL_BYTES)).SerializeToString())
+    return bytes(wire_pb2.Claim(name=name, serial=_serial_bytes(serial)).SerializeToString())
 
 
 def decode_claim(data: bytes) -> tuple[str, int]:
     """A name and a serial number; believe them only after a connection made for that very certificate."""
     claim = parse(wire_pb2.Claim(), data)
-    if not 0 < len(claim.serial) <= _MAX_SERIAL_BYTES:
-        raise WireError(
-            f"received a serial number of {len(claim.serial)} bytes, but it must have 1 to {_MAX_SERIAL_BYTES}"
-        )
-    return _name(claim.name), int.from_bytes(claim.serial)
+    return _name(claim.name), _serial(claim.serial)
 
 
 def encode_lists(wanted: Mapping[bytes, int], lists: Iterable[bytes]) -> bytes:
