@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pens.network.certificates.authority import Authority
+from pens.network.certificates.credentials import Credentials
 from pens.network.members.certified import CertificateNotary
 from pens.network.members.gossiper import Gossiper
 from pens.network.members.membership import Membership
@@ -74,13 +75,15 @@ def test_certificates_of_others_than_members_are_not_taken(tmp_path: Path) -> No
 
 def test_a_revoked_members_signature_no_longer_counts(tmp_path: Path) -> None:
     authority = make_federation(tmp_path, "bob", "carol")
-    bob, carol = notary_of(authority, "bob"), notary_of(authority, "carol")
+    of_bob, carol = credentials(authority, "bob"), notary_of(authority, "carol")
+    bob = CertificateNotary(of_bob)
     signed = carol.sign(own("carol"))
     certificate = carol.certificate(signed.serial)
     assert certificate
     bob.learn(certificate)
     assert bob.check(signed) is Verdict.GENUINE
     authority.revoke("carol")
+    of_bob.reload()
     assert bob.is_withdrawn(signed.serial)
     assert bob.check(signed) is Verdict.WITHDRAWN
     assert notary_of(authority, "bob").learn(certificate) is None
@@ -113,6 +116,7 @@ class RealMember:
     notary: CertificateNotary
     transport: GrpcTransport
     gossiper: Gossiper
+    own: Credentials
     lie: Lie | None = None
 
     async def gossip(self, sender: str, table: Table) -> Table:
@@ -159,10 +163,11 @@ async def members(authority: Authority, *names: str) -> AsyncIterator[list[RealM
 
 
 async def _member(authority: Authority, name: str, bootstrap: list[Address]) -> RealMember:
-    transport, notary = GrpcTransport(credentials(authority, name), LOOPBACK, QUICK), notary_of(authority, name)
+    own = credentials(authority, name)
+    transport, notary = GrpcTransport(own, LOOPBACK, QUICK), CertificateNotary(own)
     me = MemberRecord(name, LOOPBACK, 1, 0)
     membership = Membership(me, hash(name), RULES, notary, time.time, bootstrap)
-    member = RealMember(name, membership, notary, transport, Gossiper(membership, transport, lambda: None))
+    member = RealMember(name, membership, notary, transport, Gossiper(membership, transport, lambda: None), own)
     membership.move(await transport.start(member))
     return member
 
@@ -238,6 +243,8 @@ def test_a_revoked_member_is_forgotten_by_all(tmp_path: Path) -> None:
         async with members(authority, "alice", "bob", "carol") as (alice, bob, carol):
             await until(lambda: all(member.sees(alice, bob, carol) for member in (alice, bob, carol)))
             authority.revoke("carol")
+            for member in (alice, bob):
+                member.own.reload()
             await until(lambda: all(member.membership.find("carol") is None for member in (alice, bob)))
             assert alice.sees(bob)
 
