@@ -652,7 +652,7 @@ def _spread_assignments(arguments: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> Any:
-    """Run the command `pens` and exit: 2 after an error, 130 after a stop."""
+    """Run the command `pens` and exit with the status of what ended it (`pens.errors`)."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # so that a terminal without ± still shows the table
@@ -661,10 +661,10 @@ def main(arguments: Sequence[str] | None = None) -> Any:
         app(args=_spread_assignments(sys.argv[1:] if arguments is None else arguments), prog_name="pens")
     except Interrupted as stop:
         _print_error(str(stop))
-        sys.exit(130)
+        sys.exit(stop.exit_status)
     except PensError as error:
         _print_error(str(error), "error ")
-        sys.exit(2)
+        sys.exit(error.exit_status)
     except KeyboardInterrupt:
         _print_error("stopped at once. A run in progress continues from its last checkpoint: pens run --resume DIR")
         sys.exit(130)
