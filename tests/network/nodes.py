@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -133,4 +134,5 @@ def record(me: int) -> MemberRecord:
 
 
 def number(name: str) -> PeerId:
-    return PeerId(int(name.removeprefix("peer-")))
+    told = name.removeprefix("peer-")
+    return PeerId(int(told) if told.isdecimal() else zlib.crc32(name.encode()))

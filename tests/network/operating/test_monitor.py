@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pens.errors import SettingsError
+from pens.errors import AddressError
 from pens.network.operating.monitor import Monitor, Vitals
 
 WELL = Vitals(
@@ -173,7 +173,7 @@ def test_a_slow_caller_does_not_keep_others_waiting(monitor: Monitor) -> None:
 
 
 def test_a_taken_port_is_named(monitor: Monitor, patient: Patient) -> None:
-    with pytest.raises(SettingsError, match=rf"metrics_port = {monitor.port}: .*another port"):
+    with pytest.raises(AddressError, match=rf"metrics_port = {monitor.port}: .*another port"):
         Monitor(monitor.port, patient.vitals).start()
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pens.network.node.account import Account
 from pens.network.node.control import Control
 from pens.network.node.parts import NodeParts
-from pens.network.node.state import PeerJob
+from pens.network.node.encoded_jobs import PeerJob
 from pens.protocol.messages import Answered, Ask, Blend, Compare, Drop, Event, Update, Updated
 
 

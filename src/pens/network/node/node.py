@@ -41,7 +41,7 @@ from pens.network.node.job_queue import JobQueue, QueueCalls
 from pens.network.node.learning import Learning
 from pens.network.node.parts import NodeParts, NodeRules
 from pens.network.node.past import compose_records
-from pens.network.node.snapshot import restore_snapshot, take_snapshot, written_by_this_peer
+from pens.network.node.snapshot import restore_snapshot, take_snapshot
 from pens.network.node.state import PeerFolder
 from pens.network.node.status import PeerCounts, Status
 from pens.network.transport.interface import Address, Transport
@@ -135,7 +135,8 @@ class Node:
         tasks = [work, *(asyncio.create_task(c) for c in (self._gossip_on(), stop.wait(), self._over.wait()))]
         try:
             self._begin_membership(address)
-            self._begin()
+            if self._begin():
+                await self._save()  # a power cut may have torn the records
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -149,20 +150,21 @@ class Node:
         if self._folder:
             known = self._folder.load_membership()
             if known:
-                with written_by_this_peer(self._folder):
-                    self.membership.restore(known, self.parts.now)
+                self.membership.restore(known, self.parts.now)
             self._folder.save_membership(self.membership.state(self.parts.now))
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """Start, or go on where an earlier life ended; whether one did."""
         saved = self._folder.load() if self._folder else None
         if saved and self._folder:
-            with written_by_this_peer(self._folder):
+            with self._folder.reading_state():
                 self._restore(*saved)
             self.account.log_resumed()
         else:
             self._handle(Start())
         self.parts.past.lives += 1
         self.begun = True
+        return bool(saved)
 
     async def _end(self, work: asyncio.Task[None], tasks: Sequence[asyncio.Task[Any]]) -> None:
         """Finish the job in progress, save, and leave the federation."""
@@ -238,9 +240,13 @@ class Node:
         try:
             self._handle(event)
         except Exception as error:
-            self._fault = self._fault or error
-            self._over.set()
+            self._fail(error)
             raise
+
+    def _fail(self, error: Exception) -> None:
+        """End the node with this error. What is on disk stays as it is."""
+        self._fault = self._fault or error
+        self._over.set()
 
     def _finish(self) -> None:
         if not self.membership.me.finished:
@@ -274,12 +280,12 @@ class Node:
             return
         parts, folder = self.parts, self._folder
         wake_in = max(0.0, self._wake.when() - parts.now) if self._wake else None
-        data, tensors = take_snapshot(parts, self.queue, self.account, wake_in)
+        state, tensors = take_snapshot(parts, self.queue, self.account, wake_in)
         records = compose_records(parts.learning, parts.past, parts.names, self.account.result(final))
         members = parts.membership.state(parts.now)
 
         def write() -> None:
-            folder.save(data, tensors)
+            folder.save(state, tensors)
             folder.save_membership(members)
             folder.write(records)
 

@@ -26,7 +26,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from pens.errors import SettingsError
+from pens.errors import AddressError
 from pens.tasks.metric import ACCURACY, Measure
 
 log = logging.getLogger("pens.network.monitor")
@@ -104,7 +104,7 @@ class Monitor:
         try:
             self._server = _Server(self._port, self._vitals)
         except OSError as error:
-            raise SettingsError(
+            raise AddressError(
                 f"peer.metrics_port = {self._port}: the monitor cannot listen there on {_LOCAL}: "
                 f"{error.strerror or error}. Set it to another port, or to 0 for any that is free"
             ) from None

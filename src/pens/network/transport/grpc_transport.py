@@ -23,7 +23,7 @@ set_tls_1_3_only()  # gRPC reads the environment when it is imported
 import grpc  # noqa: E402
 from grpc import aio  # noqa: E402
 
-from pens.errors import TransportError  # noqa: E402
+from pens.errors import AddressError, TransportError  # noqa: E402
 from pens.network.certificates.credentials import Credentials  # noqa: E402
 from pens.network.transport.grpc_client import MemberCaller  # noqa: E402
 from pens.network.transport.grpc_server import MemberService, server_options  # noqa: E402
@@ -73,7 +73,7 @@ class GrpcTransport:
             port = server.add_secure_port(str(self._listen), tls)
         except RuntimeError as error:
             await self.stop(0)
-            raise TransportError(
+            raise AddressError(
                 f"cannot listen at {self._listen}: {error}. "
                 "Set peer.listen to another address or port, or stop what uses this one"
             ) from None
