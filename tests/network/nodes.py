@@ -20,6 +20,7 @@ from pens.learning.learners import Learners
 from pens.methods.spec import RunSpec
 from pens.network.members.membership import Membership, MembershipRules
 from pens.network.members.reachable import Reachable
+from pens.network.node.audit import AuditLog
 from pens.network.node.control import ControlRules
 from pens.network.node.learning import Bench, Learning
 from pens.network.node.node import Node
@@ -81,6 +82,7 @@ class Cluster:
         folder: PeerFolder | None = None,
         trace: Trace | None = None,
         control: bool = False,
+        audit: AuditLog | None = None,
     ) -> Node:
         """A node, not started. `known`: it knows members 0, 1, … of a network whose members start in that order."""
         membership = Membership(record(me), self.seed, self.membership, [Address(HOST, 1)])
@@ -97,9 +99,8 @@ class Cluster:
         rules = rules or NodeRules()
         transport = self.network.join(record(me).name)
         compared = self.control(me) if control else None
-        return Node(
-            peer, reachable, learning, membership, transport, number, rules, folder, trace=trace, control=compared
-        )
+        parts = (peer, reachable, learning, membership, transport, number, rules, folder)
+        return Node(*parts, trace=trace, control=compared, audit=audit)
 
     def control(self, me: int) -> ControlRules:
         model = first_models(_engine(self.federation), self.spec.settings, self.seed, me + 1)[me]

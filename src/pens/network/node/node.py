@@ -35,6 +35,7 @@ from pens.network.members.gossiper import Gossiper
 from pens.network.members.membership import Membership
 from pens.network.members.reachable import Reachable
 from pens.network.node.account import Account
+from pens.network.node.audit import AuditLog
 from pens.network.node.control import Control, ControlRules
 from pens.network.node.exchange import Exchange
 from pens.network.node.job_queue import JobQueue, QueueCalls
@@ -84,12 +85,16 @@ class Node:
         advertise: Address | None = None,
         trace: Trace | None = None,
         control: ControlRules | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """`reachable`: the view that the peer was given. `number`: the number of a member, from its name.
 
-        `control`: train one more model in the end, on the peer's own data alone.
+        `control`: train one more model in the end, on the peer's own data alone. `audit`: None: it is turned off.
         """
         self.parts = NodeParts(peer, reachable, learning, membership, transport, number, rules)
+        if audit:
+            audit.on_failure = self._fail
+            self.parts.audit = audit
         self._folder, self._advertise, self._trace = folder, advertise, trace
         self.account = Account(self.parts)
         calls = QueueCalls(self._handle, self._finish, self._save)
@@ -163,6 +168,8 @@ class Node:
         else:
             self._handle(Start())
         self.parts.past.lives += 1
+        self.parts.audit.life = self.parts.past.lives
+        self.parts.audit.note("begins", version=self.learning.current.version, phase=self.peer.phase)
         self.begun = True
         return bool(saved)
 
@@ -179,6 +186,7 @@ class Node:
         try:
             if self._is_sound(work) and self.peer.phase != "starting":
                 await self._save(final=True)
+                self.parts.audit.note("ends", version=self.learning.current.version)
         finally:
             await self.exchange.close()
             await self._gossiper.say_goodbye()
@@ -215,11 +223,15 @@ class Node:
                 self.queue.put(action)
             case Chose(neighbours, by):
                 self.account.log_neighbours(neighbours, by)
+                self.parts.audit.note("neighbours", members=self.parts.named(neighbours), by=by)
             case Drop(model) if model.is_made:
                 self.queue.put(action)  # after the jobs that are about it
             case Drop(model, why):
                 self.learning.let_go(model)
-                self.counts.refused += why == "refused"
+                if why == "refused":
+                    self.counts.refused += 1
+                    (member,) = self.parts.named([model.owner])
+                    self.parts.audit.note_refused(member, "not a neighbour", self.parts.now)
             case Finish():
                 self._finish()
             case Request():
@@ -259,6 +271,7 @@ class Node:
         while True:
             self._gossiper.call()
             self._look_whether_over()
+            self.account.log_joined()
             self.account.log_progress()
             self.status = self.account.status()
             await asyncio.sleep(self.parts.rules.gossip_s)

@@ -11,6 +11,7 @@ from pens.learning.learners import Learners
 from pens.network.members.membership import Membership
 from pens.network.members.misfits import Misfits, Occasions
 from pens.network.members.reachable import Reachable
+from pens.network.node.audit import Audit
 from pens.network.node.control import AloneControl
 from pens.network.node.learning import Learning
 from pens.network.node.past import Past
@@ -50,6 +51,7 @@ class NodeParts:
     counts: PeerCounts = field(default_factory=PeerCounts)
     past: Past = field(default_factory=Past)
     times: JobTimes = field(default_factory=JobTimes)
+    audit: Audit = field(default_factory=Audit)
     misfits: Misfits = field(default_factory=Misfits)
     occasions: Occasions = field(default_factory=Occasions)
     names: dict[PeerId, str] = field(default_factory=dict)

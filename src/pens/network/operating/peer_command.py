@@ -136,6 +136,8 @@ def vitals(node: Node, credentials: Credentials) -> Vitals:
         first_val_accuracy=status.first_val_accuracy,
         kept_val_accuracy=status.kept_val_accuracy,
         alone_val_accuracy=status.alone_val_accuracy,
+        val_gain=status.val_gain,
+        progress=status.progress,
         training_s=status.training_s,
         trouble=trouble,
         degraded=degraded,

@@ -77,6 +77,12 @@ class PeerSection(Section):
     """Port of /healthz and /metrics, on this machine only; 0: any that is free; not set: none."""
     log: Literal["json", "text"] = "json"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    audit: bool = True
+    """Keep an audit log in the state folder: who was sent which model, who was received, merged and refused, when."""
+    audit_mb: Count = 16
+    """The size at which a new file of it begins …"""
+    audit_files: Count = 8
+    """… and how many older files remain."""
     gossip_s: Positive = 1.0
     suspect_s: Positive = 8.0
     drop_s: Positive = 30.0
