@@ -21,6 +21,7 @@ from pens.command_line import completion
 from pens.command_line.comparing import again_words, compare_command, seconds_of, tune_command
 from pens.command_line.models import export_command, predict_command
 from pens.command_line.network import certs, collect_command, peer_command, up_command
+from pens.command_line.operating import backup_command, status_command
 from pens.command_line.options import Assignments, Budget, DataDir, Device, methods_option, seeds_option, settings_help
 from pens.command_line.printing import new_console, print_place, print_run, print_warning
 from pens.errors import Interrupted, PensError, SettingsError
@@ -635,6 +636,8 @@ def _show_holders(
 app.command("up", rich_help_panel=_REAL)(up_command)
 app.command("peer", rich_help_panel=_REAL)(peer_command)
 app.command("collect", rich_help_panel=_REAL)(collect_command)
+app.command("status", rich_help_panel=_REAL)(status_command)
+app.command("backup", rich_help_panel=_REAL)(backup_command)
 app.add_typer(certs, rich_help_panel=_REAL)
 
 

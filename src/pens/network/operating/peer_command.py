@@ -26,6 +26,7 @@ from pens.network.operating.assembly import build_node, load_holding
 from pens.network.operating.logs import NativeLines, logging_to
 from pens.network.operating.monitor import Monitor, Vitals
 from pens.network.operating.peer_config import PeerConfig, parse_address, read_peer_config
+from pens.network.operating.peer_status import forget_monitor, name_monitor
 from pens.network.transport.grpc_transport import GrpcTransport, Limits, refusal_in
 from pens.network.transport.interface import Reception, Transport
 from pens.version import VERSION
@@ -84,7 +85,7 @@ def _log_and_live(config: PeerConfig, credentials: Credentials) -> None:
 
 
 async def _live(config: PeerConfig, transport: Transport, credentials: Credentials) -> None:
-    holding = load_holding(config)
+    holding, state = load_holding(config), config.path(config.peer.state)
     bench = ThreadBench()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -93,7 +94,10 @@ async def _live(config: PeerConfig, transport: Transport, credentials: Credentia
         node = build_node(config, holding, transport, peer_id, bench)
         with ExitStack() as stack:
             if config.peer.metrics_port is not None:
-                stack.enter_context(Monitor(config.peer.metrics_port, lambda: vitals(node, credentials)))
+                monitor = Monitor(config.peer.metrics_port, lambda: vitals(node, credentials))
+                stack.enter_context(monitor)
+                name_monitor(state, monitor.url)
+                stack.callback(forget_monitor, state)
             await node.run(stop)
     finally:
         bench.close()
