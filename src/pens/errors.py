@@ -30,6 +30,7 @@ whether to start the process again. Any other exception is a bug and keeps its t
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -122,6 +123,14 @@ class Interrupted(PensError):
 
 class PensWarning(UserWarning):
     """Something in a run that its user should know, told when it happens. `RunResult.warnings` has all of it."""
+
+
+_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE}
+
+
+def may_pass(number: int | None) -> bool:
+    """Whether an error of the operating system, by its number, may pass without anybody changing a setting."""
+    return number in _PASSING
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

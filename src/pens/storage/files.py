@@ -20,10 +20,7 @@ from typing import Any
 import pyarrow as pa
 import safetensors
 
-from pens.errors import DiskError, RunDirError
-
-_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE}
-"""What keeps a disk from taking a file, and may pass without anybody changing a setting."""
+from pens.errors import DiskError, RunDirError, may_pass
 
 
 class Disk:
@@ -96,7 +93,7 @@ def not_written(path: Path, error: Exception) -> RunDirError:
     number = error.errno if isinstance(error, OSError) else None
     if number is None and (told := re.search(r"os error (\d+)", text)):  # safetensors writes in Rust
         number = int(told[1])
-    if number not in _PASSING:
+    if not may_pass(number):
         return RunDirError(f"{path}: cannot be written: {text}")
     remedy = "make room on that disk" if number in (errno.ENOSPC, errno.EDQUOT) else "see that the disk works"
     return DiskError(f"{path}: cannot be written: {text}: {remedy}, and start again: what was written before is whole")

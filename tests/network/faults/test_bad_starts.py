@@ -49,6 +49,10 @@ FAULTS: dict[str, tuple[Fault, str]] = {
 }
 
 
+PASSING = ("two processes", "port taken", "monitor port taken")
+"""What a service manager may try again."""
+
+
 def older_list(peer: RealPeer) -> AbstractContextManager[None]:
     (peer.state / "revocations").write_text("7\n")
     return nullcontext()
@@ -63,8 +67,9 @@ def test_a_peer_that_cannot_live_says_why_and_leaves_its_state_alone(tmp_path: P
     fault, words = FAULTS[what]
     with fault(peer):
         before = {file.name: file.read_bytes() for file in peer.state.iterdir()}
-        with pytest.raises(PensError, match=words):
+        with pytest.raises(PensError, match=words) as found:
             run_peer(peer.config)
+        assert found.value.exit_status == (75 if what in PASSING else 2)
         assert {name: (peer.state / name).read_bytes() for name in before} == before
 
 

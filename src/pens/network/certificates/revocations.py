@@ -14,6 +14,7 @@ from pens.errors import CertificateError
 from pens.network.certificates.certificate import public_key
 from pens.network.certificates.key_files import read_file, write_file
 
+_MOST_DIGITS = 48  # of the number of a list, which has 20 bytes
 _log = logging.getLogger("pens.network")
 
 
@@ -80,7 +81,7 @@ class RevocationList:
         if self._memory is None or not self._memory.exists():
             return -1
         words = read_file(self._memory).strip()
-        if not words.isdigit():
+        if not words.isdigit() or len(words) > _MOST_DIGITS:
             raise CertificateError(f"{self._memory}: not the number of a revocation list: delete the file to go on")
         return int(words)
 
