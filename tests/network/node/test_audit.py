@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pens.errors import DiskError
 from pens.network.node.audit import AuditLog
 from pens.network.node.parts import NodeRules
 from pens.network.transport.interface import Parcel, Reception
+from pens.protocol.messages import ModelRef, PeerId, Update
 from tests.network.node.test_node import cluster
 from tests.network.virtual import run_virtually
 
@@ -29,7 +31,7 @@ def models(log: list[dict[str, Any]], event: str, member: str) -> set[tuple[int,
 
 
 def test_both_sides_tell_of_each_model_by_its_hash_and_of_what_was_merged(tmp_path: Path) -> None:
-    it = cluster("random", rounds=4, n_peers=1)
+    it = cluster("pens", rounds=2, n_peers=1, n_sampled=2, step1_rounds=2, step1_samplings=1)
     logs = [AuditLog(tmp_path / f"{p}.jsonl", 1 << 20, 2) for p in range(3)]
     nodes = [it.node(p, rules=NodeRules(wait_for=2), audit=logs[p]) for p in range(3)]
     told: list[str] = []
@@ -62,6 +64,15 @@ def test_both_sides_tell_of_each_model_by_its_hash_and_of_what_was_merged(tmp_pa
     assert {(model["member"], model["version"]) for some in merged.values() for model in some} <= heard
     refused = [line for line in mine if line["event"] == "refused" and line["why"] == "malformed"]
     assert [(line["member"], line.get("times")) for line in refused] == [("peer-1", None)]
+
+
+def test_of_the_models_that_an_update_chose_among_only_those_are_told_that_it_merged(tmp_path: Path) -> None:
+    """By hand: it could have merged the models of peers 1 and 2, both of which it merged before, and took that of 2."""
+    node = cluster("random").node(0, audit=AuditLog(tmp_path / "audit.jsonl", 1 << 20, 1))
+    node.learners.by_peer[node.peer.me].merges = Counter({PeerId(1): 3, PeerId(2): 5})
+    job = Update((ModelRef(PeerId(1), 7), ModelRef(PeerId(2), 9)), top_m=1, epochs=1, may_stop=False)
+    node.queue._note_merged(job, Counter({PeerId(1): 3, PeerId(2): 4}))
+    assert [line["models"] for line in lines(tmp_path / "audit.jsonl")] == [[{"member": "2", "version": 9}]]
 
 
 def test_refusals_are_told_once_an_hour_with_their_number(tmp_path: Path) -> None:
