@@ -91,7 +91,7 @@ class Life:
         finished = not running.done()
         stop.set()
         await running
-        return finished and bench.calls > (at or 0)
+        return finished
 
     def outcome(self) -> dict[str, object]:
         """What the peer is and knows, and what it tells on disk, apart from how long it took."""
