@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from pens.methods.spec import RunSpec
 from pens.network.members.membership import Membership
 from pens.network.members.reachable import Reachable
 from pens.network.members.rules import MembershipRules
+from pens.network.node.audit import AuditLog
 from pens.network.node.control import ControlRules
 from pens.network.node.learning import Bench, Learning
 from pens.network.node.node import Node
@@ -83,6 +85,7 @@ class Cluster:
         folder: PeerFolder | None = None,
         trace: Trace | None = None,
         control: bool = False,
+        audit: AuditLog | None = None,
     ) -> Node:
         """A node, not started. `known`: it knows members 0, 1, … of a network whose members start in that order."""
         notary = self.authority.admit(record(me).name)
@@ -103,9 +106,8 @@ class Cluster:
         rules = rules or NodeRules()
         transport = self.network.join(record(me).name)
         compared = self.control(me) if control else None
-        return Node(
-            peer, reachable, learning, membership, transport, number, rules, folder, trace=trace, control=compared
-        )
+        parts = (peer, reachable, learning, membership, transport, number, rules, folder)
+        return Node(*parts, trace=trace, control=compared, audit=audit)
 
     def control(self, me: int) -> ControlRules:
         model = first_models(_engine(self.federation), self.spec.settings, self.seed, me + 1)[me]
@@ -140,4 +142,5 @@ def record(me: int) -> MemberRecord:
 
 
 def number(name: str) -> PeerId:
-    return PeerId(int(name.removeprefix("peer-")))
+    told = name.removeprefix("peer-")
+    return PeerId(int(told) if told.isdecimal() else zlib.crc32(name.encode()))

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pens.errors import SettingsError
+from pens.errors import AddressError
 from pens.network.operating.monitor import Monitor, Vitals
 
 WELL = Vitals(
@@ -32,6 +32,8 @@ WELL = Vitals(
     refusals={"not finite": 2, 'odd "reason"\n': 1},
     val_accuracy=0.75,
     kept_val_accuracy=0.8,
+    val_gain=0.25,
+    progress=(3, 20),
     first_val_accuracy=0.5,
     val_loss=0.5,
     training_s=42.0,
@@ -102,6 +104,8 @@ def test_health(monitor: Monitor) -> None:
         "kept_val_accuracy": 0.8,
         "first_val_accuracy": 0.5,
         "alone_val_accuracy": None,
+        "gain": 0.25,
+        "progress": {"done": 3, "most": 20},
         "models": {"in": 11, "out": 13},
         "bytes": {"in": 1100, "out": 1300},
     }
@@ -135,6 +139,8 @@ def test_metrics(monitor: Monitor) -> None:
         ("pens_degraded", ""): 0,
         ("pens_members_of_another_network", ""): 0,
         ("pens_step", ""): 7,
+        ("pens_progress_ratio", ""): 0.15,
+        ("pens_gain_over_alone", ""): 0.25,
         ("pens_neighbours", ""): 3,
         ("pens_members", "alive"): 5,
         ("pens_members", "suspect"): 1,
@@ -185,7 +191,7 @@ def test_a_slow_caller_does_not_keep_others_waiting(monitor: Monitor) -> None:
 
 
 def test_a_taken_port_is_named(monitor: Monitor, patient: Patient) -> None:
-    with pytest.raises(SettingsError, match=rf"metrics_port = {monitor.port}: .*another port"):
+    with pytest.raises(AddressError, match=rf"metrics_port = {monitor.port}: .*another port"):
         Monitor(monitor.port, patient.vitals).start()
 
 

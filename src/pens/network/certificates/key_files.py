@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pens.errors import CertificateError
+from pens.errors import CertificateError, DiskError, may_pass
 
 
 def read_file(path: Path) -> bytes:
@@ -57,7 +57,8 @@ def write_file(path: Path, data: bytes, mode: int) -> None:
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise CertificateError(f"{path}: {error.strerror}") from None
+        kind = DiskError if may_pass(error.errno) else CertificateError
+        raise kind(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def parse_key(pem: bytes, path: Path) -> ec.EllipticCurvePrivateKey:

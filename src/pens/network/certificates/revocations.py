@@ -30,6 +30,7 @@ LIST_BYTES = 256 << 10
 _LISTS_BYTES = 8 * LIST_BYTES  # in a file
 _MAX_NUMBER = 1 << 63
 _PEM = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
+_MOST_DIGITS = 48  # of the number of a list, which has 20 bytes
 _log = logging.getLogger("pens.network")
 
 

@@ -19,6 +19,7 @@ from pens.network.node.status import Status
 from pens.protocol.messages import PeerId
 
 _MOST_DROPPED = 1000  # records of members that were dropped
+_NAMED = 5  # members, in a line about many
 _log = logging.getLogger("pens.network.node")
 
 
@@ -29,6 +30,7 @@ class Account:
         self._parts = parts
         self._progress = Progress()
         self._undone_told = 0
+        self._joined = False
         self.chosen: tuple[PeerId, ...] = ()
         """The neighbours that the log was last told."""
 
@@ -40,6 +42,14 @@ class Account:
         extra = {"phase": self._parts.peer.phase, "step": self._parts.learning.current.version}
         _log.info("goes on", extra=extra)
 
+    def log_joined(self) -> None:
+        """The peer knows other members: told once in each life."""
+        others = self._parts.alive()
+        if others and not self._joined:
+            self._joined = True
+            names = sorted(record.name for record in others)
+            _log.info("joined", extra={"members": len(names), "names": names[:_NAMED]})
+
     def log_finished(self) -> None:
         """The peer has done its updates, or stopped early."""
         _log.info("finished", extra={"step": self._parts.learning.current.version, **self._accuracies()})
@@ -48,7 +58,12 @@ class Account:
         """The control is trained to its end."""
         parts = self._parts
         assert parts.alone
-        tested = {"accuracy": parts.learning.accuracy, "alone_accuracy": parts.alone.accuracy}
+        tested = {
+            "accuracy": parts.learning.accuracy,
+            "alone_accuracy": parts.alone.accuracy,
+            "val_gain": self.val_gain,
+            "gain": self._gain(parts.learning.accuracy, parts.alone.accuracy),
+        }
         known = {self._key(name): round(value, 4) for name, value in tested.items() if value is not None}
         _log.info("compared with training alone", extra={**self._accuracies(), **known})
 
@@ -119,6 +134,18 @@ class Account:
         }
         return {self._key(name): round(value, 4) for name, value in known.items() if value is not None}
 
+    @property
+    def val_gain(self) -> float | None:
+        """By how much the kept model is better on validation data than the one trained alone; None until known."""
+        alone = self._parts.alone
+        return self._gain(self._parts.learning.val_accuracy, alone.val_accuracy if alone else None)
+
+    def _gain(self, kept: float | None, alone: float | None) -> float | None:
+        """Above zero where the kept model is better, whichever direction that is."""
+        if kept is None or alone is None:
+            return None
+        return kept - alone if self._parts.learning.measure.higher_is_better else alone - kept
+
     def _key(self, name: str) -> str:
         return self._parts.learning.measure.key(name)
 
@@ -157,6 +184,8 @@ class Account:
             first_val_accuracy=self.first_val_accuracy,
             kept_val_accuracy=parts.learning.val_accuracy,
             alone_val_accuracy=alone.val_accuracy if alone else None,
+            val_gain=self.val_gain,
+            progress=parts.peer.progress,
             misfits=parts.misfits.among(r.name for r in parts.alive()),
             refusals=dict(parts.transport.traffic.refusals),
             due=parts.now + parts.rules.gossip_s,

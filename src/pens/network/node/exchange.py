@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
 
 from torch import Tensor
 
@@ -29,6 +31,7 @@ class Exchange:
         """`receive`: called with each model that was taken."""
         self._parts, self._gossiper, self._receive = parts, gossiper, receive
         find = parts.membership.find
+        self._summed: tuple[bytes, str] | None = None
         self._outbox = Outbox(parts.transport, find, gossiper.greet, self._on_sent, parts.rules.outgoing)
 
     # --- models that others send (Inbox) ------------------------------------------------------------------------------
@@ -51,13 +54,14 @@ class Exchange:
         if verdict is not Reception.TAKEN:
             return verdict
         try:
-            row = await self._read(parcel.payload)
+            row, digest = await self._read(parcel.payload)
             note = decode_note(parcel.note)
         except OtherNetwork as error:
             self._note_misfit(sender, f"its model does not fit: {error}")
             return Reception.OTHER_NETWORK
         except PayloadError as error:
             self._parts.counts.malformed += 1
+            self._parts.audit.note_refused(sender, "malformed", self._parts.now)
             if self._is_due("malformed", sender):
                 _log.warning("model refused", extra={"member": sender, "reason": str(error)})
             return Reception.REFUSED
@@ -67,6 +71,7 @@ class Exchange:
                 _log.warning("model refused", extra={"member": sender, "reason": why})
             return Reception.REFUSED
         self._parts.misfits.remove(sender)
+        self._parts.audit.note("received", **_about(sender, parcel), sha256=digest)
         self._hold(sender, parcel, row, note)
         return Reception.TAKEN
 
@@ -75,10 +80,14 @@ class Exchange:
         record = self._parts.membership.find(sender)
         return record.incarnation if record else 0
 
-    async def _read(self, payload: bytes) -> Tensor:
-        if len(payload) > _LARGE_PAYLOAD:
-            return await asyncio.to_thread(self._parts.learning.read, payload)
-        return self._parts.learning.read(payload)
+    async def _read(self, payload: bytes) -> tuple[Tensor, str]:
+        """A payload as a row of numbers, and its checksum for the audit log."""
+        parts = self._parts
+
+        def read() -> tuple[Tensor, str]:
+            return parts.learning.read(payload), sha256(payload).hexdigest() if parts.audit.is_on else ""
+
+        return await asyncio.to_thread(read) if len(payload) > _LARGE_PAYLOAD else read()
 
     def _hold(self, sender: str, parcel: Parcel, row: Tensor, note: Note) -> None:
         parts = self._parts
@@ -111,6 +120,8 @@ class Exchange:
         if outcome is Reception.TAKEN:
             parts.counts.sent += 1
             parts.counts.bytes_out += len(parcel.payload)
+            if parts.audit.is_on:
+                parts.audit.note("sent", **_about(name, parcel), sha256=self._checksum(parcel.payload))
             parts.membership.heard(name, parts.now)
             parts.misfits.remove(name)
             return
@@ -124,6 +135,12 @@ class Exchange:
                 _log.info("member cannot be reached", extra={"member": name, "why": str(outcome)})
             parts.membership.failed(name, parts.now)
 
+    def _checksum(self, payload: bytes) -> str:
+        """Computed once for each model that is sent, however many members it goes to."""
+        if self._summed is None or self._summed[0] is not payload:
+            self._summed = payload, sha256(payload).hexdigest()
+        return self._summed[1]
+
     async def close(self) -> None:
         """Stop sending."""
         await self._outbox.close()
@@ -133,9 +150,15 @@ class Exchange:
     def _note_misfit(self, member: str, why: str) -> None:
         """Record that this peer and a member cannot use each other's models: counted each time, logged once an hour."""
         self._parts.counts.other_network += 1
+        self._parts.audit.note_refused(member, "another network", self._parts.now)
         self._parts.misfits.add(member, why)
         if self._is_due("network", member):
             _log.warning("member has another network", extra={"member": member, "why": why, "remedy": REMEDY})
 
     def _is_due(self, what: str, member: str) -> bool:
         return self._parts.occasions.is_due(what, member, self._parts.now)
+
+
+def _about(member: str, parcel: Parcel) -> dict[str, Any]:
+    """What the audit log says of a model that was exchanged."""
+    return {"member": member, "version": parcel.version, "bytes": len(parcel.payload), "answer": parcel.answer}

@@ -35,13 +35,14 @@ from pens.network.members.gossiper import Gossiper
 from pens.network.members.membership import Membership
 from pens.network.members.reachable import Reachable
 from pens.network.node.account import Account
+from pens.network.node.audit import AuditLog
 from pens.network.node.control import Control, ControlRules
 from pens.network.node.exchange import Exchange
 from pens.network.node.job_queue import JobQueue, QueueCalls
 from pens.network.node.learning import Learning
 from pens.network.node.parts import NodeParts, NodeRules
 from pens.network.node.past import compose_records
-from pens.network.node.snapshot import restore_snapshot, take_snapshot, written_by_this_peer
+from pens.network.node.snapshot import restore_snapshot, take_snapshot
 from pens.network.node.state import PeerFolder
 from pens.network.node.status import PeerCounts, Status
 from pens.network.transport.interface import Address, MemberRecord, Transport
@@ -85,12 +86,16 @@ class Node:
         advertise: Address | None = None,
         trace: Trace | None = None,
         control: ControlRules | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """`reachable`: the view that the peer was given. `number`: the number of a member, from its name.
 
-        `control`: train one more model in the end, on the peer's own data alone.
+        `control`: train one more model in the end, on the peer's own data alone. `audit`: None: it is turned off.
         """
         self.parts = NodeParts(peer, reachable, learning, membership, transport, number, rules)
+        if audit:
+            audit.on_failure = self._fail
+            self.parts.audit = audit
         self._folder, self._advertise, self._trace = folder, advertise, trace
         self.account = Account(self.parts)
         calls = QueueCalls(self._handle, self._finish, self._save)
@@ -136,7 +141,8 @@ class Node:
         tasks = [work, *(asyncio.create_task(c) for c in (self._gossip_on(), stop.wait(), self._over.wait()))]
         try:
             self._begin_membership(address)
-            self._begin()
+            if self._begin():
+                await self._save()  # a power cut may have torn the records
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -150,20 +156,23 @@ class Node:
         if self._folder:
             known = self._folder.load_membership()
             if known:
-                with written_by_this_peer(self._folder):
-                    self.membership.restore(known, self.parts.now)
+                self.membership.restore(known, self.parts.now)
             self._folder.save_membership(self.membership.state(self.parts.now))
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """Start, or go on where an earlier life ended; whether one did."""
         saved = self._folder.load() if self._folder else None
         if saved and self._folder:
-            with written_by_this_peer(self._folder):
+            with self._folder.reading_state():
                 self._restore(*saved)
             self.account.log_resumed()
         else:
             self._handle(Start())
         self.parts.past.lives += 1
+        self.parts.audit.life = self.parts.past.lives
+        self.parts.audit.note("begins", version=self.learning.current.version, phase=self.peer.phase)
         self.begun = True
+        return bool(saved)
 
     async def _end(self, work: asyncio.Task[None], tasks: Sequence[asyncio.Task[Any]]) -> None:
         """Finish the job in progress, save, and leave the federation."""
@@ -178,6 +187,7 @@ class Node:
         try:
             if self._is_sound(work) and self.peer.phase != "starting":
                 await self._save(final=True)
+                self.parts.audit.note("ends", version=self.learning.current.version)
         finally:
             await self.exchange.close()
             await self._gossiper.say_goodbye()
@@ -226,13 +236,18 @@ class Node:
                 self.queue.put(action)
             case Chose(neighbours, by):
                 self.account.log_neighbours(neighbours, by)
+                self.parts.audit.note("neighbours", members=self.parts.named(neighbours), by=by)
             case Shun(others):
                 self.account.note_dropped(others)
+                self.parts.audit.note("dropped", members=self.parts.named(others))
             case Drop(model) if model.is_made:
                 self.queue.put(action)  # after the jobs that are about it
             case Drop(model, why):
                 self.learning.let_go(model)
-                self.counts.refused += why == "refused"
+                if why == "refused":
+                    self.counts.refused += 1
+                    (member,) = self.parts.named([model.owner])
+                    self.parts.audit.note_refused(member, "not a neighbour", self.parts.now)
             case Finish():
                 self._finish()
             case Request():
@@ -253,9 +268,13 @@ class Node:
         try:
             self._handle(event)
         except Exception as error:
-            self._fault = self._fault or error
-            self._over.set()
+            self._fail(error)
             raise
+
+    def _fail(self, error: Exception) -> None:
+        """End the node with this error. What is on disk stays as it is."""
+        self._fault = self._fault or error
+        self._over.set()
 
     def _finish(self) -> None:
         if not self.membership.me.finished:
@@ -268,6 +287,7 @@ class Node:
         while True:
             self._gossiper.call()
             self._look_whether_over()
+            self.account.log_joined()
             self.account.log_progress()
             self.status = self.account.status()
             await asyncio.sleep(self.parts.rules.gossip_s)
@@ -289,12 +309,12 @@ class Node:
             return
         parts, folder = self.parts, self._folder
         wake_in = max(0.0, self._wake.when() - parts.now) if self._wake else None
-        data, tensors = take_snapshot(parts, self.queue, self.account, wake_in)
+        state, tensors = take_snapshot(parts, self.queue, self.account, wake_in)
         records = compose_records(parts.learning, parts.past, parts.names, self.account.result(final))
         members = parts.membership.state(parts.now)
 
         def write() -> None:
-            folder.save(data, tensors)
+            folder.save(state, tensors)
             folder.save_membership(members)
             folder.write(records)
 

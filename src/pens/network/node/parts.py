@@ -12,6 +12,7 @@ from pens.measuring.trust import Dropped
 from pens.network.members.membership import Membership
 from pens.network.members.misfits import Misfits, Occasions
 from pens.network.members.reachable import Reachable
+from pens.network.node.audit import Audit
 from pens.network.node.control import AloneControl
 from pens.network.node.learning import Learning
 from pens.network.node.past import Past
@@ -52,6 +53,7 @@ class NodeParts:
     counts: PeerCounts = field(default_factory=PeerCounts)
     past: Past = field(default_factory=Past)
     times: JobTimes = field(default_factory=JobTimes)
+    audit: Audit = field(default_factory=Audit)
     misfits: Misfits = field(default_factory=Misfits)
     occasions: Occasions = field(default_factory=Occasions)
     versions: Versions = field(default_factory=Versions)

@@ -79,6 +79,10 @@ class Status:
     """Accuracy of the model that it keeps, the best so far."""
     alone_val_accuracy: float | None = None
     """Accuracy of a model trained on its own data alone; None until that is known."""
+    val_gain: float | None = None
+    """By how much the kept model is better than that one."""
+    progress: tuple[int, int] = (0, 0)
+    """What is done of this phase, and how much there is at most: samplings in step 1, updates elsewhere."""
     misfits: Mapping[str, str] = field(default_factory=dict)
     """Members that are there and have another network, and how each was recognised."""
     undone: int = 0

@@ -34,6 +34,7 @@ from pens.network.members.membership import Membership
 from pens.network.members.notary import Notary
 from pens.network.members.reachable import Reachable
 from pens.network.members.rules import MembershipRules
+from pens.network.node.audit import AuditLog
 from pens.network.node.control import ControlRules
 from pens.network.node.learning import Bench, Learning
 from pens.network.node.node import Node
@@ -249,7 +250,13 @@ def build_node(
         folder,
         advertise=parse_address(about.advertise) if about.advertise else None,
         control=ControlRules.of(config.settings, spec.seed, model, *sizes) if about.compare_alone else None,
+        audit=_audit_log(config) if about.audit else None,
     )
+
+
+def _audit_log(config: PeerConfig) -> AuditLog:
+    about = config.peer
+    return AuditLog(config.path(about.state) / "audit.jsonl", about.audit_mb << 20, about.audit_files)
 
 
 def _membership(config: PeerConfig, notary: Notary) -> Membership:

@@ -26,7 +26,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from pens.errors import SettingsError
+from pens.errors import AddressError
 from pens.tasks.metric import ACCURACY, Measure
 
 log = logging.getLogger("pens.network.monitor")
@@ -68,6 +68,10 @@ class Vitals:
     """Accuracy of the model that the peer keeps."""
     alone_val_accuracy: float | None = None
     """Accuracy of a model trained on the peer's own data alone; None until that is known."""
+    val_gain: float | None = None
+    """By how much the kept model is better than that one; above zero is better, whatever is measured."""
+    progress: tuple[int, int] = (0, 0)
+    """What is done of this phase, and how much there is at most: samplings in step 1, updates elsewhere."""
     training_s: float = 0.0
     """Seconds spent in jobs since the start of the process."""
     trouble: str | None = None
@@ -108,16 +112,20 @@ class Monitor:
         """The real port, once the monitor is started."""
         return int(self._server.server_address[1]) if self._server else self._port
 
+    @property
+    def url(self) -> str:
+        return f"http://{_LOCAL}:{self.port}"
+
     def start(self) -> None:
         try:
             self._server = _Server(self._port, self._vitals)
         except OSError as error:
-            raise SettingsError(
+            raise AddressError(
                 f"peer.metrics_port = {self._port}: the monitor cannot listen there on {_LOCAL}: "
                 f"{error.strerror or error}. Set it to another port, or to 0 for any that is free"
             ) from None
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="monitor", daemon=True).start()
-        log.info("monitor listens", extra={"url": f"http://{_LOCAL}:{self.port}"})
+        log.info("monitor listens", extra={"url": self.url})
 
     def stop(self) -> None:
         if self._server:
@@ -186,6 +194,7 @@ def _health(vitals: Vitals) -> dict[str, object]:
         "version": vitals.version,
         "phase": vitals.phase,
         "step": vitals.step,
+        "progress": {"done": vitals.progress[0], "most": vitals.progress[1]},
         "seconds_since_update": vitals.seconds_since_update,
         "members": dict(vitals.members),
         "neighbours": list(vitals.neighbours),
@@ -197,6 +206,7 @@ def _health(vitals: Vitals) -> dict[str, object]:
         vitals.metric.key("kept_val_accuracy"): vitals.kept_val_accuracy,
         vitals.metric.key("first_val_accuracy"): vitals.first_val_accuracy,
         vitals.metric.key("alone_val_accuracy"): vitals.alone_val_accuracy,
+        "gain": vitals.val_gain,
         "models": {"in": vitals.models_in, "out": vitals.models_out},
         "bytes": {"in": vitals.bytes_in, "out": vitals.bytes_out},
     }
@@ -224,6 +234,8 @@ class _Metrics(Collector):
             "pens_members_of_another_network", "Members whose models the peer cannot use.", v.misfits
         )
         yield GaugeMetricFamily("pens_step", "Completed updates, including those before a restart.", v.step)
+        done, most = v.progress
+        yield GaugeMetricFamily("pens_progress_ratio", "Share of the phase that is done.", done / most if most else 0.0)
         yield GaugeMetricFamily("pens_neighbours", "Neighbours that the peer selected.", len(v.neighbours))
         yield _by("state", GaugeMetricFamily, "pens_members", "Members by state.", v.members)
         models, sizes = {"in": v.models_in, "out": v.models_out}, {"in": v.bytes_in, "out": v.bytes_out}
@@ -254,6 +266,8 @@ class _Metrics(Collector):
         known = {model: accuracy for model, accuracy in kept.items() if accuracy is not None}
         about = f"{what} of the kept model, after the first training, and of a model trained alone; {how}."
         yield _by("model", GaugeMetricFamily, v.metric.key("pens_compared_validation_accuracy"), about, known)
+        if v.val_gain is not None:
+            yield GaugeMetricFamily("pens_gain_over_alone", "How much better the kept model is, above 0.", v.val_gain)
         if v.metric != ACCURACY:
             better = "higher" if v.metric.higher_is_better else "lower"
             named = {"metric": v.metric.name, "unit": v.metric.unit, "better": better}

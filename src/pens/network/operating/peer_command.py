@@ -29,6 +29,7 @@ from pens.network.operating.live_settings import apply_settings, follow_lists, l
 from pens.network.operating.logs import NativeLines, logging_to
 from pens.network.operating.monitor import Monitor, Vitals
 from pens.network.operating.peer_config import PeerConfig, parse_address, parse_network, read_peer_config
+from pens.network.operating.peer_status import forget_monitor, name_monitor
 from pens.network.operating.upkeep import Upkeep, follow_hangups
 from pens.network.transport.dialling import Dialling
 from pens.network.transport.grpc_transport import GrpcTransport, refusal_in
@@ -108,7 +109,7 @@ def _dialling(config: PeerConfig) -> Dialling:
 async def _live(config: PeerConfig, transport: GrpcTransport, upkeep: Upkeep) -> None:
     stop = asyncio.Event()
     follow_hangups(upkeep, stop.set)
-    holding = load_holding(config)
+    holding, state = load_holding(config), config.path(config.peer.state)
     bench = ThreadBench()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, number)
@@ -117,7 +118,10 @@ async def _live(config: PeerConfig, transport: GrpcTransport, upkeep: Upkeep) ->
         upkeep.use = lambda changed: apply_settings(changed, node, transport, upkeep.credentials)
         with ExitStack() as stack:
             if config.peer.metrics_port is not None:
-                stack.enter_context(Monitor(config.peer.metrics_port, lambda: vitals(node, upkeep)))
+                monitor = Monitor(config.peer.metrics_port, lambda: vitals(node, upkeep))
+                stack.enter_context(monitor)
+                name_monitor(state, monitor.url)
+                stack.callback(forget_monitor, state)
             looking = asyncio.create_task(upkeep.run())
             stack.callback(looking.cancel)
             await node.run(stop)
@@ -166,6 +170,8 @@ def vitals(node: Node, upkeep: Upkeep) -> Vitals:
         first_val_accuracy=status.first_val_accuracy,
         kept_val_accuracy=status.kept_val_accuracy,
         alone_val_accuracy=status.alone_val_accuracy,
+        val_gain=status.val_gain,
+        progress=status.progress,
         training_s=status.training_s,
         trouble=trouble,
         degraded=degraded,

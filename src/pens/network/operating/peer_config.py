@@ -82,6 +82,12 @@ class PeerSection(Section):
     view: Annotated[int, Field(ge=8)] = 256
     """Members that this peer keeps track of and draws from: all of a smaller federation, a changing random sample of a
     larger one."""
+    audit: bool = True
+    """Keep an audit log in the state folder: who was sent which model, who was received, merged and refused, when."""
+    audit_mb: Count = 16
+    """The size at which a new file of it begins …"""
+    audit_files: Count = 8
+    """… and how many older files remain."""
     gossip_s: Positive = 1.0
     suspect_s: Positive = 8.0
     drop_s: Positive = 30.0

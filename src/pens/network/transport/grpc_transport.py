@@ -28,7 +28,7 @@ set_tls_1_3_only()  # gRPC reads the environment when it is imported
 import grpc  # noqa: E402
 from grpc import aio  # noqa: E402
 
-from pens.errors import TransportError  # noqa: E402
+from pens.errors import AddressError, TransportError  # noqa: E402
 from pens.network.certificates.credentials import Credentials, Material  # noqa: E402
 from pens.network.transport.dialling import Dialling  # noqa: E402
 from pens.network.transport.entrance import Entrance, listening_at  # noqa: E402
@@ -83,7 +83,7 @@ class GrpcTransport:
             listening = listening_at(self._listen)
         except OSError as error:
             await self.stop(0)
-            raise TransportError(
+            raise AddressError(
                 f"cannot listen at {self._listen}: {error.strerror or error}. "
                 "Set peer.listen to another address or port, or stop what uses this one"
             ) from None
