@@ -165,6 +165,15 @@ def test_a_neighbour_that_is_dropped_is_one_no_more_and_the_last_one_too() -> No
     assert any(isinstance(action, Update) and not action.models for action in wanted)
 
 
+def test_the_last_one_that_a_peer_can_reach_is_not_dropped() -> None:
+    """Such as its server: it would hear from nobody, for ever. What it sends is judged in each merge all the same."""
+    peer = Peer(PeerId(0), 0, replace(PLAN, pace="push", n_peers=1, trust=ConductRules(1, 9)), ids(1, 2))
+    peer.handle(Start())
+    assert peer.handle(Answered(CONDUCT, ((PeerId(1), "hurts"),))) == [Shun(ids(1))]
+    assert peer.handle(Answered(CONDUCT, ((PeerId(2), "hurts"),))) == []
+    assert [peer.conduct.is_dropped(other) for other in ids(1, 2)] == [True, False]
+
+
 def test_step_one_does_not_choose_whom_the_peer_dropped() -> None:
     rule = SelectionRule(1, 2, 3, "uniform")
     search = Search(n_sampled=2, m=1, rounds=1, samplings_per_round=1, epochs=1, rule=rule)

@@ -61,6 +61,11 @@ class Conduct:
             del self.latest[peer]
         return tuple(fallen)
 
+    def pardon(self, peers: Iterable[PeerId]) -> None:
+        """Take models of these again."""
+        for peer in peers:
+            self.until.pop(peer, None)
+
     def is_dropped(self, peer: PeerId) -> bool:
         """Whether nothing of this peer is taken."""
         return peer in self.until

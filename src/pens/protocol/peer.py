@@ -123,6 +123,9 @@ class Peer(Situation):
         assert self.plan.trust
         if not (fallen := self.conduct.judge(verdicts, self.plan.trust)):
             return []
+        if all(map(self.conduct.is_dropped, self.reachable)):
+            self.conduct.pardon(fallen)  # such as its server: nobody else is there to hear from
+            return []
         drops = self.behaviour.forget(fallen)
         if self.neighbours is self.reachable or not set(fallen) & set(self.neighbours):
             return [Shun(fallen), *drops]
