@@ -35,6 +35,8 @@ WELL = Vitals(
     first_val_accuracy=0.5,
     val_loss=0.5,
     training_s=42.0,
+    fingerprint="12ab",
+    why_apart={"c": "task: 'a' here, 'b' there"},
 )
 
 
@@ -89,6 +91,7 @@ def test_health(monitor: Monitor) -> None:
         "step": 7,
         "seconds_since_update": 2.5,
         "members": {"alive": 5, "suspect": 1},
+        "agreement": {"fingerprint": "12ab", "does_not_fit": {"c": "task: 'a' here, 'b' there"}},
         "neighbours": ["b", "c", "d"],
         "done": False,
         "metric": {"name": "accuracy", "unit": "%", "higher_is_better": True},

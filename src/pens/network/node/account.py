@@ -11,6 +11,7 @@ from typing import Any
 from pens.engine.devices import peak_memory_bytes
 from pens.learning.curves import UpdateRecord
 from pens.measuring.records import undone_words
+from pens.network.members.agreement import fingerprint
 from pens.network.node.parts import NodeParts
 from pens.network.node.progress import Progress
 from pens.network.node.status import Status
@@ -123,6 +124,8 @@ class Account:
             kept_val_accuracy=parts.learning.val_accuracy,
             alone_val_accuracy=alone.val_accuracy if alone else None,
             misfits=parts.misfits.among(r.name for r in parts.alive()),
+            by_terms=frozenset(r.name for r in parts.alive() if parts.misfits.by_terms(r.name)),
+            fingerprint=fingerprint(parts.terms),
             refusals=dict(parts.transport.traffic.refusals),
             due=parts.now + parts.rules.gossip_s,
             metric=parts.learning.measure,

@@ -78,5 +78,9 @@ class Status:
     """Accuracy of a model trained on its own data alone; None until that is known."""
     misfits: Mapping[str, str] = field(default_factory=dict)
     """Members that are there and have another network, and how each was recognised."""
+    by_terms: frozenset[str] = frozenset()
+    """Those of them that do not fit by what they say of themselves; the others were recognised by a model."""
+    fingerprint: str = ""
+    """Of what this peer needs to agree on with others."""
     metric: Measure = ACCURACY
     """What is measured: wherever accuracy is said, the main metric of the task."""

@@ -76,6 +76,10 @@ class Vitals:
     """Why the node cannot work with all members; None: it can."""
     misfits: int = 0
     """The number of members whose models the node cannot use, because they have another network."""
+    why_apart: Mapping[str, str] = field(default_factory=dict)
+    """Some of them, and why each does not fit."""
+    fingerprint: str = ""
+    """Of what the peer needs to agree on with others: the same at all members that fit."""
     metric: Measure = ACCURACY
     """What is measured: wherever accuracy is said, the main metric of the task."""
 
@@ -180,6 +184,7 @@ def _health(vitals: Vitals) -> dict[str, object]:
         "step": vitals.step,
         "seconds_since_update": vitals.seconds_since_update,
         "members": dict(vitals.members),
+        "agreement": {"fingerprint": vitals.fingerprint, "does_not_fit": dict(vitals.why_apart)},
         "neighbours": list(vitals.neighbours),
         "done": vitals.done,
         "metric": asdict(vitals.metric),

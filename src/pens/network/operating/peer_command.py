@@ -17,6 +17,7 @@ import torch
 from pens.errors import CertificateError, SettingsError
 from pens.network.certificates.credentials import Credentials, MemberFiles, load_credentials
 from pens.network.certificates.names import peer_id
+from pens.network.members.agreement import REMEDY as AGREE
 from pens.network.members.misfits import REMEDY
 from pens.network.node.learning import ThreadBench
 from pens.network.node.node import Node
@@ -44,13 +45,19 @@ def run_peer(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = N
     state = config.path(config.peer.state)
     _check_certificates(config)
     with held(state):
-        credentials = load_credentials(config.path(config.peer.certificates), memory=state / "revocations")
-        if credentials.identity.name != config.peer.name:
-            raise SettingsError(
-                f"peer.name = {config.peer.name!r}, but the certificate is that of {credentials.identity.name!r}: "
-                "correct one of peer.name and peer.certificates"
-            )
-        _log_and_live(config, credentials)
+        _log_and_live(config, credentials_of(config, memory=state / "revocations"))
+
+
+def credentials_of(config: PeerConfig, memory: Path | None = None) -> Credentials:
+    """The credentials of the peer that a file describes. `memory`: as for `load_credentials`."""
+    _check_certificates(config)
+    credentials = load_credentials(config.path(config.peer.certificates), memory=memory)
+    if credentials.identity.name != config.peer.name:
+        raise SettingsError(
+            f"peer.name = {config.peer.name!r}, but the certificate is that of {credentials.identity.name!r}: "
+            "correct one of peer.name and peer.certificates"
+        )
+    return credentials
 
 
 def _check_certificates(config: PeerConfig) -> None:
@@ -140,6 +147,8 @@ def vitals(node: Node, credentials: Credentials) -> Vitals:
         trouble=trouble,
         degraded=degraded,
         misfits=len(status.misfits),
+        why_apart={name: status.misfits[name] for name in sorted(status.misfits)[:_NAMED]},
+        fingerprint=status.fingerprint,
         metric=status.metric,
     )
 
@@ -169,7 +178,10 @@ def degraded_of(status: Status) -> str | None:
         return None
     names = sorted(status.misfits)
     shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-    return f"{shown}: another network than ours ({status.misfits[names[0]]}): {REMEDY}"
+    why = status.misfits[names[0]]
+    if names[0] in status.by_terms:
+        return f"{shown}: does not fit ({why}): {AGREE}"
+    return f"{shown}: another network than ours ({why}): {REMEDY}"
 
 
 def trouble_of(status: Status, credentials: Credentials, now: float, today: datetime) -> str | None:

@@ -32,6 +32,7 @@ from pens.network.transport import wire_pb2
 from pens.network.transport.grpc_server import SERVICE
 from pens.network.transport.interface import Address, Introduction, MemberRecord, Parcel, Reception, TransportCounts
 from pens.network.transport.limits import Limits
+from pens.network.transport.terms import Accord, AnyTerms, Terms
 from pens.network.transport.wire import (
     HEADER,
     Header,
@@ -39,9 +40,11 @@ from pens.network.transport.wire import (
     decode_claim,
     decode_receipt,
     decode_table,
+    decode_terms,
     encode_header,
     encode_piece,
     encode_table,
+    encode_terms,
 )
 
 _NOBODY_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)  # INTERNAL: a write to a closed connection
@@ -71,9 +74,15 @@ class MemberCaller:
     """Makes calls to other members."""
 
     def __init__(
-        self, credentials: Credentials, limits: Limits, traffic: TransportCounts, jitter: random.Random
+        self,
+        credentials: Credentials,
+        limits: Limits,
+        traffic: TransportCounts,
+        jitter: random.Random,
+        accord: Accord | None = None,
     ) -> None:
         self._limits, self._traffic, self._jitter = limits, traffic, jitter
+        self._accord = accord or AnyTerms()
         self._revoked = credentials.revoked
         self._tls = grpc.ssl_channel_credentials(
             credentials.authority_pem, credentials.key_pem, credentials.certificate_pem
@@ -91,6 +100,15 @@ class MemberCaller:
                 call = connection.channel.unary_unary(f"/{SERVICE}/Exchange")
                 answer = await call(request, timeout=self._limits.call_s)
                 return Introduction(connection.name, decode_table(answer))
+
+        return await self._retrying(to, attempt)
+
+    async def meet(self, to: Address) -> str:
+        """Compare terms with whoever is at `to`, and return its name."""
+
+        async def attempt() -> str:
+            async with self._connection(to, None) as connection:
+                return connection.name
 
         return await self._retrying(to, attempt)
 
@@ -116,6 +134,8 @@ class MemberCaller:
     async def _deliver(self, to: MemberRecord, parcel: Parcel) -> Reception:
         size = len(parcel.payload)
         async with self._connection(to.address, to.name) as connection, self._sends:
+            if not self._accord.fits(connection.name):
+                return Reception.OTHER_NETWORK
             header = encode_header(Header(parcel.version, size, parcel.answer, parcel.note))
             call = connection.channel.stream_stream(f"/{SERVICE}/Deliver")(
                 timeout=self._limits.transfer_s(size), metadata=((HEADER, header),)
@@ -161,9 +181,12 @@ class MemberCaller:
         async with self._connecting.setdefault(to, asyncio.Lock()):
             known = self._connections.get(to)
             if known is None or name not in (None, known.name) or self._is_revoked(known.serial):
-                return await self._open(to, name)
+                known = await self._open(to, name)
             self._connections.move_to_end(to)
-            return known
+        if refusal := self._accord.refusal(known.name):
+            self._traffic.refusals["protocol version"] += 1
+            raise TransportError(f"{known.name} at {to}: {refusal}")
+        return known
 
     async def _open(self, to: Address, name: str | None) -> _Connection:
         answering, serial = await self._ask_who(to)
@@ -175,8 +198,23 @@ class MemberCaller:
             raise TransportError(f"the certificate of {answering} at {to} has been revoked")
         await self._retire(to)
         connection = _Connection(answering, serial, self._channel(to, exact_dns_name(answering, serial)))
+        try:
+            self._accord.hear(answering, await self._compare_terms(connection))
+        except BaseException:
+            await connection.channel.close()
+            raise
         self._connections[to] = connection
         return connection
+
+    async def _compare_terms(self, connection: _Connection) -> Terms | None:
+        """Tell this member's terms, and return the other's; None: it speaks version 1, and does not know this call."""
+        call = connection.channel.unary_unary(f"/{SERVICE}/Agree")
+        try:
+            return decode_terms(await call(encode_terms(self._accord.terms), timeout=self._limits.call_s))
+        except aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return None
+            raise
 
     def _is_revoked(self, serial: int) -> bool:
         return self._revoked is not None and serial in self._revoked

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from grpc import aio
@@ -28,6 +28,7 @@ from pens.network.certificates.certificate import Identity, identity_of
 from pens.network.certificates.credentials import Credentials
 from pens.network.transport.interface import Inbox, Parcel, Reception, TransportCounts
 from pens.network.transport.limits import Intake, Limits
+from pens.network.transport.terms import Accord, AnyTerms
 from pens.network.transport.wire import (
     HEADER,
     Header,
@@ -35,12 +36,15 @@ from pens.network.transport.wire import (
     decode_header,
     decode_piece,
     decode_table,
+    decode_terms,
     encode_claim,
     encode_receipt,
     encode_table,
+    encode_terms,
 )
 
 SERVICE = "pens.v1.Member"
+_M = TypeVar("_M")
 _REST_S = 5.0  # within which a sender must notice the answer and stop
 _log = logging.getLogger("pens.network")
 
@@ -63,7 +67,9 @@ class MemberService:
         limits: Limits,
         traffic: TransportCounts,
         clock: Callable[[], float],
+        accord: Accord | None = None,
     ) -> None:
+        self._accord = accord or AnyTerms()
         self._credentials, self._inbox, self._limits, self._traffic = credentials, inbox, limits, traffic
         self._intake = Intake(limits, clock)
         own = credentials.identity
@@ -73,6 +79,7 @@ class MemberService:
         """The methods of the service, for gRPC. Requests stay bytes until the caller is known."""
         methods = {
             "Introduce": grpc.stream_stream_rpc_method_handler(self._introduce),
+            "Agree": grpc.stream_stream_rpc_method_handler(self._agree),
             "Exchange": grpc.stream_stream_rpc_method_handler(self._exchange),
             "Deliver": grpc.stream_stream_rpc_method_handler(self._deliver),
         }
@@ -124,15 +131,32 @@ class MemberService:
             await self._check_rate(caller, context)
             await context.write(self._claim)
 
+    async def _agree(self, _requests: Any, context: Any) -> None:
+        async with self._call(context) as caller:
+            await self._check_rate(caller, context)
+            self._accord.hear(caller, await self._only(decode_terms, "terms", caller, context))
+            await context.write(encode_terms(self._accord.terms))
+
     async def _exchange(self, _requests: Any, context: Any) -> None:
         async with self._call(context) as caller:
             await self._check_rate(caller, context)
-            try:
-                records = decode_table(await self._only_message(caller, context))
-            except WireError as error:
-                self._note(context, "malformed", f"table of {caller}: {error}")
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await self._check_version(caller, context)
+            records = await self._only(decode_table, "table", caller, context)
             await context.write(encode_table(await self._inbox.gossip(caller, records)))
+
+    async def _only(self, decode: Callable[[bytes], _M], what: str, caller: str, context: Any) -> _M:
+        """What the only message of a call says."""
+        try:
+            return decode(await self._only_message(caller, context))
+        except WireError as error:
+            self._note(context, "malformed", f"{what} of {caller}: {error}")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise AssertionError("abort raises") from None
+
+    async def _check_version(self, caller: str, context: Any) -> None:
+        if refusal := self._accord.refusal(caller):
+            self._note(context, "protocol version", f"{caller}: {refusal}")
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"refused {caller}: {refusal}")
 
     async def _check_rate(self, caller: str, context: Any) -> None:
         if not self._intake.may_gossip(caller):
@@ -153,6 +177,7 @@ class MemberService:
 
     async def _deliver(self, _requests: Any, context: Any) -> None:
         async with self._call(context) as sender:
+            await self._check_version(sender, context)
             await self._answer_model(sender, context)
 
     async def _answer_model(self, sender: str, context: Any) -> None:

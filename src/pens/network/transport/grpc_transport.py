@@ -37,6 +37,7 @@ from pens.network.transport.interface import (  # noqa: E402
     TransportCounts,
 )
 from pens.network.transport.limits import Limits  # noqa: E402
+from pens.network.transport.terms import Accord  # noqa: E402
 
 __all__ = ["GrpcTransport", "Limits", "native_log_settings", "native_tls_settings", "refusal_in"]
 
@@ -59,12 +60,12 @@ class GrpcTransport:
         self._server: Any = None
         self._caller: MemberCaller | None = None
 
-    async def start(self, inbox: Inbox) -> Address:
+    async def start(self, inbox: Inbox, accord: Accord | None = None) -> Address:
         """Listen, and return the address with the real port."""
         own = self._credentials
-        self._caller = MemberCaller(own, self._limits, self.traffic, self._jitter)
+        self._caller = MemberCaller(own, self._limits, self.traffic, self._jitter, accord)
         server = aio.server(options=server_options(self._limits), maximum_concurrent_rpcs=self._limits.calls)
-        service = MemberService(own, inbox, self._limits, self.traffic, self._clock)
+        service = MemberService(own, inbox, self._limits, self.traffic, self._clock, accord)
         server.add_generic_rpc_handlers((service.handlers(),))
         tls = grpc.ssl_server_credentials(
             [(own.key_pem, own.certificate_pem)], own.authority_pem, require_client_auth=True

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Protocol
 
 from pens.errors import TransportError
+from pens.network.transport.terms import Accord
 
 __all__ = [
     "Address",
@@ -122,8 +123,8 @@ class Transport(Protocol):
         """What went through this transport so far."""
         ...
 
-    async def start(self, inbox: Inbox) -> Address:
-        """Listen, and return the address with the real port."""
+    async def start(self, inbox: Inbox, accord: Accord | None = None) -> Address:
+        """Listen, and return the address with the real port. `accord`: compares terms with other members."""
         ...
 
     async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:

@@ -19,11 +19,17 @@ from pens.errors import CertificateError, TransportError
 from pens.network.certificates.names import check_name
 from pens.network.transport import wire_pb2
 from pens.network.transport.interface import Address, MemberRecord, Reception
+from pens.network.transport.terms import MOST_PARTS, Part, Terms, plain
+from pens.network.transport.versions import Range
 from pens.protocol.messages import NOTE_BYTES
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _MAX_SERIAL_BYTES = 20
 _MAX_RECORDS = 2048  # in a table: twice as many as a member keeps
+_MAX_TERMS_BYTES = 1 << 18
+_DIGEST_BYTES = 32
+_FORM = 16  # characters of a form's name
+_MAX_FORMS = 16
 HEADER = "pens-header-bin"
 _PAYLOAD_TAG = bytes([wire_pb2.Piece.PAYLOAD_FIELD_NUMBER << 3 | 2])  # 2: a size and that many bytes
 _VERDICTS = {
@@ -122,6 +128,48 @@ def decode_claim(data: bytes) -> tuple[str, int]:
             f"received a serial number of {len(claim.serial)} bytes, but it must have 1 to {_MAX_SERIAL_BYTES}"
         )
     return _name(claim.name), int.from_bytes(claim.serial)
+
+
+def encode_terms(terms: Terms) -> bytes:
+    """What a member says of itself, as bytes."""
+    message = wire_pb2.Terms(
+        oldest=terms.versions.oldest,
+        newest=terms.versions.newest,
+        parts=[wire_pb2.Part(name=part.name, digest=part.digest, items=part.items) for part in terms.parts],
+        sends=terms.sends,
+        reads=terms.reads,
+        trial=terms.trial,
+        software=terms.software,
+    )
+    return bytes(message.SerializeToString())
+
+
+def decode_terms(data: bytes) -> Terms:
+    """What a member says of itself, from bytes; all text in it can be shown."""
+    if len(data) > _MAX_TERMS_BYTES:
+        raise WireError(f"received terms of {len(data)} bytes, but at most {_MAX_TERMS_BYTES} are allowed")
+    told = parse(wire_pb2.Terms(), data)
+    if not 0 < told.oldest <= told.newest:
+        raise WireError(f"received a range of versions from {told.oldest} to {told.newest}, which is none")
+    if len(told.parts) > MOST_PARTS or len(told.reads) > _MAX_FORMS:
+        raise WireError(
+            f"received terms of {len(told.parts)} parts and {len(told.reads)} forms, but at most {MOST_PARTS} and "
+            f"{_MAX_FORMS} are allowed"
+        )
+    return Terms(
+        Range(told.oldest, told.newest),
+        tuple(_part(part) for part in told.parts),
+        plain(told.sends, _FORM),
+        tuple(plain(form, _FORM) for form in told.reads),
+        told.trial,
+        plain(told.software, _FORM),
+    )
+
+
+def _part(told: wire_pb2.Part) -> Part:
+    if len(told.digest) != _DIGEST_BYTES:
+        raise WireError(f"received a digest of {len(told.digest)} bytes, but it must have {_DIGEST_BYTES}")
+    return Part.told(told.name, bytes(told.digest), told.items)
 
 
 @dataclass(frozen=True, slots=True)
