@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import grpc
@@ -32,6 +32,7 @@ from pens.network.transport import wire_pb2
 from pens.network.transport.grpc_server import SERVICE
 from pens.network.transport.interface import Address, Introduction, MemberRecord, Parcel, Reception, TransportCounts
 from pens.network.transport.limits import Limits
+from pens.network.transport.outward import is_attached
 from pens.network.transport.terms import Accord, AnyTerms, Terms
 from pens.network.transport.wire import (
     HEADER,
@@ -70,6 +71,31 @@ class _Connection:
     """It accepts no new calls, and is closed when its last user has left."""
 
 
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A certificate, and where its holder listens."""
+
+    address: Address
+    name: str
+    serial: int
+
+
+class Tunnels(Protocol):
+    """What a caller needs to know of members that cannot be called (`pens.network.transport.attaching`)."""
+
+    def met(self, member: Exact, terms: Terms) -> None:
+        """A member answered at an address of its own, and told its terms."""
+        ...
+
+    async def prepare(self, to: Address) -> None:
+        """Make `target` work for a member that cannot be called; `TransportError` if there is no way to it now."""
+        ...
+
+    def target(self, to: Address) -> str:
+        """Where gRPC finds a member that cannot be called."""
+        ...
+
+
 class MemberCaller:
     """Makes calls to other members."""
 
@@ -80,13 +106,14 @@ class MemberCaller:
         traffic: TransportCounts,
         jitter: random.Random,
         accord: Accord | None = None,
+        tunnels: Tunnels | None = None,
+        proxy: str | None = None,
     ) -> None:
+        self._tunnels, self._proxy = tunnels, proxy
         self._limits, self._traffic, self._jitter = limits, traffic, jitter
         self._accord = accord or AnyTerms()
         self._revoked = credentials.revoked
-        self._tls = grpc.ssl_channel_credentials(
-            credentials.authority_pem, credentials.key_pem, credentials.certificate_pem
-        )
+        self._tls = channel_credentials(credentials)
         self._connections: OrderedDict[Address, _Connection] = OrderedDict()  # least recently used first
         self._connecting: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
         self._sends = asyncio.Semaphore(limits.sends)
@@ -145,7 +172,7 @@ class MemberCaller:
                 await self._write(call, parcel, answer)
                 receipt = await answer
                 if receipt is aio.EOF:
-                    raise await _error(call)
+                    raise await error_of(call)
                 return decode_receipt(receipt)
             finally:
                 answer.cancel()
@@ -189,6 +216,8 @@ class MemberCaller:
         return known
 
     async def _open(self, to: Address, name: str | None) -> _Connection:
+        if self._tunnels and is_attached(to):
+            await self._tunnels.prepare(to)
         answering, serial = await self._ask_who(to)
         if name not in (None, answering):
             raise TransportError(f"called {name} at {to}, but {answering} answers there")
@@ -199,10 +228,13 @@ class MemberCaller:
         await self._retire(to)
         connection = _Connection(answering, serial, self._channel(to, exact_dns_name(answering, serial)))
         try:
-            self._accord.hear(answering, await self._compare_terms(connection))
+            terms = await self._compare_terms(connection)
         except BaseException:
             await connection.channel.close()
             raise
+        self._accord.hear(answering, terms)
+        if self._tunnels and terms and not is_attached(to):
+            self._tunnels.met(Exact(to, answering, serial), terms)
         self._connections[to] = connection
         return connection
 
@@ -225,8 +257,8 @@ class MemberCaller:
             return decode_claim(await call(wire_pb2.Question().SerializeToString(), timeout=self._limits.call_s))
 
     def _channel(self, to: Address, dns_name: str) -> Any:
-        options = [("grpc.ssl_target_name_override", dns_name), *channel_options(self._limits)]
-        return aio.secure_channel(f"dns:///{check_address(to)}", self._tls, options=options)
+        target = self._tunnels.target(to) if self._tunnels and is_attached(to) else f"dns:///{check_address(to)}"
+        return new_channel(target, dns_name, self._tls, self._limits, self._proxy)
 
     async def _retire(self, to: Address) -> None:
         connection = self._connections.pop(to, None)
@@ -276,7 +308,22 @@ class MemberCaller:
         return [*(self._jitter.uniform(0, bound) for bound in bounds), 0.0]
 
 
-async def _error(call: Any) -> aio.AioRpcError:
+def channel_credentials(own: Credentials) -> Any:
+    """What a member shows and trusts when it calls others."""
+    return grpc.ssl_channel_credentials(own.authority_pem, own.key_pem, own.certificate_pem)
+
+
+def new_channel(target: str, dns_name: str, tls: Any, limits: Limits, proxy: str | None) -> Any:
+    """A channel to a target of gRPC; its other end must hold a certificate for `dns_name`."""
+    options: list[tuple[str, int | str]] = [("grpc.ssl_target_name_override", dns_name), *channel_options(limits)]
+    if proxy:  # the environment's variables no_proxy and no_grpc_proxy still count
+        options += [("grpc.http_proxy", proxy), ("grpc.enable_http_proxy", 1)]
+    else:
+        options.append(("grpc.enable_http_proxy", 0))
+    return aio.secure_channel(target, tls, options=options)
+
+
+async def error_of(call: Any) -> aio.AioRpcError:
     return aio.AioRpcError(
         await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details()
     )
@@ -290,10 +337,10 @@ def channel_options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.max_metadata_size", 8192),
         ("grpc.per_message_decompression", 0),
         ("grpc.enable_retries", 0),
-        ("grpc.enable_http_proxy", 0),
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.keepalive_time_ms", int(1000 * limits.keepalive_s)),
         ("grpc.keepalive_timeout_ms", int(1000 * limits.call_s)),
+        ("grpc.http2.max_pings_without_data", 0),  # no limit: an attachment is silent for hours, and NAT forgets it
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", int(1000 * limits.call_s)),
         ("grpc.max_reconnect_backoff_ms", int(1000 * limits.max_backoff_s)),

@@ -279,5 +279,6 @@ def server_options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", int(1000 * limits.call_s)),
         ("grpc.keepalive_time_ms", int(1000 * limits.keepalive_s)),
         ("grpc.keepalive_timeout_ms", int(1000 * limits.call_s)),
+        ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", int(500 * limits.keepalive_s)),
     ]

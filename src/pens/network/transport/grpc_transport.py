@@ -3,6 +3,7 @@
 
 grpc_transport   starts and stops both sides
 ├── grpc_server  answers calls: checks the caller, then the bounds, then the bytes
+├── grpc_tunnels answers calls about tunnels to members that cannot be called (tunnels, attaching, outward)
 ├── grpc_client  makes calls: connections, deadlines, attempts
 ├── limits       bounds of everything that other members can make this one hold
 ├── wire         messages as bytes and as plain data, checked
@@ -25,8 +26,10 @@ from grpc import aio  # noqa: E402
 
 from pens.errors import TransportError  # noqa: E402
 from pens.network.certificates.credentials import Credentials  # noqa: E402
+from pens.network.transport.attaching import Attaching  # noqa: E402
 from pens.network.transport.grpc_client import MemberCaller  # noqa: E402
-from pens.network.transport.grpc_server import MemberService, server_options  # noqa: E402
+from pens.network.transport.grpc_server import server_options  # noqa: E402
+from pens.network.transport.grpc_tunnels import TunnelService  # noqa: E402
 from pens.network.transport.interface import (  # noqa: E402
     Address,
     Inbox,
@@ -37,7 +40,9 @@ from pens.network.transport.interface import (  # noqa: E402
     TransportCounts,
 )
 from pens.network.transport.limits import Limits  # noqa: E402
+from pens.network.transport.outward import Ways, attached_address  # noqa: E402
 from pens.network.transport.terms import Accord  # noqa: E402
+from pens.network.transport.tunnels import Switchboard, TunnelLimits  # noqa: E402
 
 __all__ = ["GrpcTransport", "Limits", "native_log_settings", "native_tls_settings", "refusal_in"]
 
@@ -52,26 +57,36 @@ class GrpcTransport:
         limits: Limits | None = None,
         jitter: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
+        ways: Ways | None = None,
+        tunnel_limits: TunnelLimits | None = None,
     ) -> None:
+        """`ways`: how it reaches others, and is reached. If nobody can call it, it does not listen at `listen`."""
+        self._ways, self._tunnel_limits = ways or Ways(), tunnel_limits or TunnelLimits()
         self.traffic = TransportCounts()
         self._credentials, self._listen, self._clock = credentials, listen, clock
         self._limits = limits or Limits()
         self._jitter = jitter or random.Random()
         self._server: Any = None
         self._caller: MemberCaller | None = None
+        self._attaching: Attaching | None = None
 
     async def start(self, inbox: Inbox, accord: Accord | None = None) -> Address:
         """Listen, and return the address with the real port."""
-        own = self._credentials
-        self._caller = MemberCaller(own, self._limits, self.traffic, self._jitter, accord)
-        server = aio.server(options=server_options(self._limits), maximum_concurrent_rpcs=self._limits.calls)
-        service = MemberService(own, inbox, self._limits, self.traffic, self._clock, accord)
-        server.add_generic_rpc_handlers((service.handlers(),))
+        own, most = self._credentials, self._tunnel_limits
+        switchboard = Switchboard(own.identity.name, self._ways.relay, most, self.traffic, self._clock)
+        tunnels = self._attaching = Attaching(own, switchboard, self._ways, self._limits, most)
+        self._caller = MemberCaller(
+            own, self._limits, self.traffic, self._jitter, accord, tunnels, proxy=self._ways.proxy
+        )
+        calls = self._limits.calls + most.attached + 2 * most.tunnels
+        server = aio.server(options=server_options(self._limits), maximum_concurrent_rpcs=calls)
+        service = TunnelService(own, inbox, self._limits, self.traffic, self._clock, accord)
+        server.add_generic_rpc_handlers((service.handlers(), service.tunnel_handlers(switchboard, most)))
         tls = grpc.ssl_server_credentials(
             [(own.key_pem, own.certificate_pem)], own.authority_pem, require_client_auth=True
         )
         try:
-            port = server.add_secure_port(str(self._listen), tls)
+            port = server.add_secure_port(str(self._listen) if self._ways.reachable else tunnels.own_socket, tls)
         except RuntimeError as error:
             await self.stop(0)
             raise TransportError(
@@ -80,7 +95,7 @@ class GrpcTransport:
             ) from None
         self._server = server
         await server.start()
-        return Address(self._listen.host, port)
+        return Address(self._listen.host, port) if self._ways.reachable else attached_address(own.identity.name)
 
     async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:
         """Deliver a model; `TransportError` if the member cannot be reached or another one answers."""
@@ -95,6 +110,9 @@ class GrpcTransport:
         if self._server is not None:
             await self._server.stop(grace_s)
             self._server = None
+        if self._attaching is not None:
+            await self._attaching.close()
+            self._attaching = None
         if self._caller is not None:
             await self._caller.close()
             self._caller = None

@@ -96,6 +96,8 @@ class TransportCounts:
     bytes_out: int = 0
     models_in: int = 0
     models_out: int = 0
+    bytes_relayed: int = 0
+    """Carried between two others, as their relay."""
     refusals: Counter[str] = field(default_factory=Counter)
 
 

@@ -77,6 +77,8 @@ class Terms:
     """The forms of models that it understands."""
     trial: bool = False
     """The caller only compares: it exchanges nothing, and may run beside the peer of the same name."""
+    relays: bool = False
+    """It carries bytes between members that cannot be called."""
     software: str = ""
     """Its version of pens, for people."""
 

@@ -18,6 +18,7 @@ class Feature(Enum):
     MODELS = "models"
     TABLES = "membership tables"
     AGREEMENT = "agreement before models are exchanged"
+    TUNNELS = "connections to members that cannot be called"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Version:
 
 VERSIONS = (
     Version(1, frozenset({Feature.MODELS, Feature.TABLES})),
-    Version(2, frozenset({Feature.MODELS, Feature.TABLES, Feature.AGREEMENT})),
+    Version(2, frozenset({Feature.MODELS, Feature.TABLES, Feature.AGREEMENT, Feature.TUNNELS})),
 )
 NEEDED = frozenset({Feature.MODELS, Feature.TABLES})
 """Features without which this member talks to nobody."""

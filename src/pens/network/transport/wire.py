@@ -31,6 +31,9 @@ _DIGEST_BYTES = 32
 _FORM = 16  # characters of a form's name
 _MAX_FORMS = 16
 HEADER = "pens-header-bin"
+TICKET = "pens-ticket-bin"
+TO = "pens-to"
+TICKET_BYTES = 16
 _PAYLOAD_TAG = bytes([wire_pb2.Piece.PAYLOAD_FIELD_NUMBER << 3 | 2])  # 2: a size and that many bytes
 _VERDICTS = {
     Reception.TAKEN: wire_pb2.Receipt.TAKEN,
@@ -139,6 +142,7 @@ def encode_terms(terms: Terms) -> bytes:
         sends=terms.sends,
         reads=terms.reads,
         trial=terms.trial,
+        relays=terms.relays,
         software=terms.software,
     )
     return bytes(message.SerializeToString())
@@ -162,6 +166,7 @@ def decode_terms(data: bytes) -> Terms:
         plain(told.sends, _FORM),
         tuple(plain(form, _FORM) for form in told.reads),
         told.trial,
+        told.relays,
         plain(told.software, _FORM),
     )
 
@@ -219,6 +224,19 @@ def _varint(number: int) -> bytes:
         number >>= 7
     groups.append(number)
     return bytes(groups)
+
+
+def encode_wanted(ticket: bytes) -> bytes:
+    """That somebody wants to talk to a member that cannot be called, as bytes."""
+    return bytes(wire_pb2.Wanted(ticket=ticket).SerializeToString())
+
+
+def decode_wanted(data: bytes) -> bytes:
+    """The ticket with which to answer."""
+    ticket = bytes(parse(wire_pb2.Wanted(), data).ticket)
+    if len(ticket) != TICKET_BYTES:
+        raise WireError(f"received a ticket of {len(ticket)} bytes, but it must have {TICKET_BYTES}")
+    return ticket
 
 
 def encode_receipt(verdict: Reception) -> bytes:

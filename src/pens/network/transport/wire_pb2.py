@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pens/network/transport/wire.proto\x12\x07pens.v1\"\n\n\x08Question\"%\n\x05\x43laim\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06serial\x18\x02 \x01(\x0c\"\x84\x01\n\x05Terms\x12\x0e\n\x06oldest\x18\x01 \x01(\r\x12\x0e\n\x06newest\x18\x02 \x01(\r\x12\x1c\n\x05parts\x18\x03 \x03(\x0b\x32\r.pens.v1.Part\x12\r\n\x05sends\x18\x04 \x01(\t\x12\r\n\x05reads\x18\x05 \x03(\t\x12\r\n\x05trial\x18\x06 \x01(\x08\x12\x10\n\x08software\x18\x08 \x01(\t\"3\n\x04Part\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\x12\r\n\x05items\x18\x03 \x03(\t\"z\n\x06Record\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\x11\n\theartbeat\x18\x05 \x01(\x04\x12\x0c\n\x04left\x18\x06 \x01(\x08\x12\x10\n\x08\x66inished\x18\x07 \x01(\x08\")\n\x05Table\x12 \n\x07records\x18\x01 \x03(\x0b\x32\x0f.pens.v1.Record\"E\n\x06Header\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\x08\x12\x0c\n\x04note\x18\x04 \x01(\x0c\"\x18\n\x05Piece\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\"\x85\x01\n\x07Receipt\x12)\n\x07verdict\x18\x01 \x01(\x0e\x32\x18.pens.v1.Receipt.Verdict\x12\x15\n\rother_network\x18\x02 \x01(\x08\"8\n\x07Verdict\x12\x0b\n\x07UNKNOWN\x10\x00\x12\t\n\x05TAKEN\x10\x01\x12\x08\n\x04\x42USY\x10\x02\x12\x0b\n\x07REFUSED\x10\x03\x32\xbc\x01\n\x06Member\x12.\n\tIntroduce\x12\x11.pens.v1.Question\x1a\x0e.pens.v1.Claim\x12\'\n\x05\x41gree\x12\x0e.pens.v1.Terms\x1a\x0e.pens.v1.Terms\x12*\n\x08\x45xchange\x12\x0e.pens.v1.Table\x1a\x0e.pens.v1.Table\x12-\n\x07\x44\x65liver\x12\x0e.pens.v1.Piece\x1a\x10.pens.v1.Receipt(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pens/network/transport/wire.proto\x12\x07pens.v1\"\n\n\x08Question\"%\n\x05\x43laim\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06serial\x18\x02 \x01(\x0c\"\x94\x01\n\x05Terms\x12\x0e\n\x06oldest\x18\x01 \x01(\r\x12\x0e\n\x06newest\x18\x02 \x01(\r\x12\x1c\n\x05parts\x18\x03 \x03(\x0b\x32\r.pens.v1.Part\x12\r\n\x05sends\x18\x04 \x01(\t\x12\r\n\x05reads\x18\x05 \x03(\t\x12\r\n\x05trial\x18\x06 \x01(\x08\x12\x0e\n\x06relays\x18\x07 \x01(\x08\x12\x10\n\x08software\x18\x08 \x01(\t\"3\n\x04Part\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\x12\r\n\x05items\x18\x03 \x03(\t\"\x18\n\x06Wanted\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\"z\n\x06Record\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\x11\n\theartbeat\x18\x05 \x01(\x04\x12\x0c\n\x04left\x18\x06 \x01(\x08\x12\x10\n\x08\x66inished\x18\x07 \x01(\x08\")\n\x05Table\x12 \n\x07records\x18\x01 \x03(\x0b\x32\x0f.pens.v1.Record\"E\n\x06Header\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\x08\x12\x0c\n\x04note\x18\x04 \x01(\x0c\"\x18\n\x05Piece\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\"\x85\x01\n\x07Receipt\x12)\n\x07verdict\x18\x01 \x01(\x0e\x32\x18.pens.v1.Receipt.Verdict\x12\x15\n\rother_network\x18\x02 \x01(\x08\"8\n\x07Verdict\x12\x0b\n\x07UNKNOWN\x10\x00\x12\t\n\x05TAKEN\x10\x01\x12\x08\n\x04\x42USY\x10\x02\x12\x0b\n\x07REFUSED\x10\x03\x32\xc9\x02\n\x06Member\x12.\n\tIntroduce\x12\x11.pens.v1.Question\x1a\x0e.pens.v1.Claim\x12\'\n\x05\x41gree\x12\x0e.pens.v1.Terms\x1a\x0e.pens.v1.Terms\x12*\n\x08\x45xchange\x12\x0e.pens.v1.Table\x1a\x0e.pens.v1.Table\x12-\n\x07\x44\x65liver\x12\x0e.pens.v1.Piece\x1a\x10.pens.v1.Receipt(\x01\x12\x30\n\x06\x41ttach\x12\x11.pens.v1.Question\x1a\x0f.pens.v1.Wanted(\x01\x30\x01\x12,\n\x06\x41nswer\x12\x0e.pens.v1.Piece\x1a\x0e.pens.v1.Piece(\x01\x30\x01\x12+\n\x05Reach\x12\x0e.pens.v1.Piece\x1a\x0e.pens.v1.Piece(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,21 +36,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLAIM']._serialized_start=58
   _globals['_CLAIM']._serialized_end=95
   _globals['_TERMS']._serialized_start=98
-  _globals['_TERMS']._serialized_end=230
-  _globals['_PART']._serialized_start=232
-  _globals['_PART']._serialized_end=283
-  _globals['_RECORD']._serialized_start=285
-  _globals['_RECORD']._serialized_end=407
-  _globals['_TABLE']._serialized_start=409
-  _globals['_TABLE']._serialized_end=450
-  _globals['_HEADER']._serialized_start=452
-  _globals['_HEADER']._serialized_end=521
-  _globals['_PIECE']._serialized_start=523
-  _globals['_PIECE']._serialized_end=547
-  _globals['_RECEIPT']._serialized_start=550
-  _globals['_RECEIPT']._serialized_end=683
-  _globals['_RECEIPT_VERDICT']._serialized_start=627
-  _globals['_RECEIPT_VERDICT']._serialized_end=683
-  _globals['_MEMBER']._serialized_start=686
-  _globals['_MEMBER']._serialized_end=874
+  _globals['_TERMS']._serialized_end=246
+  _globals['_PART']._serialized_start=248
+  _globals['_PART']._serialized_end=299
+  _globals['_WANTED']._serialized_start=301
+  _globals['_WANTED']._serialized_end=325
+  _globals['_RECORD']._serialized_start=327
+  _globals['_RECORD']._serialized_end=449
+  _globals['_TABLE']._serialized_start=451
+  _globals['_TABLE']._serialized_end=492
+  _globals['_HEADER']._serialized_start=494
+  _globals['_HEADER']._serialized_end=563
+  _globals['_PIECE']._serialized_start=565
+  _globals['_PIECE']._serialized_end=589
+  _globals['_RECEIPT']._serialized_start=592
+  _globals['_RECEIPT']._serialized_end=725
+  _globals['_RECEIPT_VERDICT']._serialized_start=669
+  _globals['_RECEIPT_VERDICT']._serialized_end=725
+  _globals['_MEMBER']._serialized_start=728
+  _globals['_MEMBER']._serialized_end=1057
 # @@protoc_insertion_point(module_scope)
