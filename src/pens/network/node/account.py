@@ -126,6 +126,7 @@ class Account:
             misfits=parts.misfits.among(r.name for r in parts.alive()),
             by_terms=frozenset(r.name for r in parts.alive() if parts.misfits.by_terms(r.name)),
             fingerprint=fingerprint(parts.terms),
+            bytes_relayed=parts.transport.traffic.bytes_relayed,
             refusals=dict(parts.transport.traffic.refusals),
             due=parts.now + parts.rules.gossip_s,
             metric=parts.learning.measure,

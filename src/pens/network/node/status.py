@@ -80,6 +80,8 @@ class Status:
     """Members that are there and have another network, and how each was recognised."""
     by_terms: frozenset[str] = frozenset()
     """Those of them that do not fit by what they say of themselves; the others were recognised by a model."""
+    bytes_relayed: int = 0
+    """Carried between two other members, in this life."""
     fingerprint: str = ""
     """Of what this peer needs to agree on with others."""
     metric: Measure = ACCURACY

@@ -227,7 +227,7 @@ def build_node(
         folder,
         advertise=parse_address(about.advertise) if about.advertise else None,
         control=ControlRules.of(config.settings, spec.seed, model, *sizes) if about.compare_alone else None,
-        terms=own_terms(spec, holding, engine.network.stored),
+        terms=replace(own_terms(spec, holding, engine.network.stored), relays=about.relay),
     )
 
 
@@ -241,7 +241,7 @@ def trial_terms(config: PeerConfig, holding: Holding) -> Terms:
 def _membership(config: PeerConfig) -> Membership:
     about = config.peer
     rules = MembershipRules(gossip_s=about.gossip_s, suspect_s=about.suspect_s, drop_s=about.drop_s)
-    me = MemberRecord(about.name, parse_address(about.advertise or about.listen), incarnation=1, heartbeat=0)
+    me = MemberRecord(about.name, about.own_address, incarnation=1, heartbeat=0)
     return Membership(me, about.seed, rules, [parse_address(text) for text in about.bootstrap])
 
 

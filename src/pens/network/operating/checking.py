@@ -84,15 +84,17 @@ def check_peer(path: Path, bootstrap: tuple[str, ...] = ()) -> Check:
     credentials = credentials_of(config)
     terms = trial_terms(config, load_holding(config))
     addresses = dict.fromkeys(parse_address(text) for text in config.peer.bootstrap)
-    members = asyncio.run(ask(credentials, terms, tuple(addresses)))
+    members = asyncio.run(ask(credentials, terms, tuple(addresses), config.peer.proxy))
     return Check(config.peer.name, fingerprint(terms), members)
 
 
-async def ask(credentials: Credentials, terms: Terms, addresses: tuple[Address, ...]) -> tuple[Asked, ...]:
+async def ask(
+    credentials: Credentials, terms: Terms, addresses: tuple[Address, ...], proxy: str | None = None
+) -> tuple[Asked, ...]:
     """Ask whoever is at these addresses, one after the other."""
     accord = _Listening(terms)
     limits = Limits(attempts=_ATTEMPTS)
-    caller = MemberCaller(credentials, limits, TransportCounts(), random.Random(), accord)
+    caller = MemberCaller(credentials, limits, TransportCounts(), random.Random(), accord, proxy=proxy)
     try:
         return tuple([await _ask(caller, accord, address) for address in addresses])
     finally:

@@ -58,6 +58,8 @@ class Vitals:
     models_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    bytes_relayed: int = 0
+    """Carried between two other members, as their relay."""
     refusals: Mapping[str, int] = field(default_factory=dict)
     """Models and calls refused, by reason."""
     val_accuracy: float | None = None
@@ -224,6 +226,8 @@ class _Metrics(Collector):
         models, sizes = {"in": v.models_in, "out": v.models_out}, {"in": v.bytes_in, "out": v.bytes_out}
         yield _by("direction", CounterMetricFamily, "pens_models", "Models received and sent.", models)
         yield _by("direction", CounterMetricFamily, "pens_bytes", "Bytes received and sent.", sizes)
+        relayed = "Bytes carried between two other members, as their relay."
+        yield CounterMetricFamily("pens_relayed_bytes", relayed, v.bytes_relayed)
         yield _by(
             "reason", CounterMetricFamily, "pens_refusals", "Models and calls that were refused, by reason.", v.refusals
         )

@@ -29,6 +29,7 @@ from pens.network.operating.monitor import Monitor, Vitals
 from pens.network.operating.peer_config import PeerConfig, parse_address, read_peer_config
 from pens.network.transport.grpc_transport import GrpcTransport, Limits, refusal_in
 from pens.network.transport.interface import Reception, Transport
+from pens.network.transport.tunnels import TunnelLimits
 from pens.version import VERSION
 
 _STUCK_S = 60.0
@@ -77,7 +78,9 @@ def _check_certificates(config: PeerConfig) -> None:
 
 def _log_and_live(config: PeerConfig, credentials: Credentials) -> None:
     limits = Limits(models_per_s=config.peer.models_per_s, burst_models=config.peer.burst_models)
-    transport = GrpcTransport(credentials, parse_address(config.peer.listen), limits)
+    carried = TunnelLimits(bytes_per_minute=config.peer.relay_mb_per_minute * 1e6)
+    ways = config.peer.ways
+    transport = GrpcTransport(credentials, parse_address(config.peer.listen), limits, ways=ways, tunnel_limits=carried)
 
     def handshake_refusal(line: str) -> str | None:
         why = refusal_in(line)
@@ -137,6 +140,7 @@ def vitals(node: Node, credentials: Credentials) -> Vitals:
         models_out=counts.sent,
         bytes_in=counts.bytes_in,
         bytes_out=counts.bytes_out,
+        bytes_relayed=status.bytes_relayed,
         refusals=_refusals(status),
         val_accuracy=status.val_accuracy,
         val_loss=status.val_loss,
