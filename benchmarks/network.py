@@ -16,7 +16,7 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from pens.network.certificates.authority import Authority
 from pens.network.certificates.credentials import Credentials, load_credentials
 from pens.network.certificates.names import ANY_MEMBER
 from pens.network.transport.grpc_transport import GrpcTransport, Limits
-from pens.network.transport.interface import Address, MemberRecord, Parcel, Reception
+from pens.network.transport.interface import Address, MemberRecord, Parcel, Reception, Table
 
 import grpc  # isort: skip  # after grpc_transport, which prepares the environment
 from grpc import aio  # isort: skip
@@ -41,8 +41,8 @@ class Sink:
     async def take_model(self, sender: str, parcel: Parcel) -> Reception:
         return Reception.TAKEN
 
-    async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
-        return records
+    async def gossip(self, sender: str, table: Table) -> Table:
+        return Table()
 
     def wants(self, sender: str, size: int) -> Reception:
         return Reception.TAKEN

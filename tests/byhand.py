@@ -84,15 +84,16 @@ class CountingEngine(EngineOfCalls):
 
     def evaluated(self, call: Evaluating) -> Evaluation:
         models, rows, data, slots, subset = call
-        loss, accuracy = [], []
+        loss, accuracy, alone = [], [], np.zeros((len(rows), data.longest))
         values = models.read(rows).double()
         self.subsets.append(subset)
         self.evaluations.append([(slot, model.tolist()) for slot, model in zip(slots, values, strict=True)])
-        for model, slot in zip(values, slots, strict=True):
+        for place, (model, slot) in enumerate(zip(values, slots, strict=True)):
             x, y = data.x[slot, : data.counts[slot]].double(), data.y[slot, : data.counts[slot]]
             loss.append(float((x @ model).mean()))
+            alone[place, : len(x)] = (x @ model).numpy()
             accuracy.append(float(model[y].mean() / model.sum().clamp(min=1e-9)))
-        return Evaluation(np.array(loss), np.array(accuracy))
+        return Evaluation(np.array(loss), np.array(accuracy), losses=alone)
 
 
 def sample(x: Sequence[float], y: int) -> Samples:

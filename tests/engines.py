@@ -47,6 +47,7 @@ class EngineOfCalls:
 
     def evaluate(self, *asked: Any, **named: Any) -> Evaluation:
         named.pop("further", None)  # there is one metric
+        named.pop("each", None)
         return self.evaluated(Evaluating(*asked, **named))
 
     def trained(self, call: Training) -> Trained:

@@ -21,7 +21,7 @@ from pens.experiment.observer import Observer
 from pens.network.node.parts import NodeRules
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
-from pens.parts import LABEL_LAWS, MERGE_RULES, METHODS, PARTITIONS, SHIFTS, SIZE_LAWS, TASKS, TOPOLOGIES
+from pens.parts import ATTACKS, LABEL_LAWS, MERGE_RULES, METHODS, PARTITIONS, SHIFTS, SIZE_LAWS, TASKS, TOPOLOGIES
 from pens.protocol.messages import Answered, Ask, Losses, ModelRef, PeerId, Pulled, Start, Update, Updated
 from pens.protocol.peer import Peer
 from pens.settings.tree import Settings
@@ -37,7 +37,7 @@ from tests.simulations import Log, decisions, final_models, run, simulation
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^`(\w+\.py)`:\n\n```python\n(.*?)```$", PAGE, re.DOTALL | re.MULTILINE))
-REGISTRIES = (METHODS, PARTITIONS, LABEL_LAWS, SIZE_LAWS, SHIFTS, TOPOLOGIES, MERGE_RULES, TASKS)
+REGISTRIES = (METHODS, PARTITIONS, LABEL_LAWS, SIZE_LAWS, SHIFTS, TOPOLOGIES, MERGE_RULES, TASKS, ATTACKS)
 RECIPES = re.findall(r"```sh\n(.*?)```(?:(?:(?!```).)*?```text\n(.*?)```)", PAGE, re.DOTALL)
 """(commands, the first words of rows that they print)"""
 

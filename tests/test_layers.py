@@ -19,6 +19,7 @@ SOURCE = Path(pens.__file__).parent
 LAYERS = [
     "version",
     "errors",
+    "printable",
     "hooks",
     "rng",
     "parts",
@@ -32,6 +33,7 @@ LAYERS = [
     "merging",
     "protocol",
     "topologies",
+    "attacks",
     "learning",
     "simulation",
     "methods",

@@ -21,6 +21,7 @@ from pens_fl import warn_if_shared as _warn_if_shared
 
 if TYPE_CHECKING:
     from pens import rng
+    from pens.attacks.attack import Attack, Sending
     from pens.data.samples import Array, Dataset, Samples
     from pens.data.scenarios import Federation, PeerData
     from pens.errors import DataError, NotEnoughData, PensError, PensWarning, SettingsError
@@ -71,6 +72,7 @@ __all__ = [
     "Alone",
     "Array",
     "Ask",
+    "Attack",
     "Behaviour",
     "Choices",
     "ClassTask",
@@ -114,6 +116,7 @@ __all__ = [
     "Samples",
     "Section",
     "Send",
+    "Sending",
     "Settings",
     "SettingsError",
     "SettingsTree",
@@ -144,6 +147,7 @@ __all__ = [
 
 _NAMES_OF = {
     "pens": ("rng",),
+    "pens.attacks.attack": ("Attack", "Sending"),
     "pens.data.samples": ("Array", "Dataset", "Samples"),
     "pens.data.scenarios": ("Federation", "PeerData"),
     "pens.errors": ("DataError", "NotEnoughData", "PensError", "PensWarning", "SettingsError"),

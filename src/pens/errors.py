@@ -12,25 +12,33 @@
     ├── PayloadError       bytes from another peer that are not a valid model
     │   └── OtherNetwork   a valid model, but of another network
     ├── RunDirError        a run directory that is taken, missing, damaged or of other settings
+    │   └── DiskError      a file that the disk does not take now; a TemporaryError, too
+    ├── TemporaryError     what may pass by itself: a full disk, a folder or an address that is in use
     ├── ResultError        a run, peer or model that a result does not have
     ├── MissingPackage     a package that is not installed, and that only some functions need
     ├── ReportError        a report that cannot be written
     ├── CertificateError   a certificate, key or revocation list that is missing, damaged, taken or not to be trusted
     ├── TransportError     another member that cannot be reached, or is not who it should be
+    │   └── AddressError   an address at which this machine cannot listen now; a TemporaryError, too
     └── Interrupted        the user asked for a stop; the run can be resumed
 
 Each message gives the value, the bound and the remedy, so that its reader can act on it without further help. The
-command line prints the message and nothing else. Any other exception is a bug and keeps its traceback.
+command line prints the message and nothing else, and exits with the error's `exit_status`, which tells a unit file
+whether to start the process again. Any other exception is a bug and keeps its traceback, with exit status 1.
 """
 
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
 class PensError(Exception):
     """Base of all errors that pens raises on purpose."""
+
+    exit_status = 2
+    """Of the command: a person has to change something before it is worth starting again."""
 
 
 class SettingsError(PensError):
@@ -73,6 +81,16 @@ class RunDirError(PensError):
     """A run directory that cannot be written, read or resumed."""
 
 
+class TemporaryError(PensError):
+    """What may pass without anybody changing a setting. Starting again later may help."""
+
+    exit_status = 75  # EX_TEMPFAIL of sysexits.h
+
+
+class DiskError(TemporaryError, RunDirError):
+    """A file that cannot be written now, because the disk is full or fails. What was there before is complete."""
+
+
 class ResultError(PensError):
     """A run, peer or model that a result does not have."""
 
@@ -93,12 +111,26 @@ class TransportError(PensError):
     """Another member that cannot be reached, or is not who it should be."""
 
 
+class AddressError(TemporaryError, TransportError):
+    """An address at which this machine cannot listen now: something else uses it, or the network is not up yet."""
+
+
 class Interrupted(PensError):
     """The user asked for a stop. What was done is on disk and can be resumed."""
+
+    exit_status = 130
 
 
 class PensWarning(UserWarning):
     """Something in a run that its user should know, told when it happens. `RunResult.warnings` has all of it."""
+
+
+_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE}
+
+
+def may_pass(number: int | None) -> bool:
+    """Whether an error of the operating system, by its number, may pass without anybody changing a setting."""
+    return number in _PASSING
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -283,12 +283,25 @@ TASKS: Registry[Any] = Registry(
         "positions": "pens.tasks.positions:Positions",
     },
 )
+ATTACKS: Registry[Any] = Registry(
+    "attack",
+    "pens.attacks",
+    "pens.attacks.attack:Attack",
+    {
+        "none": "pens.attacks.none:Honest",
+        "echo-then-negate": "pens.attacks.echo_then_negate:EchoThenNegate",
+        "negate": "pens.attacks.negate:Negate",
+        "scale": "pens.attacks.scale:Scale",
+        "noise": "pens.attacks.noise:Noise",
+        "label-flip": "pens.attacks.label_flip:LabelFlip",
+    },
+)
 
 
 def sections(
     registries: Iterable[Registry[Any]] = (
         *(METHODS, PARTITIONS, LABEL_LAWS, SIZE_LAWS, SHIFTS),
-        *(TOPOLOGIES, MERGE_RULES, TASKS),
+        *(TOPOLOGIES, MERGE_RULES, TASKS, ATTACKS),
     ),
 ) -> dict[str, Any]:
     """The classes of the sections that parts have, by the sections' names."""

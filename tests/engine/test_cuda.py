@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import pens
 from pens.data.samples import Samples
@@ -117,6 +118,15 @@ ALONE = {
     "attention function": ATTENTION_NETWORKS["attention function"],
     "backbone and head": FROZEN_NETWORKS["backbone and head"],
     "frozen gru": FROZEN_NETWORKS["adapter"],
+    "tensors anywhere in a row": lambda: nn.Sequential(
+        nn.Conv2d(1, 5, 3, bias=False),
+        nn.BatchNorm2d(5),
+        nn.Conv2d(5, 64, 3),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(1024, 10),
+    ),
 }
 
 

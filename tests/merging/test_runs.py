@@ -21,9 +21,9 @@ from pens.data.scenarios import Federation
 from pens.errors import Interrupted, SettingsError
 from pens.experiment.presets import resolve_settings
 from pens.learning.jobs import decode_update, encode_update
+from pens.network.node.encoded_jobs import decode_job, encode_job
 from pens.network.node.node import Node
 from pens.network.node.parts import NodeRules
-from pens.network.node.state import decode_job, encode_job
 from pens.network.operating.peer_config import read_peer_config
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation

@@ -69,6 +69,7 @@ class Merges(FakeEngine):
         subset: Subset | None = None,
         *,
         further: bool = False,
+        each: bool = False,
     ) -> Evaluation:
         loss: Array = np.abs(models.read(rows)[:, 0].double().numpy() - 2.2)
         return Evaluation(loss, 1 - loss / 99)

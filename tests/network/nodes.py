@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -17,14 +18,16 @@ from pens.engine.training import Engine
 from pens.experiment.wiring import first_models, new_executor
 from pens.learning.learners import Learners
 from pens.methods.spec import RunSpec
-from pens.network.members.membership import Membership, MembershipRules
+from pens.network.members.membership import Membership
 from pens.network.members.reachable import Reachable
+from pens.network.members.rules import MembershipRules
+from pens.network.node.audit import AuditLog
 from pens.network.node.control import ControlRules
 from pens.network.node.learning import Bench, Learning
 from pens.network.node.node import Node
 from pens.network.node.parts import NodeRules
 from pens.network.node.state import PeerFolder
-from pens.network.transport.interface import Address, MemberRecord
+from pens.network.transport.interface import Address, MemberRecord, Table
 from pens.network.transport.memory import HOST, MemoryNetwork
 from pens.protocol.messages import PeerId, Trace
 from pens.protocol.peer import Peer
@@ -32,6 +35,7 @@ from pens.settings.tree import MethodName, Settings
 from pens.simulation.links import Links
 from pens.tasks.task import task_of
 from tests.methods.specs import spec_of
+from tests.network.members.notaries import FakeAuthority
 from tests.simulations import CPU, engine_for
 
 PATIENT = MembershipRules(suspect_s=1e9, drop_s=2e9)
@@ -59,6 +63,7 @@ class Cluster:
     seed: int = 0
     network: MemoryNetwork = field(default_factory=MemoryNetwork)
     membership: MembershipRules = PATIENT
+    authority: FakeAuthority = field(default_factory=lambda: FakeAuthority(trusting=True))
     engines: Mapping[int, Engine] = field(default_factory=dict)
     """Of members that have another network than the rest."""
 
@@ -80,11 +85,16 @@ class Cluster:
         folder: PeerFolder | None = None,
         trace: Trace | None = None,
         control: bool = False,
+        audit: AuditLog | None = None,
     ) -> Node:
         """A node, not started. `known`: it knows members 0, 1, … of a network whose members start in that order."""
-        membership = Membership(record(me), self.seed, self.membership, [Address(HOST, 1)])
+        notary = self.authority.admit(record(me).name)
+        membership = Membership(
+            record(me), 1000 * self.seed + me, self.membership, notary, lambda: 0.0, [Address(HOST, 1)]
+        )
         for other in range(known):
-            membership.merge([record(other)], 0.0, speaker=record(other).name)
+            signed = self.authority.admit(record(other).name).sign(record(other))
+            membership.hear(Table((signed,)), 0.0, signed.name)
         spec = self.spec
         reachable = Reachable(lambda others: spec.method.reachable(PeerId(me), others, ()))
         data = self.federation.peers[me]
@@ -96,9 +106,8 @@ class Cluster:
         rules = rules or NodeRules()
         transport = self.network.join(record(me).name)
         compared = self.control(me) if control else None
-        return Node(
-            peer, reachable, learning, membership, transport, number, rules, folder, trace=trace, control=compared
-        )
+        parts = (peer, reachable, learning, membership, transport, number, rules, folder)
+        return Node(*parts, trace=trace, control=compared, audit=audit)
 
     def control(self, me: int) -> ControlRules:
         model = first_models(_engine(self.federation), self.spec.settings, self.seed, me + 1)[me]
@@ -133,4 +142,5 @@ def record(me: int) -> MemberRecord:
 
 
 def number(name: str) -> PeerId:
-    return PeerId(int(name.removeprefix("peer-")))
+    told = name.removeprefix("peer-")
+    return PeerId(int(told) if told.isdecimal() else zlib.crc32(name.encode()))

@@ -419,6 +419,8 @@ ROUGH: dict[str, tuple[MethodName, dict[str, object]]] = {
         "pens",
         {"score": "cosine-update", "init": "common", "neighbours_by": "levels", "schedule": "async"},
     ),
+    "trust nobody": ("pens", {"schedule": "async", "gate": "on", "strikes": 1, "dropped_for": 2, "attack": "noise"}),
+    "drop everybody": ("random", {"gate": "on", "strikes": 1, "attack": "echo-then-negate", "attackers": 3}),
     "take turns": ("random", {"pull_from": "latest", "tested": "last"}),
     "optimizers remember": ("local", {"schedule": "async", "momentum": 0.9, "optimizer": "sgd"}),
 }
@@ -447,7 +449,7 @@ def test_interrupted_after_every_batch_equals_never_interrupted(name: str) -> No
     assert decisions(broken) == decisions(unbroken)
     assert torch.equal(final_models(broken), final_models(unbroken))
     assert unbroken.learners.setbacks
-    assert bool(unbroken.fallbacks) == (name == "find nobody")
+    assert bool(unbroken.fallbacks) == (name in ("find nobody", "trust nobody"))
     stops = stop_times(unbroken.learners)
     assert min(stops) < max(stops)
     broken.learners.let_go()

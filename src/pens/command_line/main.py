@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from pens.command_line import completion
+from pens.command_line.certificates import certs
 from pens.command_line.comparing import again_words, compare_command, seconds_of, tune_command
 from pens.command_line.models import export_command, predict_command
-from pens.command_line.network import certs, collect_command, peer_command, up_command
+from pens.command_line.network import collect_command, peer_command, up_command
+from pens.command_line.operating import backup_command, status_command
 from pens.command_line.options import Assignments, Budget, DataDir, Device, methods_option, seeds_option, settings_help
 from pens.command_line.printing import new_console, print_place, print_run, print_warning
 from pens.errors import Interrupted, PensError, SettingsError
@@ -635,6 +637,8 @@ def _show_holders(
 app.command("up", rich_help_panel=_REAL)(up_command)
 app.command("peer", rich_help_panel=_REAL)(peer_command)
 app.command("collect", rich_help_panel=_REAL)(collect_command)
+app.command("status", rich_help_panel=_REAL)(status_command)
+app.command("backup", rich_help_panel=_REAL)(backup_command)
 app.add_typer(certs, rich_help_panel=_REAL)
 
 
@@ -652,7 +656,7 @@ def _spread_assignments(arguments: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> Any:
-    """Run the command `pens` and exit: 2 after an error, 130 after a stop."""
+    """Run the command `pens` and exit with the status of what ended it (`pens.errors`)."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # so that a terminal without ± still shows the table
@@ -661,10 +665,10 @@ def main(arguments: Sequence[str] | None = None) -> Any:
         app(args=_spread_assignments(sys.argv[1:] if arguments is None else arguments), prog_name="pens")
     except Interrupted as stop:
         _print_error(str(stop))
-        sys.exit(130)
+        sys.exit(stop.exit_status)
     except PensError as error:
         _print_error(str(error), "error ")
-        sys.exit(2)
+        sys.exit(error.exit_status)
     except KeyboardInterrupt:
         _print_error("stopped at once. A run in progress continues from its last checkpoint: pens run --resume DIR")
         sys.exit(130)

@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands for real peers: `pens certs …`, `pens peer`, `pens up` and `pens collect`. Parsing and printing only.
-
-The libraries that real peers need are an optional extra. They are imported when a command runs, and where they are not
-installed, one line says what to install.
-"""
+"""The commands for real peers: `pens peer`, `pens up` and `pens collect`. Parsing and printing only."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pens.command_line import completion
+from pens.command_line.certificates import needs_network_extra
 from pens.command_line.options import Assignments, settings_help
 from pens.command_line.printing import new_console, print_place, print_run
 from pens.errors import Interrupted, SettingsError
@@ -26,97 +21,6 @@ from pens.experiment.defaults import DEFAULT_PRESET, PAPERS_METHOD
 if TYPE_CHECKING:
     from pens.network.federation.loopback import LocalFederation
     from pens.network.operating.checking import Asked, Check
-
-certs = typer.Typer(
-    name="certs", no_args_is_help=True, help="Make and revoke the certificates by which real peers identify each other."
-)
-
-Folder = Annotated[Path, typer.Option("--dir", help="The authority's folder, which holds its secret key.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
-CERTS = Path("certs")
-_EXTRA = ("grpc", "google", "cryptography", "prometheus_client")
-
-
-@contextmanager
-def needs_network_extra() -> Iterator[None]:
-    """Within this context a missing library of the extra becomes an error that says what to install."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in _EXTRA:
-            raise
-        raise SettingsError(f"{error.name} is not installed; real peers need: pip install 'pens-fl[network]'") from None
-
-
-@certs.command("init")
-def init_command(
-    folder: Folder = CERTS,
-    federation: Annotated[str, typer.Option(help="A name for the federation, shown in certificates.")] = "pens",
-    days: Annotated[int, typer.Option(help="For how many days the authority is valid.")] = 3650,
-    force: Force = False,
-) -> None:
-    """Make a federation's authority, which issues and revokes the certificates of its members."""
-    with needs_network_extra():
-        from pens.network.certificates.authority import Authority
-    authority = Authority(folder)
-    authority.create(federation, days, force)
-    typer.echo(f"authority {federation!r} until {authority.not_after:%Y-%m-%d}: {folder}")
-    typer.echo("Anyone with authority.key can admit members: keep that folder on one machine, and back it up.")
-
-
-@certs.command("issue")
-def issue_command(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names of members.")],
-    folder: Folder = CERTS,
-    hosts: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--host",
-            help="DNS name or address to put into the certificate, for other tools; peers do not need it.",
-            show_default="localhost",
-        ),
-    ] = None,
-    days: Annotated[int, typer.Option(help="For how many days the certificate is valid.")] = 365,
-    force: Force = False,
-) -> None:
-    """Make a member's certificate and key: four files to carry to its machine."""
-    with needs_network_extra():
-        from pens.network.certificates.authority import Authority
-    for name in names:
-        files = Authority(folder).issue(name, hosts or (), days, force)
-        typer.echo(f"{name}: {files.folder}")
-
-
-@certs.command("revoke")
-def revoke_command(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names of members.")], folder: Folder = CERTS
-) -> None:
-    """Revoke all certificates of members, and sign a new list of those revoked."""
-    with needs_network_extra():
-        from pens.network.certificates.authority import Authority
-    authority = Authority(folder)
-    for name in names:
-        gone = authority.revoke(name)
-        typer.echo(f"{name}: {len(gone)} certificate{'s' if len(gone) > 1 else ''} revoked")
-    typer.echo(f"Give {authority.revoked_file} to every member: a peer that runs reads it again when it changes.")
-
-
-@certs.command("show")
-def show_command(folder: Folder = CERTS) -> None:
-    """List the certificates that were issued."""
-    with needs_network_extra():
-        from pens.network.certificates.authority import Authority
-    from rich.table import Table
-
-    authority = Authority(folder)
-    now = datetime.now(UTC)
-    table = Table("name", "until", "state", "serial number")
-    for entry in authority.issued():
-        state = "revoked" if entry.revoked else "ended" if entry.identity.not_after <= now else "good"
-        table.add_row(entry.identity.name, f"{entry.identity.not_after:%Y-%m-%d}", state, f"{entry.identity.serial:x}")
-    console = new_console()
-    console.print(table)
-    console.print(f"authority {authority.federation!r} until {authority.not_after:%Y-%m-%d}", style="dim", markup=False)
 
 
 def peer_command(

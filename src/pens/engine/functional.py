@@ -38,6 +38,7 @@ from pens.errors import ModelError
 from pens.nets import NetFactory
 from pens.tasks.task import Outputs, class_scores
 
+_GPU_ALIGNMENT = 16  # bytes
 _FROZEN_SEED = 0x5EED  # of what is frozen, which must be the same in all processes
 
 
@@ -72,6 +73,7 @@ class StackedNetwork:
         if self.cut:
             example, module = self.cut.compute(example), self.cut.rest
         self._never_run = module
+        self._recurrent = _weights_of_recurrent_layers(module)
         self.name = type(module).__name__
         normalising = [layer for name, layer in batch_norm_layers(module).items() if not is_frozen_in(module, name)]
         self.has_batch_norm = bool(normalising)
@@ -258,7 +260,7 @@ class StackedNetwork:
         stacked: bool = False,
         real: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        call, inputs = self._current[train], dict(tensors)
+        call, inputs = self._current[train], dict(tensors) if stacked else self._lent(tensors)
         call.key, call.draws, call.stacked, call.real = key, 0, stacked, real
         with self._dropouts if self._keyed and train else nullcontext():
             outputs: Tensor = functional_call(self._modules[train], inputs, (x,))
@@ -267,6 +269,15 @@ class StackedNetwork:
         call.key = call.real = None
         changed = {n: t for n, t in inputs.items() if t is not tensors[n]} if train else {}
         return outputs, changed
+
+    def _lent(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One model's tensors as a GPU's libraries can use them: they read sixteen bytes at once, and rows as they are
+        stored may have a tensor anywhere; and recurrent layers move their weights to memory of their own, where no
+        optimizer would find them. Such tensors are copied."""
+        if self.device.type != "cuda":
+            return dict(tensors)
+        moved = self._recurrent
+        return {n: t.clone() if n in moved or t.data_ptr() % _GPU_ALIGNMENT else t for n, t in tensors.items()}
 
     @staticmethod
     def _write_back(tensors: dict[str, Tensor], changed: dict[str, Tensor]) -> None:
@@ -278,6 +289,12 @@ class StackedNetwork:
 def is_frozen_in(module: nn.Module, name: str, frozen: Collection[str] | None = None) -> bool:
     """Whether a module within a network is part of a frozen one."""
     return any(f"{name}.".startswith(f"{outer}.") for outer in frozen or frozen_modules(module))
+
+
+def _weights_of_recurrent_layers(module: nn.Module) -> frozenset[str]:
+    """The names of the weights of nn.LSTM, nn.GRU and nn.RNN."""
+    layers = ((name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.RNNBase))
+    return frozenset(f"{name}.{own}".lstrip(".") for name, layer in layers for own, _ in layer.named_parameters())
 
 
 def _layout(module: nn.Module, used: set[str]) -> Layout:

@@ -79,6 +79,8 @@ class Evaluation:
     """The main metric of the task: accuracy, for instance."""
     further: Mapping[str, Array] = field(default_factory=dict)
     """The task's other metrics by name, where they were asked for."""
+    losses: Array | None = None
+    """The loss of each sample, where it was asked for; 0 where a model has fewer samples.  [model, sample]"""
 
     @property
     def accuracy(self) -> Array:
@@ -117,10 +119,11 @@ class Engine(Protocol):
         subset: Subset | None = None,
         *,
         further: bool = False,
+        each: bool = False,
     ) -> Evaluation:
         """The loss and main metric of model rows[i] on all samples of slots[i], or on a subset of them.
 
-        `further`: whether the task's other metrics are wanted, too.
+        `further`: whether the task's other metrics are wanted, too. `each`: whether the loss of each sample is.
         """
 
 
@@ -263,9 +266,10 @@ class StackEngine:
         subset: Subset | None = None,
         *,
         further: bool = False,
+        each: bool = False,
     ) -> Evaluation:
         if self._evaluator:
-            return self._evaluator.evaluate(models, rows, data, slots, subset, further=further)
+            return self._evaluator.evaluate(models, rows, data, slots, subset, further=further, each=each)
         data = self._prepared(data)
         counts = _counts(data, slots, subset)
         # the longest of all slots, not of this call, so that no result depends on the other models of the call
@@ -287,14 +291,15 @@ class StackEngine:
             runs = [_run(network, self._task, metrics, tensors, data, slot, positions, c, count) for c in asked]
             alone = (torch.cat(column, 1)[: len(chunk)].cpu().numpy() for column in zip(*runs, strict=True))
             columns = [_padded(column, longest) for column in alone]  # sums of equal length have equal bits
-            return _summed(metrics, columns, [counts[i] for i in chunk])
+            return _summed(metrics, columns, [counts[i] for i in chunk], each)
 
         chunks = self._cut([-(-count // samples) for count in counts], per_model, len(rows))
         parts = self._cores.map(work, chunks)
         back = np.argsort(np.concatenate(chunks))
         others = {name: np.concatenate([part.further[name] for part in parts])[back] for name in parts[0].further}
         loss, score = (np.concatenate([getattr(part, name) for part in parts])[back] for name in ("loss", "score"))
-        return Evaluation(loss, score, others)
+        alone = np.concatenate([part.losses for part in parts])[back] if each else None
+        return Evaluation(loss, score, others, alone)
 
 
 class LoopEngine:
@@ -397,6 +402,7 @@ class LoopEngine:
         subset: Subset | None = None,
         *,
         further: bool = False,
+        each: bool = False,
     ) -> Evaluation:
         counts = _counts(data, slots, subset)
         metrics, share = _asked(self._task, further), self._share(False, min(max(counts), _SAMPLES_ALONE))
@@ -414,7 +420,7 @@ class LoopEngine:
             return [torch.cat(column).cpu().numpy() for column in zip(*runs, strict=True)]
 
         found = self._cores.map(work, list(_chunks(len(rows), 1)), share)
-        return _summed(metrics, [_stacked(column, max(counts)) for column in zip(*found, strict=True)], counts)
+        return _summed(metrics, [_stacked(column, max(counts)) for column in zip(*found, strict=True)], counts, each)
 
     def _share(self, train: bool, samples: int) -> bool:
         """Whether the cores share models, each of which runs over so many samples at once."""
@@ -527,7 +533,7 @@ def _counts(data: SampleStack, slots: Sequence[int], subset: Subset | None) -> l
     return [subset.count(data.counts[s]) if subset else data.counts[s] for s in slots]
 
 
-def _summed(metrics: Sequence[Metric], columns: Sequence[Array], counts: list[int]) -> Evaluation:
+def _summed(metrics: Sequence[Metric], columns: Sequence[Array], counts: list[int], each: bool) -> Evaluation:
     """The mean loss and the metrics of each model, of sums over its real samples in double precision.
 
     columns: the losses, then the statistics of each metric.  [model, sample] or [model, sample, statistic] each
@@ -537,7 +543,8 @@ def _summed(metrics: Sequence[Metric], columns: Sequence[Array], counts: list[in
     loss, *sums = (_sums(column, real) for column in columns)
     found = {metric.name: metric.of_each(some, count) for metric, some in zip(metrics, sums, strict=True)}
     main, *others = found
-    return Evaluation(loss[:, 0] / count, found[main], {name: found[name] for name in others})
+    alone = np.where(real, columns[0], 0).astype(np.float64) if each else None
+    return Evaluation(loss[:, 0] / count, found[main], {name: found[name] for name in others}, alone)
 
 
 def _stacked(alone: Sequence[Array], length: int) -> Array:

@@ -6,6 +6,7 @@ This module reads test data and the true clusters. Nothing that trains or simula
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,6 +22,7 @@ from pens.inference.peer_models import PeerModels
 from pens.measuring.metrics import neighbour_agreement
 from pens.measuring.records import comparisons_of, history_of, pairs_of, undone_words
 from pens.measuring.results import Communication, DataSizes, RunResult
+from pens.measuring.trust import Dropped, TrustRecord, dropped_words, trust_of
 from pens.methods.spec import RunSpec
 from pens.protocol.messages import PeerId
 from pens.simulation.simulator import Simulator
@@ -35,6 +37,8 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
     simulator = run.simulator
     learners, traffic = simulator.learners, simulator.traffic
     neighbours = _by_server(simulator.neighbours()) if spec.num_servers else simulator.neighbours()
+    attackers = learners.forger.attackers.peers if learners.forger.attackers else frozenset()
+    honest = {peer: of for peer, of in neighbours.items() if peer not in attackers}
     tests = SampleStack(federation.tests, device)
     count = spec.method.num_learners(len(federation.peers))
     rows = learners.tested_rows()[:count]
@@ -56,7 +60,7 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
         further={measure: found.further[measure.name] for measure in others if measure.name in found.further},
         clusters=federation.clusters,
         cluster_names=federation.cluster_names,
-        agreement=neighbour_agreement(neighbours, federation.clusters, _reach_in_sparse_graph(spec, simulator)),
+        agreement=neighbour_agreement(honest, federation.clusters, _reach_in_sparse_graph(spec, simulator)),
         neighbours={int(p): tuple(int(n) for n in ns) for p, ns in sorted(neighbours.items())},
         communication=_communication(simulator, slice(count), weight),
         peer_names=federation.peer_names,
@@ -75,7 +79,22 @@ def outcome(run: Running, spec: RunSpec, federation: Federation, engine: Engine,
         step1_epochs=_step1_epochs(simulator),
         tested_forms=learners.tested_forms()[:count],
         preparation=federation.preparation,
+        attackers=tuple(sorted(attackers)),
+        trust=_trust(simulator) if learners.rules.trust else None,
     )
+
+
+def _trust(simulator: Simulator) -> TrustRecord:
+    """What the honest peers found."""
+    attackers = simulator.learners.forger.attackers
+    honest = {me: of for me, of in simulator.learners.by_peer.items() if not attackers or me not in attackers.peers}
+    dropped = [
+        Dropped(time, peer, other)
+        for time, peer, others in simulator.shunned
+        for other in others
+        if peer in honest and time <= simulator.now
+    ]
+    return trust_of(honest.values(), tuple(dropped))
 
 
 def _by_server(chosen: Mapping[PeerId, tuple[PeerId, ...]]) -> dict[PeerId, tuple[PeerId, ...]]:
@@ -114,11 +133,16 @@ def _communication(simulator: Simulator, some: slice, weight: int) -> Communicat
 
 
 def _all_warnings(simulator: Simulator) -> list[str]:
-    """The warnings of a run, for its result: undone updates, and peers that found no neighbours by the rule."""
+    """The warnings of a run, for its result: undone updates, peers that found no neighbours by the rule, and peers that
+    dropped others."""
     setbacks = [f"peer {peer}: {undone_words(count)}" for peer, count in sorted(simulator.learners.setbacks.items())]
     neighbours = simulator.neighbours()
     fallbacks = [f"peer {peer}: {_fallback(simulator, peer, neighbours[peer])}" for peer in sorted(simulator.fallbacks)]
-    return setbacks + fallbacks
+    dropped: Counter[PeerId] = Counter()
+    for time, peer, others in simulator.shunned:
+        dropped[peer] += len(others) if time <= simulator.now else 0
+    drops = [f"peer {peer}: {dropped_words(count)}" for peer, count in sorted(dropped.items()) if count]
+    return setbacks + fallbacks + drops
 
 
 def _fallback(simulator: Simulator, peer: PeerId, neighbours: Sequence[PeerId]) -> str:

@@ -51,6 +51,7 @@ _FACADE: PresetValues = {
     "patience": 66,
     "n_peers": 4,
     "step1_rounds": 13,
+    "step1_samplings": 2,
 }
 _FACADE_SOURCE = """\
 Source: Biswas et al. 2025, "Fair Decentralized Learning" (FACADE, SaTML; arXiv:2410.02541), and its code: CIFAR-10
@@ -61,7 +62,8 @@ GN-LeNet (about 90,000 parameters), SGD with lr = 0.01 in batches of 8; it tunes
 What differs: there, a round is 10 steps and there are 1,200 rounds; here, a round is an epoch of 183 steps, and 66
 rounds are as many steps (12,078 for 12,000), so that models are exchanged 18 times as rarely. There, each round has a
 random 4-regular graph; here, each peer pulls from 4 random peers a round (n_peers = 4). There, a tenth of the test set
-validates; here, 100 of each peer's 1,562 samples do. Step 1 of pens takes a fifth of the rounds: our choice."""
+validates; here, 100 of each peer's 1,562 samples do. Step 1 of pens takes a fifth of the rounds,
+with two samplings each, so that a peer is met some eight times: our choice."""
 
 _DIRICHLET_SOURCE = """\
 Source: label skew as many papers on personalised federated learning have it: 100 peers with label shares from

@@ -83,8 +83,8 @@ class Running:
             )
 
     def tell_fallbacks(self, warnings: Sequence[str], tell: Callable[[str], None]) -> None:
-        """Warn of peers that found no neighbours by the rule, once for each reason. `warnings`: of the run's result,
-        which begin with those of undone updates."""
+        """Warn of peers that found no neighbours by the rule, or that dropped others, once for each reason. `warnings`:
+        of the run's result, which begin with those of undone updates."""
         peers: dict[str, list[str]] = {}
         for text in warnings[len(self.simulator.learners.setbacks) :]:
             peer, _, reason = text.partition(": ")

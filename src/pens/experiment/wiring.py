@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pens import rng
+from pens.attacks.attack import attackers_of
 from pens.data.samples import Samples
 from pens.data.scenarios import UNKNOWN, Held, PeerData
 from pens.engine.batches import SampleStack
@@ -101,7 +102,8 @@ def build_simulator(
 ) -> Simulator:
     """The simulator of one run, ready to begin. `models` [peer, size]: untrained, those of servers at the end."""
     num_servers, num_peers = spec.num_servers, len(federation.peers)
-    learners = Learners(executor, first_slot, models, spec.learning(), num_servers=num_servers)
+    attackers = None if spec.method.pools_data else attackers_of(spec.settings, num_peers)
+    learners = Learners(executor, first_slot, models, spec.learning(), num_servers=num_servers, attackers=attackers)
     sizes = [(len(data.train), len(data.val)) for data in federation.peers[: len(models) - num_servers]]
     graph = build_graph(spec.settings, num_peers, spec.seed)
     counts = [(*size, 1 + len(graph[p])) for p, size in enumerate(sizes)]

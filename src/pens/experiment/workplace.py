@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pens.data.scenarios import Federation
+from pens.attacks.attack import attackers_of
+from pens.data.scenarios import Federation, PeerData
 from pens.engine.training import Engine
 from pens.experiment.holdings import Holdings
 from pens.experiment.running import Running
@@ -43,6 +44,8 @@ class Workplace:
     network: NetworkForm = field(init=False)
     _executor: Executor | None = field(init=False, default=None)
     """The executor for the peers of some seeds, shared by all runs that do not pool data."""
+    _outputs: int = field(init=False, default=0)
+    """How many numbers the network gives: classes, in classification."""
     untrained: dict[tuple[int, str], Tensor] = field(init=False, default_factory=dict)
     """The untrained models by seed and `init`: a method may set that one for itself."""
 
@@ -54,6 +57,7 @@ class Workplace:
         shown = some if len(some) > 2 else federation.tests[0]
         samples = sum(len(peer.train) for peer in federation.peers)
         outputs = num_outputs(task_of(self.settings), known)
+        self._outputs = outputs
         self.network = NetworkForm.of(self.settings, outputs, shown, self.model, federation.class_names)
         self.engine = build_engine(self.settings, outputs, shown, samples, self.device, self.model)
 
@@ -95,7 +99,7 @@ class Workplace:
     def _place(self, spec: RunSpec, seeds: Sequence[int], sharing: int) -> tuple[Executor, dict[int, int]]:
         """The executor that computes several seeds, and the slot of each seed's first peer. Samples are copied to the
         device once for all methods, and those of a user's own federation once for all seeds, too."""
-        held = {id(f): spec.method.holders(f.untested, spec.settings) for f in map(self.federation, seeds)}
+        held = {id(f): self._trained_on(spec, f) for f in map(self.federation, seeds)}
         starts = dict(zip(held, np.cumsum([0, *map(len, held.values())]).tolist(), strict=False))
         executor = self._executor if not spec.method.pools_data else None
         if executor is None:
@@ -105,6 +109,14 @@ class Workplace:
         if not spec.method.pools_data:
             self._executor = executor
         return executor, {seed: starts[id(self.federation(seed))] for seed in seeds}
+
+    def _trained_on(self, spec: RunSpec, federation: Federation) -> Sequence[PeerData]:
+        """What each learner trains on: its data, or what an attacker takes in their place."""
+        data = spec.method.holders(federation.untested, spec.settings)
+        attackers = None if spec.method.pools_data else attackers_of(self.settings, len(federation.peers))
+        if not attackers:
+            return data
+        return [attackers.trains_on(d, self._outputs) if p in attackers.peers else d for p, d in enumerate(data)]
 
     def _first_models(self, spec: RunSpec, peers: int) -> Tensor:
         """The untrained models of a run's peers; made once for all methods that begin alike."""

@@ -78,10 +78,12 @@ class Evaluate:
     rows: list[int]
     slots: list[int]
     subset: Subset | None = None
+    each: bool = False
+    """Whether the loss of each sample is wanted, too."""
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        return 0 if self.on == "train" else 2, self.subset.size if self.subset else 0
+        return 0 if self.on == "train" else 2, self.subset.size if self.subset else 0, self.each
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,10 @@ class Executor:
         """The number of training samples in a slot."""
         return self._samples["train"].counts[slot]
 
+    def num_validation_samples(self, slot: int) -> int:
+        """The number of validation samples in a slot."""
+        return self._samples["val"].counts[slot]
+
     def carry_out(self, works: Sequence[Work], meanwhile: Sequence[Callable[[], None]]) -> None:
         """Complete the work of several runs. `meanwhile`: what each run may do once the device has begun to train."""
         with one_thread():  # models are shared out, not operations
@@ -221,8 +227,11 @@ class Executor:
         rows, slots = (_joined([getattr(c, name) for c in calls]) for name in ("rows", "slots"))
         subsets = [call.subset for call in calls if call.subset]
         subset = Subset(subsets[0].size, _joined([s.keys for s in subsets])) if subsets else None
-        found = self.engine.evaluate(self.models, rows, self._samples[calls[0].on], slots, subset)
-        return [Evaluation(found.loss[part], found.score[part]) for part in _parts([len(c.slots) for c in calls])]
+        wanted = {"each": True} if calls[0].each else {}
+        found = self.engine.evaluate(self.models, rows, self._samples[calls[0].on], slots, subset, **wanted)
+        parts = _parts([len(c.slots) for c in calls])
+        losses = [None if found.losses is None else found.losses[part] for part in parts]
+        return [Evaluation(found.loss[p], found.score[p], losses=of) for p, of in zip(parts, losses, strict=True)]
 
     def _measure(self, calls: list[Measure]) -> list[list[float]]:
         found = distances(self.models, _joined([call.pairs for call in calls]), calls[0].ranges, calls[0].by)

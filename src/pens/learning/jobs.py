@@ -81,6 +81,8 @@ class Scoring:
     """How the models are compared."""
     own: ModelRef | None = None
     """The peer's own model, where the others are compared by how far they lie from it."""
+    refused: frozenset[ModelRef] = frozenset()
+    """Models that count for nothing (`pens.learning.gate`), found when the job is computed."""
     place: int = 0
     missing: int = 0
 
@@ -102,7 +104,23 @@ class Blending:
     missing: int = 0
 
 
-Job = Scoring | Updating | Blending
+@dataclass(eq=False, slots=True)
+class Forging:
+    """A recorded forgery: what an attacker of a simulation sends in place of its model."""
+
+    peer: PeerId
+    own: ModelRef
+    """The attacker's own model at that moment."""
+    receiver: ModelRef
+    """The receiver's."""
+    out: ModelRef
+    searching: bool
+    """Whether the attacker is still looking for neighbours."""
+    place: int = 0
+    missing: int = 0
+
+
+Job = Scoring | Updating | Blending | Forging
 
 
 class JobGraph:
@@ -116,6 +134,7 @@ class JobGraph:
         self._recorded = 0
         self._waiting: dict[ModelRef, list[Job]] = {}
         self._ready_blendings: list[Blending] = []
+        self._ready_forgings: list[Forging] = []
         self._ready_scorings: list[Scoring] = []
         self._ready_updates: list[Updating] = []
         self._chains: dict[PeerId, deque[Updating]] = {}
@@ -142,6 +161,9 @@ class JobGraph:
 
     def add_blending(self, job: Blending, known: Collection[ModelRef]) -> None:
         self._add(job, (job.own, *job.action.models), known)
+
+    def add_forging(self, job: Forging, known: Collection[ModelRef]) -> None:
+        self._add(job, (job.own, job.receiver), known)
 
     def add_update(self, job: Updating, known: Collection[ModelRef], compares: bool) -> None:
         """`compares`: a comparison follows, which waits for the models and chooses among them."""
@@ -173,6 +195,11 @@ class JobGraph:
         taken, self._ready_blendings = _first(self._ready_blendings, at_most)
         return taken
 
+    def take_forgings(self) -> list[Forging]:
+        """Forgeries that are ready, in the order of recording. Each is then to be `forged`."""
+        taken, self._ready_forgings = _first(self._ready_forgings, 0)
+        return taken
+
     def take_scorings(self, at_most: int) -> list[Scoring]:
         """Comparisons that are ready, in the order of recording; 0: all. Each is then to be `scored`."""
         taken, self._ready_scorings = _first(self._ready_scorings, at_most)
@@ -184,6 +211,10 @@ class JobGraph:
         for job in taken:
             self._begin(job)
         return taken
+
+    def forged(self, job: Forging) -> None:
+        """A forgery is done."""
+        del self._open[job.place]
 
     def blended(self, job: Blending) -> None:
         """A blend is done."""
@@ -218,6 +249,8 @@ class JobGraph:
         match job:
             case Blending():
                 self._ready_blendings.append(job)
+            case Forging():
+                self._ready_forgings.append(job)
             case Scoring():
                 self._ready_scorings.append(job)
             case Updating():
@@ -245,6 +278,10 @@ class JobGraph:
                 own, blend = values
                 me = PeerId(peer)
                 self.add_blending(Blending(me, ModelRef(me, own), decode_blend(blend)), known)
+            elif kind == "forge":
+                own, receiver, out, searching = values
+                me, theirs = PeerId(peer), _refs([receiver])[0]
+                self.add_forging(Forging(me, ModelRef(me, own), theirs, ModelRef(me, out), searching), known)
             else:
                 number, round_, models, top_m, merging, question, by, own = values
                 merges = None if merging is None else updates[peer, merging]
@@ -257,6 +294,8 @@ class JobGraph:
 def _encode(job: Job) -> list[Any]:
     if isinstance(job, Blending):
         return ["blend", job.peer, job.own.version, encode_blend(job.action)]
+    if isinstance(job, Forging):
+        return ["forge", job.peer, job.own.version, list(job.receiver), job.out.version, job.searching]
     if isinstance(job, Updating):
         action = encode_update(replace(job.action, models=job.models))
         return ["update", job.peer, job.time, job.own.version, job.out.version, action]
@@ -302,7 +341,7 @@ def _refs(models: list[list[int]]) -> tuple[ModelRef, ...]:
     return tuple(ModelRef(PeerId(owner), version) for owner, version in models)
 
 
-J = TypeVar("J", Scoring, Updating, Blending)
+J = TypeVar("J", Scoring, Updating, Blending, Forging)
 
 
 def _first(ready: list[J], at_most: int) -> tuple[list[J], list[J]]:

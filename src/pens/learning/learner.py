@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pens.engine.stack import ModelStack
 from pens.learning.executor import MomentRows
+from pens.learning.trust import Mistrust
 from pens.protocol.messages import ModelRef, PeerId
 from pens.protocol.policies import EarlyStopping, Tally
 
@@ -27,6 +28,9 @@ APART = "alone"
 FORMS = {"trained": "fine-tuned", "merged": "merged", APART: "trained without others"}
 """The forms of a model that a peer may validate, and what they are called."""
 
+VERDICTS = -1
+"""In place of the number of a scoring, where a peer asked how others' models did."""
+
 NO_SAMPLES = -1
 """The slot of a server, which holds no samples."""
 
@@ -37,7 +41,8 @@ class Answer(NamedTuple):
     name: str
     """The name of the question."""
     number: int
-    """The number of the scoring that computes the answer; 0: the peer asked for its counts."""
+    """The number of the scoring that computes the answer; 0: the peer asked for its counts; `VERDICTS`: how others'
+    models did."""
     losses: tuple[float, ...] = ()
 
 
@@ -137,6 +142,8 @@ class Learner:
     """Answers that the peer was not told yet, in the order of its questions."""
     asked: list[tuple[float, int]] = field(default_factory=list)
     """(time, models) of each question for losses."""
+    mistrust: Mistrust = field(default_factory=Mistrust)
+    """What it remembers where others' models are not trusted."""
 
     @property
     def has_samples(self) -> bool:
@@ -193,7 +200,14 @@ class Learner:
         """The answer to the first question of this name that the peer was not told yet."""
         answer = next(answer for answer in self.answers if answer.name == name)
         self.answers.remove(answer)
+        if answer.number == VERDICTS:
+            return self.mistrust.tell()
         return answer.losses if answer.number else self.tally
+
+    @property
+    def awaits_verdicts(self) -> bool:
+        """Whether it asked how others' models did, which is known when its update is computed."""
+        return any(answer.number == VERDICTS for answer in self.answers)
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
@@ -215,8 +229,9 @@ class Learner:
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 
-    def state(self, place: Mapping[int, int]) -> dict[str, Any]:
-        """All that changes, as plain data. `place`: of each row among those that are written."""
+    def state(self, place: Mapping[int, int], *, mistrusts: bool = False) -> dict[str, Any]:
+        """All that changes, as plain data. `place`: of each row among those that are written. `mistrusts`: whether it
+        remembers anything of others' models."""
         kept, moments = self.kept, self.moments
         return {
             "counts": [self.recorded, self.num_computed, self.scorings, self.scored],
@@ -230,6 +245,7 @@ class Learner:
             "merges": [[peer, count] for peer, count in self.merges.items()],
             "answers": [list(answer) for answer in self.answers],
             "asked": [list(asked) for asked in self.asked],
+            **({"mistrust": self.mistrust.state()} if mistrusts else {}),
         }
 
     def restore(self, state: Mapping[str, Any], rows: Sequence[int], stack: ModelStack) -> None:
@@ -245,6 +261,7 @@ class Learner:
         self.merges = Counter({PeerId(peer): count for peer, count in state["merges"]})
         self.answers = [Answer(name, number, tuple(losses)) for name, number, losses in state["answers"]]
         self.asked = [(time, count) for time, count in state["asked"]]
+        self.mistrust = Mistrust.restored(state["mistrust"]) if "mistrust" in state else Mistrust()
         if state["kept"]:
             row, first, val_loss = state["kept"]
             self.kept = Kept(stack.retain(rows[row]), stack.retain(rows[first]), val_loss)

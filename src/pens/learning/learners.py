@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pens.attacks.attack import Attackers
 from pens.engine.layout import Layout
 from pens.engine.rounding import model_bytes
 from pens.engine.training import Evaluation
@@ -36,8 +37,11 @@ from pens.learning.blending import Blender
 from pens.learning.context import Context
 from pens.learning.curves import Curves
 from pens.learning.executor import Evaluate, Executor, MomentRows, Work, evaluate
+from pens.learning.forging import Forger
+from pens.learning.gate import Gate
+from pens.learning.inputs import Inputs
 from pens.learning.jobs import Blending, JobGraph, Question, Scoring, Updating
-from pens.learning.learner import NO_SAMPLES, Answer, Form, Learner
+from pens.learning.learner import NO_SAMPLES, VERDICTS, Answer, Form, Learner
 from pens.learning.ledger import Ledger
 from pens.learning.named_models import NamedModels
 from pens.learning.rules import LearningRules
@@ -56,6 +60,7 @@ from pens.protocol.messages import (
     PeerId,
     Phase,
     Update,
+    Verdicts,
     received_in,
 )
 from pens.settings.schema import Score
@@ -72,11 +77,12 @@ class Learners:
         rules: LearningRules,
         peers: Sequence[PeerId] | None = None,
         num_servers: int = 0,
+        attackers: Attackers | None = None,
     ) -> None:
         """`first_models` [peer, size]: each peer's untrained model. The samples of the first lie in slot first_slot.
 
         `peers`: their numbers, where they are those of a network; None: 0, 1, 2, …
-        `num_servers`: how many of them, the last ones, hold no samples.
+        `num_servers`: how many of them, the last ones, hold no samples. `attackers`: those of a simulation.
         """
         self.executor, self.rules, self.models = executor, rules, executor.models
         self.names = NamedModels(executor.models, executor.engine.network.stored, rules.wire)
@@ -93,11 +99,18 @@ class Learners:
         self._origin = ModelRef(next(iter(self.by_peer)), 0) if rules.common_start else None
         """The model that all peers begin with. It is kept."""
         context = Context(executor, rules, self.names, self.by_peer, self.jobs, self._origin)
-        self._scorer, self._updater = Scorer(context, wide=peers is not None), Updater(context)
-        self._blender = Blender(context, self._updater.inputs)
+        inputs = Inputs(context)
+        self._gate = Gate(context, inputs)
+        self._scorer, self._updater = (
+            Scorer(context, self._gate, wide=peers is not None),
+            Updater(context, inputs, self._gate),
+        )
+        self._blender, self.forger = Blender(context, inputs), Forger(context, attackers)
         if rules.optimizer_remembers:
             self._begin_optimizers()
         self._begin_with(first_models)
+        if not self._gate.is_open:
+            self._gate.begin()
 
     def _begin_with(self, models: Tensor) -> None:
         """Each peer's untrained model, retained for its driver."""
@@ -134,6 +147,9 @@ class Learners:
         learner, query = self.by_peer[peer], ask.query
         if isinstance(query, Counts):
             learner.answers.append(Answer(ask.name, 0))
+            return
+        if isinstance(query, Verdicts):
+            learner.answers.append(Answer(ask.name, VERDICTS))
             return
         models, by = received_in(query), query.by if isinstance(query, Distances) else "loss"
         question = Question(ask.name, "train", time, 0)
@@ -253,6 +269,7 @@ class Learners:
 
     def compare(self) -> Work:
         """Work off the comparisons and questions that are ready, and the blends that some of them are about."""
+        self.forger.work_off()
         yield from self._blender.work_off()
         yield from self._scorer.work_off()
 
@@ -260,6 +277,8 @@ class Learners:
 
     def is_answered(self, peer: PeerId) -> bool:
         """Whether all that a peer asked for is computed."""
+        if self.by_peer[peer].awaits_verdicts and self.jobs.next_update(peer):
+            return False
         return self.jobs.is_scored(peer)
 
     def answer(self, peer: PeerId, name: str) -> Any:
@@ -331,9 +350,10 @@ class Learners:
         place = {row: i for i, row in enumerate(rows)}
         data = {
             "names": self.names.state(place),
-            "learners": [learner.state(place) for learner in learners],
+            "learners": [learner.state(place, mistrusts=not self._gate.is_open) for learner in learners],
             "jobs": self.jobs.state(),
             "updates": self._updater.state(),
+            "forged": self.forger.state(),
         }
         tensors = {"models": self.models.read(rows), "history": torch.tensor(self.history.table())}
         return data, {**tensors, "comparisons": self.comparisons.state()}
@@ -347,6 +367,7 @@ class Learners:
             learner.restore(state, rows, self.models)
         for row in rows:
             self.models.release(row)
+        self.forger.restore(data.get("forged", 0))
         self._updater.restore(data["updates"], Curves(tensors["history"].numpy()))
         self.comparisons.restore(tensors["comparisons"])
         self.jobs.restore(data["jobs"], self.names.rows)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pens.data.samples import Array
 from pens.engine.optimizers import Recipe
+from pens.learning.trust import TrustRules
 from pens.merging.rule import Merging, chosen
 from pens.protocol.policies import EarlyStopping
 from pens.settings.schema import Score, StoppingSettings, WireForm
@@ -43,6 +44,8 @@ class LearningRules:
     merging: Merging = field(default_factory=lambda: chosen(Settings()))
     """How a peer's own model and those that it received become one."""
 
+    trust: TrustRules | None = None
+    """How far others' models are trusted; None: fully."""
     higher_is_better: bool = True
     """Whether higher values of the task's main metric are better: the direction of early stopping and `score`."""
 

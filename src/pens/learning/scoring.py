@@ -4,6 +4,7 @@ to answer a question."""
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -12,12 +13,13 @@ from pens.engine.batches import Subset
 from pens.engine.distances import Pair
 from pens.learning.context import Context
 from pens.learning.executor import Evaluate, Measure, Work, evaluate, measure
+from pens.learning.gate import Gate
 from pens.learning.jobs import Question, Scoring
 from pens.learning.learner import Compared
 from pens.learning.ledger import Ledger
 from pens.merging.merger import merged_names
 from pens.protocol.lowest_group import heights_of
-from pens.protocol.messages import ModelRef
+from pens.protocol.messages import ModelRef, PeerId
 from pens.protocol.policies import select_top_m
 from pens.settings.schema import Distance
 
@@ -27,9 +29,10 @@ _AT_ONCE = 20_000  # comparisons: bounds the lists of compared models at any num
 class Scorer:
     """Works off the scorings that are recorded."""
 
-    def __init__(self, context: Context, wide: bool) -> None:
+    def __init__(self, context: Context, gate: Gate, wide: bool) -> None:
         """`wide`: whether the numbers of peers are those of a network."""
         self._context, self._rules, self._jobs = context, context.rules, context.jobs
+        self._gate = gate
         self.comparisons = Ledger("peer", "round", "sender", "chosen", wide=wide)
         """Every comparison of step 1: in which round, whose model, and whether it was among the top m."""
 
@@ -40,6 +43,8 @@ class Scorer:
 
     def _score(self, jobs: list[Scoring]) -> Work:
         """CALCULATELOSS: score the models of each job on its peer's own data; or measure their distances."""
+        if not self._gate.is_open:
+            self._gate.refuse(jobs)
         for by in get_args(Distance):
             if measured := [job for job in jobs if job.by == by]:
                 yield from self._measure(by, measured)
@@ -53,15 +58,15 @@ class Scorer:
     def _measure(self, by: Distance, jobs: list[Scoring]) -> Work:
         """How far the models of each job lie from its peer's own, as the peer received them."""
         names, origin = self._context.names, self._context.origin
-        asked = list(dict.fromkeys((job.own, ref) for job in jobs if job.own for ref in job.models))
+        asked = list(dict.fromkeys((job.own, ref) for job in jobs if job.own for ref in _counting(job)))
         received = names.received_rows([ref for _, ref in asked])
         start = names.row(origin) if origin else None
         pairs = [Pair(names.row(own), row, start) for (own, _), row in zip(asked, received, strict=True)]
-        found = yield from measure(Measure(by, pairs, self._compared))
+        found = (yield from measure(Measure(by, pairs, self._compared))) if pairs else []
         lies = dict(zip(asked, found, strict=True))
         for job in jobs:
             assert job.own
-            self._finish(job, [lies[job.own, ref] for ref in job.models])
+            self._finish(job, [lies.get((job.own, ref), math.inf) for ref in job.models])
 
     @cached_property
     def _compared(self) -> tuple[slice, ...]:
@@ -72,15 +77,17 @@ class Scorer:
 
     def _score_on(self, on: Literal["train", "val"], jobs: list[Scoring]) -> Work:
         drawn = [(job, self._draw(job)) for job in jobs]
-        pairs = list(dict.fromkeys((ref, job.peer, draw) for job, draw in drawn for ref in job.models))
+        pairs = list(dict.fromkeys((ref, job.peer, draw) for job, draw in drawn for ref in _counting(job)))
         rows = self._context.names.received_rows([ref for ref, _, _ in pairs])
         slots, size = self._context.slots([peer for _, peer, _ in pairs]), self._rules.score_samples
         subset = None if size is None else Subset(size, [draw for _, _, draw in pairs])
-        found = yield from evaluate(Evaluate(on, rows, slots, subset))
-        scores = -self._rules.goodness(found.score) if jobs[0].by == "accuracy" else found.loss
-        losses = dict(zip(pairs, scores.tolist(), strict=True))
+        losses: dict[tuple[ModelRef, PeerId, int], float] = {}
+        if pairs:
+            found = yield from evaluate(Evaluate(on, rows, slots, subset))
+            scores = -self._rules.goodness(found.score) if jobs[0].by == "accuracy" else found.loss
+            losses = dict(zip(pairs, scores.tolist(), strict=True))
         for job, draw in drawn:
-            self._finish(job, [losses[ref, job.peer, draw] for ref in job.models])
+            self._finish(job, [losses.get((ref, job.peer, draw), math.inf) for ref in job.models])
 
     def _draw(self, job: Scoring) -> int:
         """The key by which the samples of a comparison are drawn; always the same where all are taken."""
@@ -101,15 +108,20 @@ class Scorer:
             self._context.names.release(job.own)
 
     def _top_m(self, job: Scoring, losses: list[float]) -> tuple[ModelRef, ...]:
-        senders = [ref.owner for ref in job.models]
+        learner, models = self._context.by_peer[job.peer], _counting(job)
+        if job.refused:
+            losses = [loss for ref, loss in zip(job.models, losses, strict=True) if ref not in job.refused]
+        if not models:
+            learner.count(job.number, None)
+            return ()
+        senders = [ref.owner for ref in models]
         best = select_top_m(senders, losses, job.top_m)
-        learner = self._context.by_peer[job.peer]
         heights = heights_of(losses, self._rules.score) if self._rules.counts_heights else ()
         learner.count(job.number, Compared(tuple(senders), tuple(senders[i] for i in best), tuple(heights)))
         learner.scored += len(senders)
         for i, sender in enumerate(senders):
             self.comparisons.add(job.peer, job.round, sender, i in best)
-        return tuple(job.models[i] for i in best)
+        return tuple(models[i] for i in best)
 
     def _note(self, job: Scoring, question: Question, losses: list[float]) -> None:
         learner = self._context.by_peer[job.peer]
@@ -117,3 +129,8 @@ class Scorer:
         learner.count(job.number, None)
         if question.num_asked:
             learner.asked.append((question.time, question.num_asked))
+
+
+def _counting(job: Scoring) -> tuple[ModelRef, ...]:
+    """The models of a scoring without those that count for nothing."""
+    return tuple(ref for ref in job.models if ref not in job.refused) if job.refused else job.models

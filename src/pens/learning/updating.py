@@ -18,6 +18,7 @@ from pens.engine.training import Evaluation
 from pens.learning.context import Context
 from pens.learning.curves import Curves, UpdateRecord
 from pens.learning.executor import Answer, Call, Evaluate, MomentRows, NewModels, Train, Work, evaluate, train
+from pens.learning.gate import Gate
 from pens.learning.inputs import Inputs
 from pens.learning.jobs import Updating
 from pens.learning.learner import APART, LATELY_ALONE, NO_SAMPLES, Form, Kept, Learner
@@ -27,10 +28,10 @@ from pens.protocol.messages import PeerId, Phase
 class Updater:
     """Works off the updates that are recorded."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, inputs: Inputs, gate: Gate) -> None:
         self._context, self._rules = context, context.rules
         self._names, self._stack, self._by_peer = context.names, context.names.stack, context.by_peer
-        self.inputs = Inputs(context)
+        self.inputs, self._gate = inputs, gate
         self.history = Curves()
         self.setbacks: Counter[PeerId] = Counter()
         """Updates undone because the loss was not finite."""
@@ -43,6 +44,8 @@ class Updater:
             learner = self._by_peer[job.peer]
             if job.action.may_stop and not learner.may_stop:
                 learner.begin_stopping(self._rules.new_stopping)
+        if not self._gate.is_open:
+            yield from self._gate.check(jobs)
         for trained in sorted({_trained(job) for job in jobs}):
             yield from self._update([job for job in jobs if _trained(job) == trained], *trained)
 
@@ -57,17 +60,21 @@ class Updater:
         of_form = {"trained": trained.rows, "merged": merged}
         candidates = [list(of_form[form]) for form in self._rules.forms]
         validations = yield from self._validate_all(jobs, candidates)
+        if not self._gate.is_open:
+            self._gate.note_changes(jobs, trained.merged, trained.rows)
         finite = np.isfinite(trained.loss).tolist()
         if not all(finite):
             bad = [i for i, is_finite in enumerate(finite) if not is_finite]
             yield from self._undo(jobs, bad, trained.rows, candidates, validations)
+        if not self._gate.is_open:
+            self._gate.remember(jobs, trained.rows)
         self._take_over(jobs, trained, finite, candidates, validations)
 
     def _training(self, jobs: list[Updating], slots: list[int], epochs: int, phases: tuple[Phase, ...]) -> Train:
         rules = self._rules
         groups, merging = self.inputs.merges(jobs)
         keys = [rng.key(rules.seed, "update", job.peer, job.out.version) for job in jobs]
-        keep_merged = rules.stopping.validated != "trained"
+        keep_merged = rules.stopping.validated != "trained" or not self._gate.is_open
         moments = [self._moments(job.peer) for job in jobs] if rules.optimizer_remembers else None
         layout = self._context.executor.engine.network.stored
         parts = tuple((phase.epochs, layout.part(phase.only, phase.without)) for phase in phases)

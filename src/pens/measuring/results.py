@@ -24,6 +24,7 @@ from pens.measuring.fairness import Fairness, cluster_means, fair_measure, fairn
 from pens.measuring.metrics import Agreement, Interval, clusters_are_known, forward_passes, interval, worst_tenth
 from pens.measuring.showing import as_html, as_text, percent
 from pens.measuring.tabular import Tabular, joined
+from pens.measuring.trust import TrustRecord
 from pens.methods.names import method_of
 from pens.methods.spec import RunSpec
 from pens.partitions.partition import data_words
@@ -180,6 +181,10 @@ class RunResult(Tabular, HasTestedModels):
     """What the method's servers sent, received and merged; None for a method without servers.  [server] each"""
     untested: tuple[int, ...] = ()
     """The real peers without test data: their score is the last one on their validation data."""
+    attackers: tuple[int, ...] = ()
+    """The peers of a simulation that attacked: means and the like are of the others."""
+    trust: TrustRecord | None = None
+    """What peers found that do not trust others' models; None where they do."""
     network: NetworkForm | None = None
     """Which network was trained, and on what inputs; None in records that are older than this."""
     preparation: Preparation | None = None
@@ -237,24 +242,32 @@ class RunResult(Tabular, HasTestedModels):
             raise AttributeError(f"this run measured {self.metric.label()}, not accuracy: read `score`")
 
     @property
+    def _of_honest(self) -> tuple[Array, tuple[int, ...] | None]:
+        """The scores and clusters of the peers that did not attack."""
+        if not self.attackers:
+            return self.score, self.clusters
+        honest = [peer for peer in range(self.num_peers) if peer not in self.attackers]
+        return self.score[honest], self.clusters and tuple(self.clusters[peer] for peer in honest)
+
+    @property
     def mean_score(self) -> float:
         """The mean over peers."""
-        return float(self.score.mean())
+        return float(self._of_honest[0].mean())
 
     @property
     def worst_tenth(self) -> float:
         """The mean score of the worst tenth of the peers, at least one."""
-        return worst_tenth(self.score, self.metric.higher_is_better)
+        return worst_tenth(self._of_honest[0], self.metric.higher_is_better)
 
     @property
     def cluster_scores(self) -> dict[str, float]:
         """The mean score of each cluster's peers, by the cluster's name; empty where clusters are not known."""
-        return {self.cluster_names[of]: mean for of, mean in cluster_means(self.score, self.clusters).items()}
+        return {self.cluster_names[of]: mean for of, mean in cluster_means(*self._of_honest).items()}
 
     @property
     def fairness(self) -> Fairness | None:
         """How evenly the clusters are served; None where they are not known."""
-        return fairness(self.score, self.clusters, self.metric)
+        return fairness(*self._of_honest, self.metric)
 
     @property
     def clusters_known(self) -> bool:
@@ -289,6 +302,7 @@ class RunResult(Tabular, HasTestedModels):
             "val_samples": self._of_peers(sizes.val if sizes else None),
             **{name: self._of_peers(getattr(traffic, name)) for name in _COUNTS},
             **({"tested_form": list(self.tested_forms)} if self.tested_forms else {}),
+            **({"attacker": [peer in self.attackers for peer in peers]} if self.attackers else {}),
             **({"tested": [peer not in self.untested for peer in peers]} if self.untested else {}),
         }
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pens.attacks import attack
 from pens.errors import SettingsError
 from pens.hooks import calling
 from pens.merging import rule
@@ -149,6 +150,7 @@ def check_networked(settings: Settings, name: str) -> None:
         )
     rule.check_real(made)
     topology.check_real(made)
+    attack.check_real(made)
 
 
 def participants(settings: Settings, seeds: Iterable[int] = (0,)) -> Participants:

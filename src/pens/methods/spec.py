@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pens.errors import SettingsError
 from pens.hooks import calling, refuse_result
 from pens.methods.method import Method
+from pens.protocol.conduct import ConductRules
 from pens.protocol.plan import Plan
 from pens.protocol.policies import SelectionRule
 from pens.settings.tree import RunSettings, Settings
@@ -36,7 +37,7 @@ class RunSpec:
         (`Method.plan`)."""
         with calling(self._whose, self.method, "plan"):
             made = self.method.plan(self.settings, train, val, num_peers)
-        return self._checked("plan", made)
+        return self._wary(self._checked("plan", made))
 
     @property
     def num_servers(self) -> int:
@@ -52,7 +53,14 @@ class RunSpec:
         """What a server of so many peers is told to do."""
         with calling(self._whose, self.method, "server_plan"):
             made = self.method.server_plan(self.settings, num_peers)
-        return self._checked("server_plan", made)
+        return self._wary(self._checked("server_plan", made))
+
+    def _wary(self, plan: Plan) -> Plan:
+        """The plan of a peer that does not trust others' models, where the settings say so."""
+        trust = self.settings.trust
+        if trust.gate != "on":
+            return plan
+        return replace(plan, trust=ConductRules(trust.strikes, trust.dropped_for))
 
     def segments(self) -> Sequence[str]:
         """The parameters for which its peers say weights of their own, as far as they are known."""
@@ -92,7 +100,14 @@ class RunSpec:
         if not isinstance(rules, LearningRules):
             remedy = "return what super().learning(settings, seed) gives; dataclasses.replace(…) changes it"
             refuse_result(self._whose, "learning", rules, remedy)
-        return rules
+        return self._trusting(rules)
+
+    def _trusting(self, rules: LearningRules) -> LearningRules:
+        """With what the settings say of others' models."""
+        from pens.learning.trust import TrustRules
+
+        trust, wire = self.settings.trust, self.settings.gossip.wire
+        return replace(rules, trust=TrustRules(trust.gate_margin, wire)) if trust.gate == "on" else rules
 
     def selection(self, num_peers: int) -> SelectionRule | None:
         """What makes a neighbour at the end of step 1."""

@@ -48,7 +48,8 @@ class Admission:
         """Count who was at least as good as half of the others, and admit those who were often enough."""
         others = losses[len(self._asked) :]
         for stranger, loss in zip(self._asked, losses, strict=False):
-            self._trials.add(stranger, is_win(loss, others))
+            if not peer.conduct.is_dropped(stranger):
+                self._trials.add(stranger, is_win(loss, others))
         before = tuple(peer.neighbours)
         after = tuple(sorted({*before, *admitted(self._trials, self._needed)}))
         if after == before:
@@ -59,6 +60,11 @@ class Admission:
     def leave(self) -> list[Action]:
         """The phase ends: nobody is judged any more."""
         return [Drop(model, "unused") for model in self._strangers.values()]
+
+    def forget(self, peers: Sequence[PeerId]) -> list[Action]:
+        """These are dropped: what they won does not count any more, should they come back."""
+        self._trials.forget(peers)
+        return [Drop(self._strangers.pop(peer), "refused") for peer in peers if peer in self._strangers]
 
     def state(self) -> dict[str, Any]:
         return {

@@ -65,6 +65,10 @@ class Behaviour:
         """The phase ends: drop the models that it kept."""
         return []
 
+    def forget(self, peers: Sequence[PeerId]) -> list[Action]:
+        """These others are dropped, because their models hurt: let go of what was kept or counted of them."""
+        return []
+
     # --- state on disk ------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
@@ -84,7 +88,7 @@ class Talking(Behaviour):
             return self.begin_round()
         if not peer.reachable and peer.neighbours is peer.reachable:
             return [WakeAfter(peer.next_wait())]
-        if not peer.neighbours and not peer.plan.admit:
+        if not peer.neighbours and not (peer.plan.admit or peer.plan.trust):
             return []
         whom = self.someone()
         sends = [] if whom is None else [Send(whom)]

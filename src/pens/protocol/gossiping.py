@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pens.protocol.admission import Admission
@@ -69,6 +70,9 @@ class Admitting(Gossiping):
 
     def leave(self) -> list[Action]:
         return self.admission.leave()
+
+    def forget(self, peers: Sequence[PeerId]) -> list[Action]:
+        return self.admission.forget(peers)
 
     def state(self) -> dict[str, Any]:
         return self.admission.state()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
+from statistics import median
 
 from pens.settings.schema import Score
 
@@ -16,6 +17,10 @@ _LEAST_LOSS = 1e-3
 _LEAST_DISTANCE = 1e-9
 """Lower distances are not told apart: those of cosines between models that began alike are small."""
 
+_OF_MEDIAN = 0.1
+"""The share of a comparison's median that is added to each of its losses. Without it, the lowest losses of a peer's own
+cluster, which is where a model knows its very samples, would lie as far apart as clusters do."""
+
 _MOST_GROUPS = 6
 
 _HEIGHTS_PER_GROUP = 3
@@ -23,17 +28,25 @@ _HEIGHTS_PER_GROUP = 3
 
 _MOST_CUTS = 512  # bounds the work where thousands of peers were heard: peers of adjacent heights go together
 
+_WIDE_GAP = 0.5
+"""A gap between two groups counts as one between clusters if it is at least so wide beside the widest."""
+
+_OF_ONE_GROUP = 3
+"""One in so many peers is a neighbour where one group explains the heights as well as several."""
+
 _LEAST_SPREAD = 0.01
 """Groups are not narrower than a hundredth of a loss."""
 
 
 def heights_of(scores: Sequence[float], by: Score) -> list[float]:
-    """How high losses are: on a logarithmic scale, on which a peer's data set apart its own cluster by about as much
-    early in step 1 as late; and so are distances. A main metric, which may be negative, is a height itself."""
+    """How high the losses of one comparison are: on a logarithmic scale, on which a peer's data set apart its own
+    cluster by about as much early in step 1 as late; and so are distances. A main metric, which may be negative, is a
+    height itself."""
     if by == "accuracy":
         return list(scores)
     least = _LEAST_LOSS if by == "loss" else _LEAST_DISTANCE
-    return [math.log(max(score, least)) if math.isfinite(score) else math.inf for score in scores]
+    added = _OF_MEDIAN * median([score for score in scores if math.isfinite(score)] or [0.0])
+    return [math.log(max(score, least) + added) if math.isfinite(score) else math.inf for score in scores]
 
 
 def lowest_group(heights: Sequence[float]) -> list[bool]:
@@ -42,24 +55,35 @@ def lowest_group(heights: Sequence[float]) -> list[bool]:
     Models of a peer's own cluster lie around one height, those of each other cluster around another. The sorted heights
     are cut into at most _MOST_GROUPS groups, which are normal with one common variance; how many groups there are is
     decided by the Bayesian information criterion. However few the peers of the lowest group are, they are found if they
-    lie apart from the others: counts of selections cannot tell a few peers from the best of many others.
+    lie apart from the others: counts of selections cannot tell a few peers from the best of many others. But a gap less
+    than half as wide as the widest one between two neighbouring groups' means is not one between clusters: where the
+    best few models lie a little below the others of their cluster, the next group is in, too.
 
-    Where one group explains the heights as well as several, those that are not above the mean are in: peers of one
-    cluster lose nothing by that, and where peers differ without being in clusters, the more similar half counts.
+    Where one group explains the heights as well as several, the lowest third is in, and whoever is as low: peers of one
+    cluster lose nothing by that, and where peers differ without being in clusters, the most similar count.
     """
     if not heights:
         return []
     order = sorted(range(len(heights)), key=lambda i: heights[i])
-    size = _lowest_size([heights[i] for i in order])
-    if size == len(heights):
-        mean = math.fsum(heights) / len(heights)
-        return [height <= mean + 1e-12 for height in heights]
-    lowest = set(order[:size])
+    ascending = [heights[i] for i in order]
+    sizes = _group_sizes(ascending)
+    if len(sizes) == 1:
+        limit = ascending[(len(heights) - 1) // _OF_ONE_GROUP] + 1e-12
+        return [height <= limit for height in heights]
+    lowest = set(order[: _below_wide_gap(ascending, sizes)])
     return [i in lowest for i in range(len(heights))]
 
 
-def _lowest_size(heights: Sequence[float]) -> int:
-    """How many of these sorted heights are in the lowest group.
+def _below_wide_gap(heights: Sequence[float], sizes: Sequence[int]) -> int:
+    """How many of these sorted heights lie below the first wide gap between the means of groups of these sizes."""
+    ends = [0, *accumulate(sizes)]
+    means = [math.fsum(heights[a:b]) / (b - a) for a, b in pairwise(ends)]
+    gaps = [b - a for a, b in pairwise(means)]
+    return next(end for end, gap in zip(ends[1:], gaps, strict=False) if gap >= _WIDE_GAP * max(gaps))
+
+
+def _group_sizes(heights: Sequence[float]) -> list[int]:
+    """How many of these sorted heights are in each group, the lowest first.
 
     With n heights in groups of n_1, n_2, … of which each lies around its own mean, the criterion is
     n log(s / n) − 2 Σ n_i log(n_i / n) + 2 k log n, where s is the sum of squared distances from the means: a group has
@@ -67,13 +91,13 @@ def _lowest_size(heights: Sequence[float]) -> int:
     are cut such that s is least.
     """
     n = len(heights)
-    best, lowest = math.inf, n
+    best, found = math.inf, [n]
     for sizes, spread in _Cuts(heights).candidates():
         shares = math.fsum(size * math.log(size / n) for size in sizes)
         criterion = n * math.log(max(spread / n, _LEAST_SPREAD**2)) - 2 * shares + 2 * len(sizes) * math.log(n)
         if criterion < best - 1e-9:
-            best, lowest = criterion, sizes[-1]
-    return lowest
+            best, found = criterion, sizes[::-1]
+    return found
 
 
 class _Cuts:

@@ -2,8 +2,8 @@
 """What happens to a peer (events) and what it wants done (actions). Plain data: no tensors, clock, socket or file.
 
     Event  = Start | Wake | Received | Pulled | Updated | Answered
-    Action = Send | Request | WakeAfter | Compare | Blend | Update | Ask | Chose | Drop | Finish
-    Query  = Counts | Losses | Distances
+    Action = Send | Request | WakeAfter | Compare | Blend | Update | Ask | Chose | Shun | Drop | Finish
+    Query  = Counts | Losses | Distances | Verdicts
 
 A driver turns actions into events: the simulator in virtual time and in batches, a networked node in real time.
 Numbers come back to a peer in one way only: it asks (`Ask`), and is answered (`Answered`).
@@ -217,13 +217,19 @@ class Distances:
     by: Distance
 
 
-Query = Counts | Losses | Distances
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """A query: how the models did that came since it was last asked, where others' models are not trusted. Answered by
+    a tuple of (sender, `pens.protocol.conduct.Verdict`), in the order of senders. Only together with an update."""
+
+
+Query = Counts | Losses | Distances | Verdicts
 
 
 def received_in(query: Query) -> tuple[ModelRef, ...]:
     """The received models that a query is about."""
     match query:
-        case Counts():
+        case Counts() | Verdicts():
             return ()
         case Losses(models, beside):
             return (*models, *beside)
@@ -248,8 +254,17 @@ class Chose:
     """The peer's neighbours from now on, for whoever keeps a record."""
 
     neighbours: tuple[PeerId, ...]
-    by: Literal["selection", "fallback", "admission"]
-    """selection: by the rule at the end of step 1; fallback: the rule found nobody; admission: strangers joined."""
+    by: Literal["selection", "fallback", "admission", "distrust"]
+    """selection: by the rule at the end of step 1; fallback: the rule found nobody; admission: strangers joined;
+    distrust: some were dropped (`Shun`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shun:
+    """These others sent too many models that hurt: for a while the peer takes nothing of theirs. For whoever keeps a
+    record."""
+
+    peers: tuple[PeerId, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +280,7 @@ class Finish:
     """The peer has done its updates. It goes on serving its model to others."""
 
 
-Action = Send | Request | WakeAfter | Compare | Blend | Update | Ask | Chose | Drop | Finish
+Action = Send | Request | WakeAfter | Compare | Blend | Update | Ask | Chose | Shun | Drop | Finish
 
 Trace = Callable[[float, PeerId, Event, list[Action]], None]
 """What a driver calls with every event: when it happened, to which peer, and what that peer wanted done."""

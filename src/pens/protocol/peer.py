@@ -21,6 +21,9 @@ A peer that heard too few others in step 1 to compare them begins step 2 without
 (`Plan.admit`): it trains alone, goes on sending to everybody, and judges strangers beside its own model. Every phase
 ends after a bounded number of waits and updates, whatever does or does not arrive.
 
+Where the plan does not trust others' models (`Plan.trust`), a peer asks beside every update how the models did that it
+merges, and drops those who keep sending bad ones: whatever the behaviour, nothing of theirs reaches it for a while.
+
 Whom a peer may talk to can change while it lives (in a network, peers come and go): `reachable` is a view. Nobody is
 sent to while it is not reachable, and whoever can reach nobody waits.
 """
@@ -32,11 +35,14 @@ from typing import Any
 
 from pens.protocol.alone import Alone
 from pens.protocol.behaviour import Behaviour
+from pens.protocol.conduct import Conduct
 from pens.protocol.gossiping import Admitting, Finished, Gossiping
 from pens.protocol.guarded import guarded
 from pens.protocol.messages import (
     Action,
     Answered,
+    Ask,
+    Chose,
     Drop,
     Event,
     ModelRef,
@@ -44,8 +50,12 @@ from pens.protocol.messages import (
     PeerId,
     Pulled,
     Received,
+    Request,
+    Shun,
     Start,
+    Update,
     Updated,
+    Verdicts,
     Wake,
 )
 from pens.protocol.plan import Plan
@@ -57,6 +67,9 @@ BEHAVIOURS: Mapping[str, Callable[[Situation], Behaviour]] = {
     behaviour.phase: behaviour for behaviour in (Starting, Searching, Selecting, Trying, Gossiping, Alone, Finished)
 }
 """The behaviour in each phase, unless the plan has another."""
+
+CONDUCT = "pens: conduct"
+"""The question how others' models did, beside those of behaviours."""
 
 
 class Peer(Situation):
@@ -87,6 +100,37 @@ class Peer(Situation):
 
     def handle(self, event: Event) -> list[Action]:
         """What the peer wants done, now that this has happened to it."""
+        if not self.plan.trust:
+            return self._handle(event)
+        match event:
+            case Received(model) if self.conduct.is_dropped(model.owner):
+                return [Drop(model, "refused")]
+            case Answered(name, answer) if name == CONDUCT:
+                return self._judge(answer)
+            case _:
+                return [wary for action in self._handle(event) for wary in self._warily(action)]
+
+    def _warily(self, action: Action) -> list[Action]:
+        """Ask how models did beside each update that merges some; request none of those who are dropped."""
+        if isinstance(action, Update) and action.models:
+            return [Ask(CONDUCT, Verdicts(), when="updated"), action]
+        if isinstance(action, Request):
+            return [Request(tuple(peer for peer in action.sources if not self.conduct.is_dropped(peer)))]
+        return [action]
+
+    def _judge(self, verdicts: Any) -> list[Action]:
+        """Count how others' models did, and drop those whose models keep hurting."""
+        assert self.plan.trust
+        if not (fallen := self.conduct.judge(verdicts, self.plan.trust)):
+            return []
+        drops = self.behaviour.forget(fallen)
+        if self.neighbours is self.reachable or not set(fallen) & set(self.neighbours):
+            return [Shun(fallen), *drops]
+        self.neighbours = tuple(peer for peer in self.neighbours if peer not in fallen)
+        return [Shun(fallen), Chose(self.neighbours, "distrust"), *drops]
+
+    def _handle(self, event: Event) -> list[Action]:
+        """The same, whether or not others' models are trusted."""
         match event:
             case Start():
                 return self.behaviour.begin()
@@ -137,6 +181,7 @@ class Peer(Situation):
             "num_made": self._num_made,
             "notes": [[peer, note] for peer, note in self.notes.items()],
             "behaviour": self.behaviour.state(),
+            **({"conduct": self.conduct.state()} if self.plan.trust else {}),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -147,6 +192,7 @@ class Peer(Situation):
         self.made = {name: ModelRef(self.me, version) for name, version in state["made"]}
         self._num_made = state["num_made"]
         self.notes = {PeerId(peer): note for peer, note in state["notes"]}
+        self.conduct = Conduct.restored(state["conduct"]) if "conduct" in state else Conduct()
         if state["neighbours"] is not None:
             self.neighbours = tuple(PeerId(p) for p in state["neighbours"])
         self.behaviour = self._behaviour_in(state["phase"])

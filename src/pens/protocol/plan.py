@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pens.protocol.conduct import ConductRules
 from pens.protocol.messages import Phase
 from pens.protocol.policies import SelectionRule
 from pens.settings.schema import Keep
@@ -57,6 +58,8 @@ class Plan:
     """What an update trains that says no epochs of its own, in place of all parameters for `epochs`."""
     train_first: bool = True
     """Whether a peer trains before its first exchange."""
+    trust: ConductRules | None = None
+    """When others are dropped whose models hurt; None: models are trusted."""
     own: Any = None
     """What a method tells behaviours of its own: plain data that never changes, such as its section of the settings."""
     behaviours: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)

@@ -56,7 +56,10 @@ class Tally:
     apart: dict[int, Counter[PeerId]] = field(default_factory=dict)
     """How often each peer was compared in samplings of another size, by that size; counted in `sampled`, too."""
     above: dict[PeerId, float] = field(default_factory=dict)
-    """How far the heights of each peer's models lay above the levels of their samplings, summed up."""
+    """How far the heights of each peer's models lay above the levels of their samplings, times the samplings' weights,
+    summed up."""
+    weights: dict[PeerId, float] = field(default_factory=dict)
+    """The weights of the samplings in which each peer was, summed up."""
 
     def add(self, senders: Sequence[PeerId], chosen: Sequence[PeerId], heights: Sequence[float] = ()) -> None:
         """Count one sampling: who was compared, who was among the top m, and how high each loss was (`heights_of`)."""
@@ -70,20 +73,25 @@ class Tally:
 
     def _add_heights(self, senders: Sequence[PeerId], heights: Sequence[float]) -> None:
         """Count how far each model's height lies above the level of this sampling: the level is such that those of its
-        senders that are known keep their mean. A height that is no number counts as the highest of the sampling."""
+        senders that are known keep their mean. A height that is no number counts as the highest of the sampling.
+
+        The n-th sampling weighs n: models of other data are told apart far better when they have been trained for some
+        time (docs/decisions/0040)."""
         finite = [height for height in heights if math.isfinite(height)]
         if not finite:
             return
         values = [height if math.isfinite(height) else max(finite) for height in heights]
-        known = [i for i, sender in enumerate(senders) if self.sampled[sender]] or range(len(senders))
+        known = [i for i, sender in enumerate(senders) if sender in self.above] or range(len(senders))
         level = math.fsum(values[i] - self.height(senders[i]) for i in known) / len(known)
+        weight = float(self.samplings + 1)
         for sender, value in zip(senders, values, strict=True):
-            self.above[sender] = self.above.get(sender, 0.0) + value - level
+            self.above[sender] = self.above.get(sender, 0.0) + weight * (value - level)
+            self.weights[sender] = self.weights.get(sender, 0.0) + weight
 
     def height(self, peer: PeerId) -> float:
         """How far the heights of a peer's models lay above those beside which they were compared, on average; 0 for
         whoever was never compared."""
-        return self.above.get(peer, 0.0) / max(1, self.sampled[peer])
+        return self.above[peer] / self.weights[peer] if peer in self.above else 0.0
 
     def _set_apart(self, senders: Sequence[PeerId]) -> None:
         if not self.size:
@@ -100,7 +108,7 @@ class Tally:
     def state(self) -> list[Any]:
         """As plain data."""
         apart = [[size, _pairs(compared)] for size, compared in self.apart.items()]
-        above = [[peer, total] for peer, total in self.above.items()]
+        above = [[peer, total, self.weights[peer]] for peer, total in self.above.items()]
         return [_pairs(self.selected), _pairs(self.sampled), self.samplings, self.size, apart, above]
 
     @staticmethod
@@ -108,8 +116,9 @@ class Tally:
         """What `state` described."""
         selected, sampled, samplings, size, apart, above = state
         counters = {n: _counter(c) for n, c in apart}
-        totals = {PeerId(peer): total for peer, total in above}
-        return Tally(_counter(selected), _counter(sampled), samplings, size, counters, totals)
+        totals = {PeerId(peer): total for peer, total, _ in above}
+        weights = {PeerId(peer): weight for peer, _, weight in above}
+        return Tally(_counter(selected), _counter(sampled), samplings, size, counters, totals, weights)
 
 
 @dataclass(frozen=True)
@@ -278,6 +287,11 @@ class Trials:
     def add(self, stranger: PeerId, win: bool) -> None:
         """Count one trial."""
         self.wins[stranger] = [*self.wins.get(stranger, []), win][-_TRIALS_KEPT:]
+
+    def forget(self, peers: Iterable[PeerId]) -> None:
+        """Their trials never happened."""
+        for peer in peers:
+            self.wins.pop(peer, None)
 
     def state(self) -> list[Any]:
         """As plain data."""

@@ -106,9 +106,9 @@ class Selecting(Talking):
         peer, search = self.peer, self.peer.plan.search
         assert search
         selection = choose_neighbours(answer, search.rule)
-        peer.neighbours = selection.neighbours
-        chose = Chose(selection.neighbours, "fallback" if selection.fallback else "selection")
-        if not selection.neighbours:
+        peer.neighbours = tuple(each for each in selection.neighbours if not peer.conduct.is_dropped(each))
+        chose = Chose(peer.neighbours, "fallback" if selection.fallback else "selection")
+        if not peer.neighbours:
             return [chose, *peer.enter("gossiping" if peer.plan.admit else "alone")]
         return [chose, *(peer.enter("trying") if search.alone_rounds else begin_step2(peer))]
 

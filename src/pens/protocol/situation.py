@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 
 from pens import rng
+from pens.protocol.conduct import Conduct
 from pens.protocol.messages import Action, Blend, Drop, ModelRef, Note, PeerId, Phase, Update
 from pens.protocol.plan import Plan
 from pens.settings.schema import Keep
@@ -34,6 +35,8 @@ class Situation:
         """What each sender said last beside a model."""
         self.made: dict[str, ModelRef] = {}
         """Models that it made beside its own one, by name (`blend`). They outlive phases, until it finishes."""
+        self.conduct = Conduct()
+        """How others' models did, where the plan does not trust them."""
         self._num_made = 0
         self._draws = 0  # random decisions taken so far
         self._saved: dict[PeerId, ModelRef] = {}  # SAVE(w_i): the newest model of each sender, oldest first

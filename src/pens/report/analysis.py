@@ -202,6 +202,8 @@ def outcomes(study: Study) -> list[PeerOutcome]:
     for run in study.runs:
         gains = good * (run.score - alone[run.seed]) if run.seed in alone else [None] * run.num_peers
         for peer, (score, gain) in enumerate(zip(run.score, gains, strict=True)):
+            if peer in run.attackers:
+                continue
             gained = None if gain is None else float(gain)
             who = run.peer_label(peer), run.cluster_label(peer)
             result.append(PeerOutcome(run.method, run.seed, peer, *who, float(score), gained))

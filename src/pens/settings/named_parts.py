@@ -20,6 +20,7 @@ PARTS: Mapping[str, parts.Registry[Any]] = {
     "gossip.topology": parts.TOPOLOGIES,
     "gossip.merge": parts.MERGE_RULES,
     "model.task": parts.TASKS,
+    "attack.attack": parts.ATTACKS,
 }
 """The settings that name a part. A part given by reference must be found before its section can be read. Those in the
 section of a part (product) come after the setting that names it, and count only where it is named."""

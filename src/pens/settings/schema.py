@@ -274,6 +274,39 @@ class TimingSettings(Section):
     a run."""
 
 
+class TrustSettings(Section):
+    """How far a peer trusts the models of others (docs/decisions/0081)."""
+
+    gate: Literal["auto", "on", "off"] = "auto"
+    """on: copies and absurdly large models count for nothing, models that make a merge clearly worse on the peer's own
+    validation data are left out of it, and whoever keeps sending such models is dropped for a while. off: all models
+    are taken as they are. auto: on for real peers, off in the simulator."""
+    gate_margin: NotNegative = 2.0
+    """A merge, or a model, is clearly worse than the peer's own model where its validation loss is higher by more than
+    so many standard errors of the mean difference."""
+    strikes: Count = 3
+    """A peer drops another after so many models that hurt, if more than half of the latest (at most twice as many)
+    did."""
+    dropped_for: Count = 20
+    """For so many of the peer's merges nothing of a dropped peer is taken; each time twice as many."""
+
+
+class AttackSettings(Section):
+    """Peers that do harm, in simulations: how robust a method is. All metrics are of the other peers."""
+
+    attack: str = "none"
+    """What some peers send in place of their models, or train on in place of their data (docs/decisions/0081)."""
+    attackers: Count = 1
+    """How many peers attack: random ones, the same for all seeds."""
+    attacking: tuple[int, ...] = ()
+    """Which peers attack, by their numbers; empty: as many as `attackers` says."""
+
+    @field_validator("attack")
+    @classmethod
+    def _from_anywhere(cls, part: str) -> str:
+        return parts.absolute(part) if parts.is_reference(part) else part
+
+
 class CentralSettings(Section):
     """The `central` baseline: one model trained on the data of all peers. One round is `central_epochs` epochs."""
 
@@ -327,6 +360,8 @@ class SettingsTree(BaseModel):
     pens: PensSettings = PensSettings()
     stopping: StoppingSettings = StoppingSettings()
     timing: TimingSettings = TimingSettings()
+    trust: TrustSettings = TrustSettings()
+    attack: AttackSettings = AttackSettings()
     central: CentralSettings = CentralSettings()
     engine: EngineSettings = EngineSettings()
 

@@ -48,6 +48,7 @@ from pens.protocol.messages import (
     Received,
     Request,
     Send,
+    Shun,
     Start,
     Trace,
     Update,
@@ -59,6 +60,8 @@ from pens.protocol.peer import Peer
 from pens.simulation.links import Links
 from pens.simulation.message_counts import MessageCounts
 from pens.simulation.scheduler import EventQueue, decode_event, encode_event
+
+_SEARCHING = ("starting", "searching", "selecting")
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ class Simulator:
         self.peers, self.learners = peers, learners
         self._names = learners.names
         self._schedule, self._trace = schedule, trace
+        self._has_attackers = learners.forger.attackers is not None
         self._has_notes = any(peer.plan.notes for peer in peers)
         self._queue = EventQueue()
         self._rounds = 0
@@ -110,7 +114,10 @@ class Simulator:
         self.selections: dict[PeerId, tuple[PeerId, ...]] = {}
         """The neighbours that each peer chose at the end of step 1."""
         self.admissions: list[tuple[float, PeerId, tuple[PeerId, ...]]] = []
-        """(time, peer, neighbours) of each admission in step 2; events ran ahead of the end of the run."""
+        """(time, peer, neighbours) of each change in step 2, by admission or distrust; events ran ahead of the end of
+        the run."""
+        self.shunned: list[tuple[float, PeerId, tuple[PeerId, ...]]] = []
+        """(time, peer, others) whenever a peer dropped others, likewise."""
         for peer in peers:
             self._queue.put(0.0, peer.me, Start())
 
@@ -227,13 +234,13 @@ class Simulator:
         match action:
             case Send(to, answer):
                 note = self.peers[me].note() if self._has_notes else None
-                received = Received(self._sent_by(me), answer, note)
+                received = Received(self._sent_by(me, to), answer, note)
                 self._queue.put(self._schedule.links.latency, to, received)
             case WakeAfter(delay):
                 self._queue.put(delay, me, Wake())
             case Request(sources):
                 notes = tuple(self.peers[s].note() for s in sources) if self._has_notes else ()
-                self._queue.put(0.0, me, Pulled(self._sent_by_each(sources), notes))
+                self._queue.put(0.0, me, Pulled(self._sent_by_each(sources, me), notes))
             case Compare():
                 self.learners.record_comparison(me, self.current[me], action)
             case Blend():
@@ -248,6 +255,8 @@ class Simulator:
                 self._queue.put(delay, me, Updated())
             case Chose(neighbours, by):
                 self._note_neighbours(me, neighbours, by)
+            case Shun(others):
+                self.shunned.append((self._queue.now, me, others))
             case Drop(model, why):
                 self._names.release(model)
                 if why == "refused":
@@ -266,22 +275,31 @@ class Simulator:
         self.learners.record_question(me, self.current[me], ask, self._queue.now + delay)
 
     def _note_neighbours(self, me: PeerId, neighbours: tuple[PeerId, ...], by: str) -> None:
-        if by == "admission":
+        if by in ("admission", "distrust"):
             self.admissions.append((self._queue.now, me, neighbours))
             return
         self.selections[me] = neighbours
         if by == "fallback":
             self.fallbacks.add(me)
 
-    def _sent_by(self, sender: PeerId) -> ModelRef:
-        """The sender's model, as it is now, on its way."""
+    def _sent_by(self, sender: PeerId, to: PeerId) -> ModelRef:
+        """The sender's model, as it is now, on its way; or what an attacker sends in its place."""
         self.traffic.count("sent", sender, self._queue.now)
-        return self._names.retain(self.current[sender])
+        return self._model_for(to, sender) if self._has_attackers else self._names.retain(self.current[sender])
 
-    def _sent_by_each(self, senders: Sequence[PeerId]) -> tuple[ModelRef, ...]:
+    def _model_for(self, to: PeerId, sender: PeerId) -> ModelRef:
+        """What a sender sends to a peer, retained once, where some attack."""
+        own, forger = self.current[sender], self.learners.forger
+        if not forger.attacks(sender):
+            return self._names.retain(own)
+        return forger.record(sender, own, self.current[to], self.peers[sender].phase in _SEARCHING)
+
+    def _sent_by_each(self, senders: Sequence[PeerId], to: PeerId) -> tuple[ModelRef, ...]:
         """The models of several different senders likewise."""
         current = self.current
         self.traffic.count_sent(senders, self._queue.now)
+        if self._has_attackers:
+            return tuple([self._model_for(to, sender) for sender in senders])
         return self._names.retain_all(tuple([current[sender] for sender in senders]))
 
     def _training_delay(self, epochs: int) -> float:
@@ -331,6 +349,7 @@ class Simulator:
             "fallbacks": sorted(self.fallbacks),
             "selections": [[peer, list(neighbours)] for peer, neighbours in self.selections.items()],
             "admissions": [[time, peer, list(neighbours)] for time, peer, neighbours in self.admissions],
+            "shunned": [[time, peer, list(others)] for time, peer, others in self.shunned],
         }
         return data, {**tensors, "traffic": self.traffic.at_update.state()}
 
@@ -353,3 +372,4 @@ class Simulator:
         self.fallbacks = {PeerId(p) for p in data["fallbacks"]}
         self.selections = {PeerId(p): tuple(PeerId(n) for n in neighbours) for p, neighbours in data["selections"]}
         self.admissions = [(time, PeerId(p), tuple(map(PeerId, ns))) for time, p, ns in data["admissions"]]
+        self.shunned = [(time, PeerId(p), tuple(map(PeerId, ns))) for time, p, ns in data.get("shunned", [])]

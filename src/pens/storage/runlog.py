@@ -19,7 +19,7 @@ import json
 import platform
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import safetensors
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -38,21 +37,21 @@ from pens.inference.network_form import NetworkForm
 from pens.inference.peer_models import PeerModels
 from pens.measuring.metrics import Agreement
 from pens.measuring.results import Communication, Comparisons, DataSizes, ExperimentResult, History, Pairs, RunResult
+from pens.measuring.trust import TrustRecord
 from pens.methods.names import recall, with_sections
 from pens.partitions.partition import data_words
 from pens.parts import is_name
 from pens.settings.reading import stored_settings
 from pens.settings.tree import MethodName, Settings
+from pens.storage.checkpoint import Checkpoint, encode_state, opened
 from pens.storage.files import read_json, replace_file, write_json
 from pens.tasks.metric import ACCURACY, Measure
 from pens.version import VERSION
 
 FORMAT = 1
-CHECKPOINT_FORMAT = 6
 RULES = 5
 """The version of what settings mean. It rises when equal settings come to give other results; runs with different rules
 are not mixed."""
-_STATE = "state as JSON"
 
 
 @dataclass(frozen=True)
@@ -209,8 +208,9 @@ class RunDir:
         self.folder = folder
 
     @property
-    def _checkpoint(self) -> Path:
-        return self.folder / "checkpoint.safetensors"
+    def _checkpoint(self) -> Checkpoint:
+        path = self.folder / "checkpoint.safetensors"
+        return Checkpoint(path, _anew(path))
 
     @property
     def _comparisons(self) -> Path:
@@ -224,34 +224,15 @@ class RunDir:
     def save_checkpoint(self, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Replace the checkpoint atomically, as one file."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        state = np.frombuffer(json.dumps(data).encode(), np.uint8)  # metadata has a bounded size
-        contents = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-        contents[_STATE] = torch.from_numpy(state.copy())
-        replace_file(self._checkpoint, lambda path: save_file(contents, path, {"format": str(CHECKPOINT_FORMAT)}))
+        self._checkpoint.save(encode_state(data), tensors)
 
     def load_checkpoint(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """The state of a run that was stopped; None without a checkpoint."""
-        if not self._checkpoint.is_file():
-            return None
-        tensors, metadata = _read_tensors(self._checkpoint)
-        if metadata.get("format") != str(CHECKPOINT_FORMAT):
-            raise RunDirError(
-                f"{self._checkpoint}: written by another version of pens: delete it to start that run anew"
-            )
-        try:
-            return json.loads(tensors.pop(_STATE).numpy().tobytes()), tensors
-        except (KeyError, ValueError) as error:
-            raise RunDirError(f"{self._checkpoint}: holds no state: {error!r}{_anew(self._checkpoint)}") from None
+        return self._checkpoint.load()
 
     def seconds_spent(self) -> float:
         """The seconds of computing until the checkpoint; 0 without a checkpoint."""
-        if not self._checkpoint.is_file():
-            return 0.0
-        try:
-            state = json.loads(StoredTensors(self._checkpoint)[_STATE].numpy().tobytes())
-            return float(state["seconds"])
-        except (KeyError, ValueError, TypeError) as error:
-            raise RunDirError(f"{self._checkpoint}: holds no state: {error!r}{_anew(self._checkpoint)}") from None
+        return self._checkpoint.seconds_spent()
 
     # --- when it is complete ------------------------------------------------------------------------------------------
 
@@ -271,7 +252,7 @@ class RunDir:
 
     def forget_checkpoint(self) -> None:
         """Delete the checkpoint of a run that is complete."""
-        self._checkpoint.unlink(missing_ok=True)
+        self._checkpoint.forget()
 
     def seconds_and_device(self) -> tuple[float, str]:
         """The seconds and the device of a complete run, without reading the rest."""
@@ -316,6 +297,8 @@ class RunDir:
                 versions=data.get("versions", {}),
                 peer_names=tuple(data.get("peer_names", ())),
                 untested=tuple(data.get("untested", ())),
+                attackers=tuple(data.get("attackers", ())),
+                trust=TrustRecord.of_json(data.get("trust")),
                 tested_forms=tuple(data.get("tested_forms", ())),
                 servers=_communication(data["servers"]) if data.get("servers") else None,
                 network=NetworkForm.from_json(data["network"]) if data.get("network") else None,
@@ -381,6 +364,8 @@ def _result_json(result: RunResult) -> dict[str, Any]:
         "cluster_names": list(result.cluster_names),
         "peer_names": list(result.peer_names),
         "untested": list(result.untested),
+        **({"attackers": list(result.attackers)} if result.attackers else {}),
+        **({"trust": result.trust.to_json()} if result.trust else {}),
         "tested_forms": list(result.tested_forms),
         "neighbours": {str(peer): list(n) for peer, n in result.neighbours.items()},
         "communication": _communication_json(result.communication),
@@ -456,15 +441,6 @@ def _read_table(path: Path) -> dict[str, Any]:
     return {name: table[name].to_numpy() for name in table.column_names}
 
 
-def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    with _opened(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            yield file
-    except (OSError, safetensors.SafetensorError) as error:
-        raise RunDirError(f"{path}: cannot be read: {error}{_anew(path)}") from None
+def _opened(path: Path) -> AbstractContextManager[Any]:
+    """A file of tensors of a run, to be read."""
+    return opened(path, _anew(path))

@@ -48,7 +48,11 @@ def test_what_the_certificates_are_good_for(tmp_path: Path) -> None:
 @pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl here")
 def test_openssl_agrees(tmp_path: Path) -> None:
     authority = make_federation(tmp_path, "alice", "carol")
-    authority.revoke("carol")
+    authority.rotate()
+    authority.issue("bob")
+    authority.issue("dora")
+    for name in ("carol", "dora"):
+        authority.revoke(name)
     trusted = tmp_path / "trusted.pem"
     trusted.write_bytes((tmp_path / "authority.pem").read_bytes() + authority.revoked_file.read_bytes())
 
@@ -58,8 +62,9 @@ def test_openssl_agrees(tmp_path: Path) -> None:
         return subprocess.run([*command, path], capture_output=True, text=True, check=False)
 
     for purpose in ("sslserver", "sslclient"):
-        assert verify("alice", purpose).returncode == 0, verify("alice", purpose).stderr
-        assert "certificate revoked" in verify("carol", purpose).stderr
+        for good, gone in (("alice", "carol"), ("bob", "dora")):  # of the old authority, and of the new one
+            assert verify(good, purpose).returncode == 0, verify(good, purpose).stderr
+            assert "certificate revoked" in verify(gone, purpose).stderr
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
@@ -106,6 +111,15 @@ def test_revoking_a_name_revokes_all_its_certificates_and_a_new_one_is_good(tmp_
         authority.revoke("dave")
 
 
+def test_a_name_that_begins_with_another_name_is_another_member(tmp_path: Path) -> None:
+    authority = make_federation(tmp_path, "north.clinic")
+    authority.issue("north")
+    assert [identity.name for identity in authority.revoke("north")] == ["north"]
+    credentials(authority, "north.clinic")
+    with pytest.raises(CertificateError, match="lower-case"):
+        authority.revoke("/etc/*")
+
+
 def pens(*arguments: str) -> int:
     with pytest.raises(SystemExit) as end:
         main(arguments)
@@ -127,6 +141,26 @@ def test_the_life_of_a_certificate_on_the_command_line(tmp_path: Path, capsys: p
         assert pens("certs", *wrong, *folder) == 2
         assert capsys.readouterr().err.startswith("error")
     assert pens("certs", "issue", "c", "--days", "0", *folder) == 2
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "bob.1a.serial.pens.internal",
+        "bob.1a.serial.Pens.Internal",
+        "member.PENS.INTERNAL",
+        "member.pens.internal.",
+        "pens.internal",
+        "x\x1b[2J",
+    ],
+)
+def test_no_host_has_the_ending_of_members_own_names(tmp_path: Path, host: str) -> None:
+    """With such a certificate mallory could answer as bob: DNS names are compared without regard to case."""
+    authority = make_federation(tmp_path)
+    with pytest.raises(CertificateError, match="--host") as refused:
+        authority.issue("mallory", [host])
+    assert str(refused.value).isprintable()
+    assert authority.issue("mallory", ["mypens.internal.example.org"])
 
 
 def test_without_the_extra_one_line_says_what_to_install() -> None:

@@ -82,6 +82,12 @@ def wait_until(condition: Callable[[], bool], what: str, limit_s: float = PATIEN
         time.sleep(0.05)
 
 
+def memory_bytes(pid: int) -> int:
+    """Resident memory of a process, from /proc."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 @dataclass
 class RealPeer:
     """One `pens peer`."""
@@ -136,6 +142,10 @@ class RealPeer:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     @property
+    def log_bytes(self) -> int:
+        return self._log.stat().st_size
+
+    @property
     def _log(self) -> Path:
         return self.folder / f"{self.me}.log"
 
@@ -176,8 +186,7 @@ class RealPeer:
     def memory_bytes(self) -> int:
         """Resident, from /proc."""
         assert self.process
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return memory_bytes(self.process.pid)
 
     # --- what it leaves -----------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,20 @@ from torch import Tensor
 
 from pens.network.certificates.credentials import Credentials
 from pens.network.certificates.names import ANY_MEMBER
+from pens.network.members.certified import CertificateNotary
 from pens.network.transport import grpc_transport  # noqa: F401
-from pens.network.transport.interface import Address, MemberRecord, Reception
-from pens.network.transport.wire import HEADER, Header, decode_receipt, encode_header, encode_piece, encode_table
+from pens.network.transport.interface import Address, MemberRecord, Reception, Table
+from pens.network.transport.terms import Terms
+from pens.network.transport.wire import (
+    HEADER,
+    Header,
+    _varint,
+    decode_receipt,
+    encode_header,
+    encode_piece,
+    encode_table,
+    encode_terms,
+)
 
 import grpc  # isort: skip  # after grpc_transport, which prepares the environment
 from grpc import aio  # isort: skip
@@ -35,6 +47,11 @@ async def channel_to(address: Address, credentials: Credentials) -> AsyncIterato
     options = [("grpc.ssl_target_name_override", ANY_MEMBER), ("grpc.use_local_subchannel_pool", 1)]
     async with aio.secure_channel(f"dns:///{address}", tls, options=options) as channel:
         yield channel
+
+
+async def agree(channel: Any) -> None:
+    """Tell terms that fit everybody: until then its calls are those of a member of version 1, and refused."""
+    await channel.unary_unary(f"{SERVICE}/Agree")(encode_terms(Terms()), timeout=30)
 
 
 async def deliver(channel: Any, payload: bytes, announced: int | None = None, version: int = 2) -> str:
@@ -84,24 +101,28 @@ def _with_header(header: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header
 
 
-def lies(members: Sequence[MemberRecord], evil: Address, count: int) -> list[list[MemberRecord]]:
-    """Tables of a liar: invented members, others' addresses, huge numbers, and members that are said to have left."""
-    victim = members[0].address
-    return [
-        [MemberRecord(f"invented-{n}", victim, 1, 0) for n in range(count)],
-        [MemberRecord(f"invented-{n}", Address("192.0.2.1", 9), 1, n) for n in range(count)],
-        [MemberRecord(m.name, evil, m.incarnation, 1 << 40) for m in members],
-        [MemberRecord(m.name, evil, m.incarnation + 1, 0) for m in members],
-        [MemberRecord(m.name, evil, (1 << 64) - 1, (1 << 64) - 1) for m in members],
-        [MemberRecord(m.name, m.address, m.incarnation + 3, 0, left=True) for m in members],
-        [MemberRecord(m.name, m.address, m.incarnation + 4, 0, finished=True) for m in members],
+def lies(notary: CertificateNotary, members: Sequence[MemberRecord], evil: Address) -> list[list[MemberRecord]]:
+    """Tables of a liar: invented members, others' addresses, huge numbers, and members that are said to have left. It
+    signs with its own key, as if that were the others', or leaves their signatures as they are."""
+    own = notary.sign(members[0]).serial
+    invented = [MemberRecord(f"invented-{n}", members[0].address, 1, n, False, False, own, b"x") for n in range(100)]
+    newer = [replace(m, incarnation=m.incarnation + 1) for m in members]
+    false = [
+        [replace(m, address=evil) for m in newer],
+        [replace(m, address=evil, incarnation=(1 << 64) - 1, heartbeat=(1 << 64) - 1) for m in members],
+        [replace(m, left=True) for m in newer],
+        [replace(m, finished=True) for m in newer],
     ]
+    signed = [[notary.sign(m) for m in table] for table in false]
+    return [invented, [replace(m, serial=n) for n, m in enumerate(invented)], *false, *signed]
 
 
-async def tell(channel: Any, table: Iterable[MemberRecord]) -> str:
+async def tell(channel: Any, records: Iterable[MemberRecord], certificates: tuple[bytes, ...] = ()) -> str:
     """Gossip; gRPC's word for how that went."""
     try:
-        await channel.unary_unary(f"{SERVICE}/Exchange")(encode_table(table), timeout=30)
+        await channel.unary_unary(f"{SERVICE}/Exchange")(
+            encode_table(Table(tuple(records), certificates=certificates)), timeout=30
+        )
     except aio.AioRpcError as error:
         return str(error.code().name)
     return "OK"
@@ -109,7 +130,7 @@ async def tell(channel: Any, table: Iterable[MemberRecord]) -> str:
 
 async def flood(address: Address, credentials: Credentials, payload: bytes, count: int) -> Counter[str]:
     """So many models and tables as fast as can be, over four connections."""
-    table = [MemberRecord(f"flood-{n}", address, 1, 0) for n in range(1000)]
+    table = [MemberRecord(f"flood-{n}", address, 1, 0, serial=n, signature=b"x") for n in range(128)]
 
     async def stream(number: int) -> Counter[str]:
         seen: Counter[str] = Counter()
@@ -156,6 +177,47 @@ async def _dawdle(address: Address, credentials: Credentials) -> None:
 async def _write_a_byte(call: Any) -> None:
     with suppress(aio.AioRpcError, asyncio.InvalidStateError):
         await call.write(encode_piece(memoryview(b"x")))
+
+
+def hoards() -> dict[str, tuple[str, bytes]]:
+    """Calls that are to fill a receiver's memory: the method, and a message of half a megabyte, the most it reads."""
+    size = 510_000
+    return {
+        "a long name": ("Exchange", encode_table(Table((MemberRecord("a" * size, Address("h", 1), 0, 0),)))),
+        "an escape of a long name": (
+            "Exchange",
+            encode_table(Table((MemberRecord("\x1b" * size, Address("h", 1), 0, 0),))),
+        ),
+        "empty records": ("Exchange", b"\x0a\x00" * (size // 2)),
+        "bytes of later versions": ("Exchange", b"\x7a" + _varint(size) + bytes(size)),
+        "pieces of a model": ("Deliver", encode_piece(memoryview(bytes(size)))),
+    }
+
+
+async def hoard(
+    address: Address, credentials: Credentials, connections: int, calls: int, what: str, seconds: float
+) -> Counter[str]:
+    """Over so many connections so many calls at a time, again and again; gRPC's words for how they went."""
+    method, message = hoards()[what]
+    end = asyncio.get_running_loop().time() + seconds
+    header = ((HEADER, encode_header(Header(2, len(message)))),) if method == "Deliver" else ()
+
+    async def go_on(channel: Any) -> Counter[str]:
+        seen: Counter[str] = Counter()
+        while not seen or asyncio.get_running_loop().time() < end:
+            call = channel.stream_stream(f"{SERVICE}/{method}")(metadata=header, timeout=min(10.0, seconds))
+            with suppress(aio.AioRpcError, asyncio.InvalidStateError):
+                await call.write(message)
+                await call.read()
+            seen[str((await call.code()).name) if call.done() else "OPEN"] += 1
+            call.cancel()
+        return seen
+
+    async def connect() -> Counter[str]:
+        async with channel_to(address, credentials) as channel:
+            return sum(await asyncio.gather(*(go_on(channel) for _ in range(calls))), Counter())
+
+    return sum(await asyncio.gather(*(connect() for _ in range(connections))), Counter())
 
 
 TAKEN = Reception.TAKEN.name

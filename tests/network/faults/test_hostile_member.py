@@ -12,15 +12,17 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save
 
+from pens.network.members.certified import CertificateNotary
 from pens.network.transport.interface import MemberRecord
 from pens.network.transport.limits import Limits
 from tests.network.faults.harness import RealPeer, Site, running, wait_until
-from tests.network.faults.hostile import TAKEN, broken_models, channel_to, dawdling, deliver, flood, lies, tell
+from tests.network.faults.hostile import TAKEN, agree, broken_models, channel_to, dawdling, deliver, flood, lies, tell
 
 MB = 1 << 20
 NAME = "mallory"
 MAY_GROW = 128 * MB
-"""max_held models of 20 kB, 64 rumours, buffers of gRPC for 512 connections and 256 calls, threads, fragments."""
+"""max_held models of 20 kB, records that wait for certificates, buffers of gRPC for 512 connections and 256 calls,
+threads, fragments."""
 
 
 def total(peer: RealPeer, *reasons: str) -> int:
@@ -35,6 +37,12 @@ def has_refused(peer: RealPeer, count: int, *reasons: str) -> bool:
 def may_pass(limits: Limits, seconds: float) -> float:
     """Models and tables of one member in such a time, however fast it sends them."""
     return limits.burst_models + limits.burst_gossip + (limits.models_per_s + limits.gossip_per_s) * seconds
+
+
+async def agree_with_all(site: Site) -> None:
+    for peer in site.peers:
+        async with channel_to(peer.address, site.credentials(NAME)) as channel:
+            await agree(channel)
 
 
 def attack_with_models(site: Site) -> None:
@@ -57,23 +65,29 @@ def attack_with_models(site: Site) -> None:
 
 
 def attack_with_lies(site: Site) -> None:
-    members = [MemberRecord(p.name, p.address, 1, 0) for p in site.peers]
-    own = MemberRecord(NAME, site.peers[0].address, 1, 1)  # where somebody else listens
+    members = [MemberRecord(p.name, p.address, 1, int(time.time()), signature=b"x") for p in site.peers]
+    notary = CertificateNotary(site.credentials(NAME))
+    own = notary.sign(MemberRecord(NAME, site.peers[0].address, 1, 1))  # where somebody else listens
+    certificate = notary.certificate(own.serial)
+    assert certificate
 
     async def attack() -> None:
         for round_ in range(3):
             for peer in site.peers:
                 async with channel_to(peer.address, site.credentials(NAME)) as channel:
-                    for table in lies(members, site.peers[-1].address, 2000):
-                        await tell(channel, [own, *table])
-                    assert await tell(channel, [own] * 5000) == "INVALID_ARGUMENT", round_
+                    await tell(channel, [own])
+                    await tell(channel, [], (certificate,))
+                    for table in lies(notary, members, site.peers[-1].address):
+                        assert await tell(channel, [own, *table]) == "OK"
+                    assert await tell(channel, [own] * 129) == "INVALID_ARGUMENT", round_
 
     asyncio.run(attack())
     everybody = len(site.peers) - 1
     wait_until(lambda: all(everybody <= p.alive() <= everybody + 1 for p in site.peers), "members as they are")
     for peer in site.peers:
-        known = json.loads((peer.state / "membership.json").read_text())["members"]
+        known = json.loads((peer.state / "membership.json").read_text())["records"]
         assert not [name for name, *_ in known if name.startswith("invented")]
+        assert total(peer, "forged record") >= 3
 
 
 def attack_with_floods(site: Site, count: int) -> None:
@@ -110,6 +124,7 @@ def test_a_federation_outlives_a_hostile_member(tmp_path: Path) -> None:
     site.configure()
     with running(site):
         site.all_gossip()
+        asyncio.run(agree_with_all(site))
         attack_with_models(site)
         site.all_advance()
         attack_with_lies(site)
@@ -127,6 +142,7 @@ def test_memory_is_bounded_under_a_long_flood(tmp_path: Path) -> None:
     site.configure()
     with running(site):
         site.all_gossip()
+        asyncio.run(agree_with_all(site))
         attack_with_floods(site, 2000)
         used = site.peers[0].memory_bytes()
         attack_with_floods(site, 20_000)

@@ -10,18 +10,15 @@ import subprocess
 import sys
 from collections.abc import Coroutine
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pens.network.certificates.authority import Authority
-from pens.network.certificates.credentials import load_credentials
 from pens.network.node.status import PeerCounts, Status
-from pens.network.operating.logs import Sparingly
-from pens.network.operating.peer_command import trouble_of
-from pens.network.transport.interface import TransportError
+from pens.network.operating.peer_command import stuck_words
+from pens.network.operating.sparingly import Sparingly
+from pens.network.transport.interface import Table, TransportError
 from tests.network.faults.hostile import SERVICE, channel_to, tell
 from tests.network.federations import QUICK, credentials, make_federation, running
 
@@ -44,14 +41,14 @@ def test_calls_without_their_message_use_up_one_members_calls_and_end(federation
     """Eight connections full of such calls would be all the calls there are."""
 
     async def steps() -> None:
-        limits = replace(QUICK, calls=64, calls_of_member=8, call_s=2.0)
+        limits = replace(QUICK, calls=64, calls_of_member=8, connections_of_member=8, call_s=2.0)
         async with running(federation, "bob", limits=limits) as (bob,), running(federation, "alice") as (alice,):
             refusals = bob.transport.traffic.refusals
             channels = [channel_to(bob.address, credentials(federation, "mallory")) for _ in range(8)]
             opened = [await channel.__aenter__() for channel in channels]
             calls = [channel.stream_unary(f"{SERVICE}/Exchange")() for channel in opened for _ in range(8)]
             await until(lambda: refusals["calls"] >= 56)
-            assert (await alice.transport.gossip(bob.address, "bob", [])).name == "bob"
+            assert (await alice.transport.gossip(bob.address, "bob", Table())).name == "bob"
             await until(lambda: refusals["slow"] >= 8)
             assert all([await call.code() for call in calls])
             assert await tell(opened[0], []) == "OK"
@@ -108,7 +105,7 @@ def test_who_gossips_too_often_is_turned_away_and_others_are_not(federation: Aut
             async with channel_to(bob.address, credentials(federation, "mallory")) as channel:
                 seen = [await tell(channel, []) for _ in range(8)]
             assert seen == ["OK"] * 5 + ["RESOURCE_EXHAUSTED"] * 3
-            assert (await alice.transport.gossip(bob.address, "bob", [])).name == "bob"
+            assert (await alice.transport.gossip(bob.address, "bob", Table())).name == "bob"
             assert bob.transport.traffic.refusals["rate"] == 3
 
     run(steps())
@@ -119,7 +116,7 @@ def test_a_transport_stops_while_it_connects(federation: Authority) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             async with running(federation, "alice") as (alice,):
                 address = replace(alice.address, port=silent.getsockname()[1])
-                call = asyncio.create_task(alice.transport.gossip(address, None, []))
+                call = asyncio.create_task(alice.transport.gossip(address, None, Table()))
                 accepted, _ = await asyncio.to_thread(silent.accept)
                 with accepted:
                     await alice.transport.stop(0)
@@ -182,30 +179,9 @@ def test_a_clock_that_jumps_back_silences_nothing() -> None:
     ]
 
 
-def test_health_tells_of_what_a_person_should_look_at(tmp_path: Path) -> None:
-    authority = make_federation(tmp_path, "alice")
-    own = load_credentials(tmp_path / "peers" / "alice", authority.revoked_file)
+def test_health_tells_of_a_loop_that_is_stuck() -> None:
     status = Status(
         "alice", "gossiping", 1, 1, False, False, (), {}, None, None, None, 0.0, None, PeerCounts(), 0, 0, {}, due=100.0
     )
-    today = datetime.now(UTC)
-    assert trouble_of(status, own, 101.0, today) is None
-    assert "stuck" in str(trouble_of(status, own, 200.0, today))
-    assert "certificate ended" in str(trouble_of(status, own, 101.0, today + timedelta(days=400)))
-    assert own.revoked
-    own.revoked.ends = today
-    assert "revocation list ended" in str(trouble_of(status, own, 101.0, today))
-    authority.revoke("alice")
-    assert "revoked" in str(trouble_of(status, own, 101.0, today))
-
-
-def test_an_older_revocation_list_is_not_believed_by_a_later_life(tmp_path: Path) -> None:
-    authority = make_federation(tmp_path / "certs", "alice", "bob")
-    folder, memory = tmp_path / "certs" / "peers" / "alice", tmp_path / "revocations"
-    older = authority.revoked_file.read_bytes()
-    authority.revoke("bob")
-    load_credentials(folder, authority.revoked_file, memory)
-    authority.revoked_file.write_bytes(older)
-    load_credentials(folder, authority.revoked_file)
-    with pytest.raises(Exception, match="older than list 1"):
-        load_credentials(folder, authority.revoked_file, memory)
+    assert stuck_words(status, 101.0) is None
+    assert "stuck" in str(stuck_words(status, 200.0))

@@ -23,7 +23,7 @@ from pens.data.preparation import Preparation, Standard
 from pens.errors import RunDirError
 from pens.inference.network_form import NetworkForm
 from pens.measuring.results import RunResult, summarise
-from pens.network.federation import records
+from pens.network.federation.foreign_files import read_table
 from pens.network.federation.records import COUNTS, compose
 from pens.report.study import read_studies
 from pens.settings.tree import Settings
@@ -384,7 +384,7 @@ def test_a_table_that_is_replaced_while_it_is_read_is_one_or_the_other(tmp_path:
     writer = threading.Thread(target=go_on_writing)
     writer.start()
     try:
-        assert {len(records._read_table(path)["x"]) for _ in range(300)} <= set(sizes)
+        assert {len(read_table(path)["x"]) for _ in range(300)} <= set(sizes)
     finally:
         over.set()
         writer.join()

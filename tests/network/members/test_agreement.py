@@ -63,11 +63,16 @@ def test_equal_terms_agree() -> None:
         (replace(MINE, sends="int8", software="9"), None, None),  # each may choose its form
         (
             replace(MINE, versions=Range(3, 4)),
-            "protocol: it understands versions 3 to 4 of the protocol, this member versions 1 to 2: install a newer "
-            "version of pens on this machine",
+            "protocol: it understands versions 3 to 4 of the protocol, this member version 2: install a newer version "
+            "of pens on this machine",
             None,
         ),
-        (Terms(FIRST), None, None),
+        (
+            Terms(FIRST),
+            "protocol: it understands version 1 of the protocol, this member version 2, and version 1 has no signed "
+            "membership records: install a newer version of pens on its machine",
+            None,
+        ),
     ],
 )
 def test_what_differs_is_said_in_words(theirs: Terms, why: str | None, difference: str | None) -> None:
@@ -139,14 +144,18 @@ def test_terms_count_for_the_member_that_told_them_alone_and_a_trial_for_nobody(
     assert agreement.fits("b")
     agreement.hear("c", replace(MINE, versions=Range(7, 9)))
     assert "install a newer version" in str(agreement.refusal("c"))
-    agreement.hear("c", None)  # it came back with the version of before
+    agreement.hear("c", MINE)
     assert (agreement.refusal("c"), agreement.fits("c")) == (None, True)
+    agreement.hear("c", None)  # it came back with the version of before
+    assert "has no signed membership records" in str(agreement.refusal("c"))
+    assert not agreement.fits("c")
     assert [(heard.member, heard.why is None, heard.trial) for heard in told] == [
         ("b", False, True),
         ("b", False, False),
         ("b", True, False),
         ("c", False, False),
         ("c", True, False),
+        ("c", False, False),
     ]
     for number in range(5000):
         agreement.hear(f"m{number}", other)

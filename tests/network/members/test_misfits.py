@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,9 +54,8 @@ def cluster() -> Cluster:
 def health(node: Node, monkeypatch: pytest.MonkeyPatch) -> Vitals:
     """As the monitor would tell it now, in virtual time."""
     monkeypatch.setattr(peer_command, "time", SimpleNamespace(monotonic=asyncio.get_running_loop().time))
-    end = datetime.now(UTC) + timedelta(days=9)
-    credentials: Any = SimpleNamespace(identity=SimpleNamespace(not_after=end, serial=1), revoked=None)
-    return vitals(node, credentials)
+    well: Any = SimpleNamespace(trouble=lambda now: None, degraded=lambda now: None, expiry=lambda now: {})
+    return vitals(node, well)
 
 
 def test_both_sides_notice_another_network_and_go_on_without_each_other(

@@ -4,35 +4,29 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import logging
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pens.data.scenarios import Federation
-from pens.errors import RunDirError, SettingsError
-from pens.network.members.membership import MembershipRules
+from pens.errors import SettingsError
+from pens.network.members.rules import MembershipRules
 from pens.network.node.node import Node
 from pens.network.node.parts import NodeRules
 from pens.network.node.state import PeerFolder
-from pens.network.transport.codec import encode
 from pens.network.transport.interface import Parcel, Reception
 from pens.network.transport.memory import MemoryNetwork
 from pens.partitions.rotation import rotated_federation
-from pens.protocol.messages import Action, Ask, Blend, Chose, PeerId, Request, Send
+from pens.protocol.messages import Action, Chose, PeerId, Request, Send
 from pens.settings.tree import MethodName, Settings
-from tests.conftest import TINY, TinyNet, tiny_dataset
+from tests.conftest import TINY, tiny_dataset
 from tests.network.nodes import Cluster
 from tests.network.virtual import run_virtually
 from tests.simulations import Log, run, simulation
@@ -58,6 +52,8 @@ scenarios = st.fixed_dictionaries(
         "validated": st.sampled_from(["trained", "merged", "either"]),
         "neighbours_by": st.sampled_from(["expected", "groups", "levels"]),
         "alone_rounds": st.integers(0, 2),
+        "gate": st.sampled_from(["off", "on"]),
+        "strikes": st.integers(1, 2),
         "score": st.sampled_from(["loss", "cosine-weights", "cosine-update", "l2"]),
     }
 ).map(lambda values: {**values, **({"init": "common"} if values["score"] == "cosine-update" else {})})
@@ -94,6 +90,8 @@ OUT_OF_ORDER: dict[str, object] = {
     "validated": "trained",
     "neighbours_by": "levels",
     "alone_rounds": 0,
+    "gate": "off",
+    "strikes": 1,
     "score": "loss",
 }
 """The simulator computes some comparisons of a peer before earlier ones."""
@@ -102,6 +100,8 @@ OUT_OF_ORDER: dict[str, object] = {
 @settings(max_examples=20)
 @given(scenarios, st.sampled_from(["pens", "pens+", "random", "dac", "deprl", "facade", "fedfomo"]), st.integers(0, 99))
 @example(OUT_OF_ORDER, "pens", 1)
+@example({**OUT_OF_ORDER, "gate": "on", "rounds": 6, "patience": 6, "admit": True}, "pens", 2)
+@example({**OUT_OF_ORDER, "gate": "on", "rounds": 6, "patience": 6, "init": "common"}, "random", 3)
 def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: MethodName, seed: int) -> None:
     settings_ = tiny(**values)
     federation = rotated_federation(tiny_dataset(), settings_.scenario, seed)
@@ -290,63 +290,6 @@ def test_a_peer_that_fails_ends_its_node_and_what_is_on_disk_stays(tmp_path: Pat
 # --- state on disk ----------------------------------------------------------------------------------------------------
 
 
-class Killed(Exception):
-    """The process is no more."""
-
-
-def kill_at(monkeypatch: pytest.MonkeyPatch, write: int, after: bool) -> None:
-    """Die just before, or just after, the file of this number takes its place."""
-    count, move = itertools.count(), Path.replace
-
-    def replace_or_die(self: Path, target: Path) -> Path:
-        number = next(count)
-        if number == write and not after:
-            raise Killed
-        moved = move(self, target)
-        if number == write:
-            raise Killed
-        return moved
-
-    monkeypatch.setattr(Path, "replace", replace_or_die)
-
-
-def live_alone(folder: Path) -> Node:
-    """A peer that needs no others, from its folder's state to the end of its updates."""
-    it = cluster("random", rounds=2)
-    node = it.node(0, rules=NodeRules(wait_for=0, linger_s=0.0), folder=PeerFolder(folder))
-
-    async def live() -> None:
-        await node.run(asyncio.Event())
-
-    folder.mkdir(exist_ok=True)
-    run_virtually(live())
-    return node
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_killed_at_any_write_and_started_again_equals_never_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
-    unbroken = live_alone(tmp_path / "unbroken")
-    expected = unbroken.learning.tested_model()
-    for write in itertools.count():
-        folder = tmp_path / f"killed-{write}"
-        with monkeypatch.context() as patch:
-            kill_at(patch, write, after)
-            try:
-                live_alone(folder)
-            except Killed:
-                pass
-            else:
-                break
-        again = live_alone(folder)
-        assert again.membership.me.incarnation >= 1
-        assert again.learning.current == unbroken.learning.current
-        assert list(again.learners.history.column("val_loss")) == list(unbroken.learners.history.column("val_loss"))
-        assert all(torch.equal(t, expected[name]) for name, t in again.learning.tested_model().items())
-    assert write > 15
-
-
 def test_a_restart_takes_neighbours_counts_and_received_models_along(tmp_path: Path) -> None:
     it, log = cluster(rounds=30, admit=True), Log()
     folder = PeerFolder(tmp_path)
@@ -382,119 +325,6 @@ def test_a_restart_takes_neighbours_counts_and_received_models_along(tmp_path: P
     history = pq.read_table(tmp_path / "history.parquet")
     assert history["version"].to_pylist() == list(range(1, len(history) + 1))
     assert history["time"].to_pylist() == sorted(history["time"].to_pylist())
-
-
-# --- told to stop, anywhere -------------------------------------------------------------------------------------------
-
-
-class StoppingBench:
-    """Work is done at once; during the call of a given number, somebody asks the node to stop."""
-
-    def __init__(self, stop: asyncio.Event, at: int | None, before: bool) -> None:
-        self._stop, self._at, self._before = stop, at, before
-        self.calls = 0
-
-    async def do(self, work: Callable[[], None], epochs: int) -> None:
-        mine, self.calls = self.calls == self._at, self.calls + 1
-        if mine and self._before:
-            self._stop.set()
-            await asyncio.sleep(0.001)
-        work()
-        if mine:
-            self._stop.set()
-        await asyncio.sleep(0.001)
-
-
-@dataclass
-class Life:
-    """One peer that hears five others in a given order: the next model comes when there is nothing left to compute."""
-
-    folder: Path
-    models: Iterator[tuple[str, Parcel]]
-    log: Log = field(default_factory=Log)
-    node: Node | None = None
-    method: str = "pens"
-
-    async def live(self, at: int | None = None, before: bool = False) -> bool:
-        """Until it has finished, or is stopped in a call of its bench; True: it has finished."""
-        self.folder.mkdir(exist_ok=True)
-        stop = asyncio.Event()
-        never = {
-            "interval": 1e6,
-            "rounds": 5 if self.method == "pens" else 2,
-            "step1_rounds": 1,
-            "admit": True,
-            "admission_trials": 2,
-        }
-        settings_ = tiny(**never, patience=99, n_peers=1, share_all=1)
-        it = Cluster(settings_, self.method, federation_of(settings_))
-        bench = StoppingBench(stop, at, before)
-        self.node = it.node(
-            0, known=6, rules=NodeRules(wait_for=5), bench=bench, folder=PeerFolder(self.folder), trace=self.log
-        )
-        running = asyncio.create_task(self.node.run(stop))
-        while not running.done() and self.node.peer.phase != "finished":
-            if self.node.begun and not self.node.queue.jobs and not stop.is_set():
-                sender, parcel = next(self.models)
-                assert await self.node.exchange.take_model(sender, parcel) is Reception.TAKEN
-            await asyncio.sleep(0.01)
-        finished = not running.done()
-        stop.set()
-        await running
-        return finished and bench.calls > (at or 0)
-
-    def outcome(self) -> dict[str, object]:
-        assert self.node
-        learners, me = self.node.learners, self.node.peer.me
-        return {
-            "peer": self.node.peer.state(),
-            "losses": list(learners.history.column("val_loss")),
-            "tally": learners.by_peer[me].tally.state(),
-            "asked": learners.by_peer[me].num_asked(math.inf),
-            "merges": learners.by_peer[me].merges,
-            "held": dict(self.node.learning._uses),
-            "rows": learners.models.num_alive,
-            "models": {name: t.tolist() for name, t in self.node.learning.tested_model().items()},
-        }
-
-
-def models_of_others() -> Iterator[tuple[str, Parcel]]:
-    generator = torch.Generator().manual_seed(0)
-    for version in itertools.count(1):
-        for sender in range(1, 6):
-            row = {name: 0.1 * torch.randn(t.shape, generator=generator) for name, t in TinyNet().state_dict().items()}
-            yield f"peer-{sender}", Parcel(version, encode(row, "fp32"), answer=True)
-
-
-@pytest.mark.parametrize(("method", "before"), [("pens", True), ("pens", False), ("facade", False)])
-def test_told_to_stop_at_any_job_and_started_again_equals_never_stopped(
-    tmp_path: Path, method: str, before: bool
-) -> None:
-    """`pens` asks beside updates, and `facade` makes models of its own, asks about them and drops some."""
-    unbroken = Life(tmp_path / "unbroken", models_of_others(), method=method)
-    assert run_virtually(unbroken.live())
-    actions = [action for _, _, _, some in unbroken.log.entries for action in some]
-    assert any(isinstance(action, Ask) and action.when == "updated" for action in actions) == (method == "pens")
-    assert any(isinstance(action, Blend) for action in actions) == (method == "facade")
-    for at in itertools.count(1):
-        life = Life(tmp_path / f"stopped-{at}", models_of_others(), method=method)
-        if run_virtually(life.live(at, before)):
-            break
-        assert run_virtually(life.live()), f"stopped in call {at}"
-        assert life.outcome() == unbroken.outcome(), f"stopped in call {at}"
-    assert at > (15 if method == "pens" else 6)
-
-
-def test_a_state_of_an_older_form_is_refused_in_words(tmp_path: Path) -> None:
-    """Version 0.1 knew judgements in place of questions: peers of before this change begin anew, and are told so."""
-    life = Life(tmp_path / "peer", models_of_others())
-    assert not run_virtually(life.live(9))
-    folder = PeerFolder(life.folder)
-    state, tensors = folder.load() or ({}, {})
-    del state["due"]
-    folder.save({**state, "judged": False}, tensors)
-    with pytest.raises(RunDirError, match="by another version of pens"):
-        run_virtually(life.live())
 
 
 def test_a_behaviour_that_requests_models_is_told_to_send() -> None:

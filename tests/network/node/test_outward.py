@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pens.network.certificates.authority import Authority
-from pens.network.members.membership import MembershipRules
+from pens.network.members.rules import MembershipRules
 from pens.network.node.parts import NodeRules
 from pens.network.transport.grpc_transport import GrpcTransport
 from pens.network.transport.interface import Address
@@ -56,7 +56,7 @@ def test_members_that_only_call_out_take_part_and_reach_each_other_through_a_rel
             await asyncio.sleep(0.01)
         known: Address = nodes[0].membership.me.address
         for node in nodes[1:]:
-            node.membership._bootstrap = (known,)
+            node.membership.change([known], gossip_s=0.05, suspect_s=quick.suspect_s, drop_s=quick.drop_s)
             running.append(asyncio.create_task(node.run(stop)))
         while any(node.peer.phase != "finished" for node in nodes):
             await asyncio.sleep(0.02)

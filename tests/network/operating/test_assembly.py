@@ -17,6 +17,7 @@ from pens.network.node.node import Node
 from pens.network.operating.assembly import build_node, load_holding
 from pens.network.operating.peer_config import read_peer_config
 from pens.network.transport.memory import MemoryNetwork
+from tests.network.members.notaries import FakeAuthority
 
 DATA = """
 import numpy as np
@@ -55,7 +56,7 @@ def node_of(folder: Path, text: str) -> Node:
     config = read_peer_config(folder / "peer.toml")
     transport, bench = MemoryNetwork().join("hospital-a"), ThreadBench()
     try:
-        return build_node(config, load_holding(config), transport, peer_id, bench)
+        return build_node(config, load_holding(config), transport, FakeAuthority().admit("hospital-a"), peer_id, bench)
     finally:
         bench.close()
 
@@ -146,3 +147,14 @@ def test_members_that_send_only_a_part_of_the_network_need_others_that_send_the_
     whole = node_of(tmp_path, text).parts.terms
     part = node_of(tmp_path, text.replace("[engine]", '[gossip]\nmerge_only = ["out.bias"]\n[engine]')).parts.terms
     assert why_apart(compare(whole, part)) == "sent tensors: 'all' here, 'out.bias' there"
+
+
+@pytest.mark.parametrize(("gate", "wary"), [("", True), ('gate = "auto"', True), ('gate = "off"', False)])
+def test_real_peers_do_not_trust_models_unless_their_file_says_so(tmp_path: Path, gate: str, wary: bool) -> None:
+    node = node_of(tmp_path, PEER.format(function="small") + f'[gossip]\nwire = "fp16"\n[trust]\n{gate}\nstrikes = 7\n')
+    trust, rules = node.peer.plan.trust, node.learners.rules.trust
+    assert (trust is not None) == (rules is not None) == wary
+    if wary:
+        assert trust
+        assert rules
+        assert (trust.strikes, trust.merges, rules.margin, rules.sent_as) == (7, 20, 2.0, "fp16")

@@ -16,7 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pens.network.operating import logs
-from pens.network.operating.logs import JsonLines, ReadableLines, Sparingly, logging_to
+from pens.network.operating.logs import JsonLines, ReadableLines, logging_to
+from pens.network.operating.sparingly import LONGEST_EVENT, Sparingly
+from pens.network.transport.limits import Limits
+from pens.printable import printable
 
 log = logging.getLogger("pens.network.test")
 ANY_VALUE = st.recursive(
@@ -36,7 +39,7 @@ def test_every_record_is_one_line_of_strict_json(message: str, value: object) ->
     assert "\n" not in line
     fields = json.loads(line, parse_constant=pytest.fail)
     assert list(fields) == ["time", "level", "logger", "event", "members"]
-    assert fields["event"] == message
+    assert fields["event"] == printable(message, LONGEST_EVENT)
 
 
 @given(st.text(), st.text())
@@ -69,6 +72,37 @@ def test_tracebacks_are_kept(formatter: logging.Formatter) -> None:
     except ValueError:
         found = record("failed", exc_info=sys.exc_info())
     assert "ValueError: no such thing" in formatter.format(found)
+
+
+def test_nothing_of_others_reaches_a_terminal_as_it_is() -> None:
+    evil = "\x1b[2J\u202e" + "x" * 510_000
+    for formatter in (JsonLines(), ReadableLines()):
+        line = formatter.format(record(evil, member=evil, why=[evil, {evil: evil}]))
+        assert line.isprintable()
+        assert len(line) < 20_000
+
+
+def test_a_member_has_a_bound_of_its_own_in_lines_and_in_bytes() -> None:
+    sparingly = Sparingly(
+        per_minute=1000, per_line=1000, limits=Limits(log_lines_of_member=10, log_bytes_of_member=3000)
+    )
+
+    def passed(member: str, words: str, count: int) -> int:
+        return sum(
+            sparingly.filter(record(f"{words} {chr(97 + n)}", member=member, created=n / 100, lineno=n))
+            for n in range(count)
+        )
+
+    assert passed("mallory", "refused", 20) == 10
+    assert passed("bob", "refused " + "y" * 800, 20) == 3
+    assert passed("alice", "refused", 5) == 5
+
+
+def test_a_place_has_a_bound_in_bytes() -> None:
+    sparingly = Sparingly(per_minute=1000, per_line=1000, limits=Limits(log_bytes_per_minute=5000))
+    lines = [record(chr(97 + n) + "x" * 2000, created=n / 100) for n in range(20)]
+    assert sum(map(sparingly.filter, lines)) == 2
+    assert sparingly.filter(record("x" * 3000, created=61.0))
 
 
 def test_of_one_sort_some_are_written_and_the_rest_counted() -> None:
@@ -120,7 +154,7 @@ import ctypes, importlib.util, logging, os, subprocess, sys
 spec = importlib.util.spec_from_file_location("logs", {logs.__file__!r})  # alone: the package would take seconds
 logs = sys.modules["logs"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(logs)
-logs.Sparingly = lambda: (lambda record: True)
+logs.Sparingly = lambda **_: (lambda record: True)
 """
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pens.errors import SettingsError
+from pens.errors import AddressError
 from pens.network.operating.monitor import Monitor, Vitals
 
 WELL = Vitals(
@@ -33,11 +33,17 @@ WELL = Vitals(
     refusals={"not finite": 2, 'odd "reason"\n': 1},
     val_accuracy=0.75,
     kept_val_accuracy=0.8,
+    val_gain=0.25,
+    progress=(3, 20),
     first_val_accuracy=0.5,
     val_loss=0.5,
     training_s=42.0,
     fingerprint="12ab",
     why_apart={"c": "task: 'a' here, 'b' there"},
+    undone=3,
+    verdicts={"good": 5, "echo": 1},
+    distrusted=("m",),
+    expiry={("certificate", "clinic-a"): 86400.0, ("revocation list", "ours 0A:1B"): -60.0},
 )
 
 
@@ -94,12 +100,16 @@ def test_health(monitor: Monitor) -> None:
         "members": {"alive": 5, "suspect": 1},
         "agreement": {"fingerprint": "12ab", "does_not_fit": {"c": "task: 'a' here, 'b' there"}},
         "neighbours": ["b", "c", "d"],
+        "distrusted": ["m"],
+        "updates_undone": 3,
         "done": False,
         "metric": {"name": "accuracy", "unit": "%", "higher_is_better": True},
         "val_accuracy": 0.75,
         "kept_val_accuracy": 0.8,
         "first_val_accuracy": 0.5,
         "alone_val_accuracy": None,
+        "gain": 0.25,
+        "progress": {"done": 3, "most": 20},
         "models": {"in": 11, "out": 13},
         "bytes": {"in": 1100, "out": 1300},
     }
@@ -133,6 +143,8 @@ def test_metrics(monitor: Monitor) -> None:
         ("pens_degraded", ""): 0,
         ("pens_members_of_another_network", ""): 0,
         ("pens_step", ""): 7,
+        ("pens_progress_ratio", ""): 0.15,
+        ("pens_gain_over_alone", ""): 0.25,
         ("pens_neighbours", ""): 3,
         ("pens_members", "alive"): 5,
         ("pens_members", "suspect"): 1,
@@ -143,6 +155,12 @@ def test_metrics(monitor: Monitor) -> None:
         ("pens_relayed_bytes_total", ""): 1700,
         ("pens_refusals_total", "not finite"): 2,
         ("pens_refusals_total", 'odd "reason"\n'): 1,
+        ("pens_updates_undone_total", ""): 3,
+        ("pens_members_dropped", ""): 1,
+        ("pens_models_judged_total", "good"): 5,
+        ("pens_models_judged_total", "echo"): 1,
+        ("pens_expiry_seconds", "certificate/clinic-a"): 86400,
+        ("pens_expiry_seconds", "revocation list/ours 0A:1B"): -60,
         ("pens_training_seconds_total", ""): 42,
         ("pens_update_age_seconds", ""): 2.5,
         ("pens_validation_accuracy", ""): 0.75,
@@ -178,7 +196,7 @@ def test_a_slow_caller_does_not_keep_others_waiting(monitor: Monitor) -> None:
 
 
 def test_a_taken_port_is_named(monitor: Monitor, patient: Patient) -> None:
-    with pytest.raises(SettingsError, match=rf"metrics_port = {monitor.port}: .*another port"):
+    with pytest.raises(AddressError, match=rf"metrics_port = {monitor.port}: .*another port"):
         Monitor(monitor.port, patient.vitals).start()
 
 

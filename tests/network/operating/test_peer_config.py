@@ -56,6 +56,7 @@ REFUSALS = {
     GOOD.replace("share = 3", ""): "[data] needs either `source` or `share`",
     GOOD.replace("share = 3", "share = 99"): "data.share = 99, but the scenario has peers = 20",
     GOOD.replace("7400", "x"): "is not an address: expected HOST:PORT",
+    GOOD.replace("[data]", 'networks = ["10.0.0.1/8"]\n[data]'): "'10.0.0.1/8' is not a network",
     GOOD.replace("m = 1", "m = 8"): "every sampled model would be selected",
     GOOD.replace("[data]", "[date]"): "unknown section [date]",
     GOOD + '[gossip]\nschedule = "rounds"\n': "real peers have no common rounds",

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from pens.network.transport.grpc_core import native_log_settings
@@ -15,7 +14,7 @@ os.environ.update(native_log_settings())
 
 from pens.network.certificates.credentials import load_credentials
 from pens.network.transport.grpc_transport import GrpcTransport, Limits
-from pens.network.transport.interface import Address, MemberRecord, Parcel, Reception
+from pens.network.transport.interface import Address, Parcel, Reception, Table
 
 
 class PrintingInbox:
@@ -23,9 +22,9 @@ class PrintingInbox:
         print("model", sender, flush=True)
         return Reception.TAKEN
 
-    async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
+    async def gossip(self, sender: str, table: Table) -> Table:
         print("gossip", sender, flush=True)
-        return ()
+        return Table()
 
     def wants(self, sender: str, size: int) -> Reception:
         print("wants", sender, flush=True)

@@ -15,7 +15,15 @@ import pytest
 
 from pens.network.certificates.authority import Authority
 from pens.network.transport.grpc_transport import GrpcTransport
-from pens.network.transport.interface import Address, MemberRecord, Parcel, Reception, TransportCounts, TransportError
+from pens.network.transport.interface import (
+    Address,
+    MemberRecord,
+    Parcel,
+    Reception,
+    Table,
+    TransportCounts,
+    TransportError,
+)
 from pens.network.transport.outward import Ways, attached_address, is_attached
 from pens.network.transport.terms import AnyTerms, Terms
 from pens.network.transport.tunnels import End, NoTunnel, Pace, Switchboard, TunnelLimits, splice
@@ -63,7 +71,7 @@ class Member:
         await self.transport.stop(0)
 
     async def knows(self, other: Member) -> None:
-        assert (await self.transport.gossip(other.record.address, other.record.name, [])).name == other.record.name
+        assert (await self.transport.gossip(other.record.address, other.record.name, Table())).name == other.record.name
 
     def attached(self) -> int:
         assert self.transport._attaching

@@ -171,6 +171,8 @@ def several_changes() -> dict[str, tuple[bytes, str]]:
         "no dtype": (changed(lambda h: h["conv.bias"].update(dtype=["F32"])), "wrong type"),
         "int8 bias": (changed(lambda h: h["conv.bias"].update(dtype="I8")), "dtype"),
         "int8 without scale": (changed(lambda h: h.pop("conv.weight:scale"), "int8"), "scale for each"),
+        "fp16 declared as fp32": (changed(lambda h: h["conv.bias"].update(dtype="F32"), "fp16"), "lies at"),
+        "fp32 declared as fp16": (changed(lambda h: h["conv.bias"].update(dtype="F16")), "lies at"),
         "overlap": (changed(lambda h: h["conv.bias"].update(data_offsets=[0, 12])), "lies at"),
         "backwards": (changed(lambda h: h["conv.bias"].update(data_offsets=[12, 0])), "lies at"),
         "far away": (changed(lambda h: h["conv.bias"].update(data_offsets=[2**62, 2**62 + 12])), "lies at"),
@@ -356,3 +358,22 @@ def test_what_is_no_note_is_refused() -> None:
     assert len(encode_note("x" * 4094)) == 4096
     with pytest.raises(PayloadError, match="has 4097 bytes, but at most 4096"):
         encode_note("x" * 4095)
+
+
+@pytest.mark.parametrize("form", ["fp32", "fp16", "int8"])
+def test_a_tensor_has_the_dtype_that_the_network_has(form: WireForm) -> None:
+    """A network's own fp16 tensors stay fp16; only fp32 may come in another form."""
+    model = {"half": torch.ones(4, 3, dtype=torch.float16), "full": torch.ones(4, 3)}
+    found = decode(encode(model, form), model_shape(model))
+    assert {name: tensor.dtype for name, tensor in found.items()} == {"half": torch.float16, "full": torch.float32}
+
+
+@pytest.mark.parametrize("offsets", [[0, 48], [0, 96]])
+def test_the_declared_dtype_must_match_the_bytes(offsets: list[int]) -> None:
+    """The bytes of 24 numbers as fp16, declared as fp32."""
+    model = {"w": torch.ones(4, 6)}
+    payload = encode(model, "fp16")
+    start = 8 + int.from_bytes(payload[:8], "little")
+    header = json.dumps({"w": {"dtype": "F32", "shape": [4, 6], "data_offsets": offsets}}).encode()
+    with pytest.raises(PayloadError):
+        decode(len(header).to_bytes(8, "little") + header + payload[start:], model_shape(model))

@@ -21,7 +21,7 @@ from pens.network.certificates.authority import Authority
 from pens.network.certificates.credentials import Credentials
 from pens.network.certificates.names import ANY_MEMBER
 from pens.network.transport.grpc_transport import GrpcTransport, Limits
-from pens.network.transport.interface import Address, MemberRecord, Parcel, Reception, TransportError
+from pens.network.transport.interface import Address, MemberRecord, Parcel, Reception, Table, TransportError
 from pens.network.transport.wire import (
     HEADER,
     Header,
@@ -82,10 +82,13 @@ def test_models_arrive_unchanged_and_in_the_senders_name(federation: Authority, 
 def test_tables_are_exchanged_and_each_side_knows_the_other_by_its_certificate(federation: Authority) -> None:
     async def steps() -> None:
         async with running(federation, "alice", "bob") as (alice, bob):
-            bob.inbox.answer = (MemberRecord("carol", Address("::1", 7), 3, 4, True), bob.record)
+            carol = MemberRecord("carol", Address("::1", 7), 3, 4, True, serial=5, signature=b"hers")
+            bob.inbox.answer = Table((carol, bob.record), wanted=(1 << 150,), certificates=(b"some",), room=3)
             for name in (None, "bob"):
-                heard = await alice.transport.gossip(bob.address, name, [replace(alice.record, name="somebody")])
-                assert (heard.name, heard.records) == ("bob", bob.inbox.answer)
+                heard = await alice.transport.gossip(
+                    bob.address, name, Table((replace(alice.record, name="somebody"),))
+                )
+                assert (heard.name, heard.table) == ("bob", bob.inbox.answer)
             assert {sender for sender, _ in bob.inbox.tables} == {"alice"}
 
     run(steps())
@@ -128,10 +131,10 @@ def test_a_member_that_changes_its_certificate_between_two_calls_is_asked_anew(t
     async def steps() -> None:
         async with running(authority, "alice") as (alice,):
             async with running(authority, "bob") as (bob,):
-                await alice.transport.gossip(bob.address, "bob", [])
+                await alice.transport.gossip(bob.address, "bob", Table())
             authority.issue("bob", force=True)
             async with running(authority, "bob", listen=bob.address):
-                assert (await alice.transport.gossip(bob.address, "bob", [])).name == "bob"
+                assert (await alice.transport.gossip(bob.address, "bob", Table())).name == "bob"
 
     run(steps())
 
@@ -180,7 +183,7 @@ def test_a_port_in_use_is_an_error(federation: Authority) -> None:
             with pytest.raises(TransportError, match="cannot listen"):
                 await second.start(NotingInbox())
             with pytest.raises(TransportError, match="not started"):
-                await second.gossip(alice.address, None, [])
+                await second.gossip(alice.address, None, Table())
 
     run(steps())
 
@@ -195,9 +198,26 @@ def test_the_wrong_member_gets_no_model_and_no_table(federation: Authority) -> N
                 with pytest.raises(TransportError, match=f"called {name} at .*, but mallory answers"):
                     await alice.transport.send_model(replace(mallory.record, name=name), Parcel(1, b"x"))
                 with pytest.raises(TransportError, match="mallory answers"):
-                    await alice.transport.gossip(mallory.address, name, [])
+                    await alice.transport.gossip(mallory.address, name, Table())
             assert not mallory.inbox.models
             assert not mallory.inbox.tables
+
+    run(steps())
+
+
+def test_connections_that_are_used_again_outlast_those_of_single_calls(tmp_path: Path) -> None:
+    """Two are kept: bob is called twice, then carol and dave once each. Carol's makes way, and bob's stays."""
+    federation = make_federation(tmp_path, "alice", "bob", "carol", "dave")
+
+    async def steps() -> None:
+        limits = replace(QUICK, connections=2)
+        async with running(federation, "alice", "bob", "carol", "dave", limits=limits) as (alice, *others):
+            bob, carol, dave = others
+            for called in (bob, bob, carol, dave):
+                await alice.transport.gossip(called.address, None, Table())
+            caller = alice.transport._caller
+            assert caller
+            assert {c.name for c in caller._connections.values()} == {"bob", "dave"}
 
     run(steps())
 
@@ -223,7 +243,7 @@ def test_a_member_that_claims_anothers_certificate_hears_nothing(federation: Aut
         ):
             for name in (None, "bob"):
                 with pytest.raises(TransportError):
-                    await alice.transport.gossip(address, name, [alice.record])
+                    await alice.transport.gossip(address, name, Table((alice.record,)))
         assert not heard
 
     run(steps())
@@ -234,18 +254,19 @@ def test_the_revoked_are_turned_away_at_once_by_whoever_knows(tmp_path: Path, ca
 
     async def steps() -> None:
         async with running(authority, "alice", "mallory") as (alice, mallory):
-            await mallory.transport.gossip(alice.address, "alice", [])
-            await alice.transport.gossip(mallory.address, "mallory", [])
+            await mallory.transport.gossip(alice.address, "alice", Table())
+            await alice.transport.gossip(mallory.address, "mallory", Table())
             known = (authority.folder / "peers" / "mallory" / "revoked.pem").read_bytes()
             authority.revoke("mallory")
             (authority.folder / "peers" / "mallory" / "revoked.pem").write_bytes(known)
+            alice.own.reload()
             with pytest.raises(TransportError, match="revoked"):
-                await mallory.transport.gossip(alice.address, "alice", [])
+                await mallory.transport.gossip(alice.address, "alice", Table())
             with pytest.raises(TransportError, match="revoked"):
                 await mallory.transport.send_model(alice.record, Parcel(1, b"x"))
             assert alice.transport.traffic.refusals["revoked"] == 2
             for call in (
-                alice.transport.gossip(mallory.address, "mallory", []),
+                alice.transport.gossip(mallory.address, "mallory", Table()),
                 alice.transport.send_model(mallory.record, Parcel(1, b"x")),
             ):
                 with pytest.raises(TransportError, match="revoked"):
@@ -262,11 +283,11 @@ def test_a_certificate_that_ends_while_connected_is_turned_away(
 ) -> None:
     async def steps() -> None:
         async with running(federation, "alice", "bob") as (alice, bob):
-            await alice.transport.gossip(bob.address, "bob", [])
+            await alice.transport.gossip(bob.address, "bob", Table())
             ended = replace(credentials(federation, "alice").identity, not_after=datetime.now(UTC))
-            monkeypatch.setattr("pens.network.transport.grpc_server.identity_of", lambda pem: ended)
+            monkeypatch.setattr("pens.network.certificates.credentials.identity_in", lambda certificate: ended)
             with pytest.raises(TransportError, match="has ended"):
-                await alice.transport.gossip(bob.address, "bob", [])
+                await alice.transport.gossip(bob.address, "bob", Table())
             assert bob.transport.traffic.refusals == {"expired": 1}
             assert len(bob.inbox.tables) == 1
 
@@ -280,7 +301,7 @@ def test_other_federations_members_are_not_talked_to(tmp_path: Path, federation:
         async with running(federation, "alice") as (alice,), running(others, "bob") as (bob,):
             for caller, called in ((alice, bob), (bob, alice)):
                 with pytest.raises(TransportError):
-                    await caller.transport.gossip(called.address, None, [])
+                    await caller.transport.gossip(called.address, None, Table())
                 assert not called.inbox.tables
 
     run(steps())
@@ -448,7 +469,7 @@ def test_nonsense_in_every_call(federation: Authority, requests: list[bytes]) ->
                 code = await channel.unary_unary(f"{SERVICE}/{method}")(request).code()
                 assert code not in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE)
             assert not bob.inbox.models
-            assert (await channel.unary_unary(f"{SERVICE}/Exchange")(encode_table([bob.record]))) == b""
+            assert (await channel.unary_unary(f"{SERVICE}/Exchange")(encode_table(Table((bob.record,))))) == b""
 
     run(steps())
 
@@ -456,7 +477,7 @@ def test_nonsense_in_every_call(federation: Authority, requests: list[bytes]) ->
 def test_a_compressed_message_is_not_unpacked(federation: Authority) -> None:
     async def steps() -> None:
         async with hostile(federation) as (channel, bob):
-            request = encode_table([bob.record] * 1000)
+            request = encode_table(Table((bob.record,) * 1000))
             call = channel.unary_unary(f"{SERVICE}/Exchange")(request, compression=grpc.Compression.Gzip)
             assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert not bob.inbox.tables
@@ -475,7 +496,7 @@ def test_a_member_has_a_bounded_number_of_calls_and_others_have_theirs(federatio
                 assert decode_receipt(await second.read()) is Reception.BUSY
                 assert await deliver(more, 10).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
                 assert bob.transport.traffic.refusals["calls"] == 1
-                assert (await alice.transport.gossip(bob.address, "bob", [])).name == "bob"
+                assert (await alice.transport.gossip(bob.address, "bob", Table())).name == "bob"
 
     run(steps())
 

@@ -44,6 +44,17 @@ def test_a_rate_limit_forgets_those_who_rest() -> None:
     assert len(rate._buckets) == 1
 
 
+def test_bytes_beyond_a_rate_are_paid_by_waiting() -> None:
+    """600 at once and 10 a second: of 700 bytes 100 are owed, which takes ten seconds."""
+    now = 0.0
+    rate = RateLimit(10.0, 600, lambda: now)
+    assert [rate.spend("a", 500), rate.spend("a", 200), rate.spend("b", 600)] == [0.0, 10.0, 0.0]
+    now = 4.0
+    assert rate.spend("a", 40) == 10.0
+    now = 14.0
+    assert rate.spend("a", 0) == 0.0
+
+
 @given(st.lists(st.integers(1, 60), max_size=20))
 def test_bytes_on_their_way_in_are_bounded_and_given_back(sizes: list[int]) -> None:
     intake = Intake(Limits(receiving_bytes=100), lambda: 0.0)
@@ -70,3 +81,13 @@ def test_sizes_and_rates_are_judged() -> None:
     intake = Intake(Limits(max_model_bytes=10, burst_models=2), lambda: 0.0)
     assert [intake.judge("a", size)[1] for size in (0, 11, 10, 1, 1)] == ["size", "size", "", "", "rate"]
     assert intake.judge("b", 1) == (Reception.TAKEN, "")
+
+
+def test_limits_that_change_count_from_now_on() -> None:
+    intake = Intake(Limits(models_per_s=1e-9, burst_models=1, gossip_per_s=1e-9, burst_gossip=1), lambda: 0.0)
+    assert [intake.judge(name, 9)[0] for name in "aab"] == [Reception.TAKEN, Reception.REFUSED, Reception.TAKEN]
+    assert [intake.may_gossip(name) for name in "aa"] == [True, False]
+    intake.change(Limits(models_per_s=1e-9, burst_models=2, gossip_per_s=1e-9, burst_gossip=2, max_model_bytes=9))
+    assert [intake.judge("c", 9)[0] for _ in range(3)] == [Reception.TAKEN, Reception.TAKEN, Reception.REFUSED]
+    assert [intake.may_gossip("c") for _ in range(3)] == [True, True, False]
+    assert intake.judge("d", 10) == (Reception.REFUSED, "size")

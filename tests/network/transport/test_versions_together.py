@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from pens.network.certificates.authority import Authority
 from pens.network.members.agreement import Agreement, Heard
 from pens.network.transport.grpc_transport import GrpcTransport
-from pens.network.transport.interface import Address, MemberRecord, Parcel, Reception, TransportError
+from pens.network.transport.interface import Address, MemberRecord, Parcel, Reception, Table, TransportError
 from pens.network.transport.terms import Part, Terms
 from pens.network.transport.versions import Range
-from pens.network.transport.wire import WireError, decode_table, decode_terms, encode_terms
+from pens.network.transport.wire import WireError, decode_terms, encode_terms
 from tests.network.federations import LOOPBACK, QUICK, NotingInbox, credentials, make_federation
 from tests.network.old_member import message, old_member
 
@@ -64,32 +64,39 @@ def test_members_that_do_not_fit_both_know_why_and_send_no_byte_of_a_model(feder
             assert alice.heard == [Heard("bob", "outputs: 'well' here, 'ill' there", None, False)]
             assert bob.heard == [Heard("alice", "outputs: 'ill' here, 'well' there", None, False)]
             assert (bob.inbox.models, alice.transport.traffic.bytes_out) == ([], 0)
-            assert (await alice.transport.gossip(bob.record.address, "bob", [alice.record])).name == "bob"
+            assert (await alice.transport.gossip(bob.record.address, "bob", Table())).name == "bob"
 
     run(steps())
 
 
-def test_a_member_of_version_1_exchanges_models_and_tables_in_both_directions(federation: Authority) -> None:
+def test_a_member_of_version_1_is_refused_in_words_in_both_directions(federation: Authority) -> None:
+    """Its records are not signed, so that nobody would believe what it tells of members, itself included."""
+
     async def steps() -> None:
         async with Member(federation, "alice", TERMS) as alice, old_member(credentials(federation, "bob")) as bob:
             bobs = MemberRecord("bob", Address("127.0.0.1", bob.port), 1, 5)
-            assert await alice.transport.send_model(bobs, Parcel(1, b"a model")) is Reception.TAKEN
-            answer = await alice.transport.gossip(bobs.address, "bob", [alice.record])
-            assert (bob.models, bob.tables) == ([b"a model"], [["alice"]])
-            assert answer.records == (bobs,)
-            assert alice.heard == [Heard("bob", None, None, False)]
+            why = (
+                "it understands version 1 of the protocol, this member version 2, and version 1 has no signed "
+                "membership records: install a newer version of pens on its machine"
+            )
+            for call in (
+                alice.transport.send_model(bobs, Parcel(1, b"a model")),
+                alice.transport.gossip(bobs.address, "bob", Table((alice.record,))),
+            ):
+                with pytest.raises(TransportError, match=f"bob at .*: {why}"):
+                    await call
+            assert (bob.models, bob.tables) == ([], [])
+            assert alice.heard == [Heard("bob", f"protocol: {why}", None, False)] * 2
             assert alice.agreement.versions("bob") == Range(1, 1)
 
-            alice.inbox.answer = (alice.record,)
             alices = alice.record.address, credentials(federation, "alice")
-            told = await bob.call(*alices, "Exchange", message("Table", records=[bob.record]))
-            assert decode_table(told) == (alice.record,)
-            assert alice.inbox.tables == [("bob", (bobs,))]
             header = message("Header", version=7, size=3).SerializeToString()
+            with pytest.raises(aio.AioRpcError, match=f"refused bob: {why}"):
+                await bob.call(*alices, "Exchange", message("Table", records=[bob.record]))
             piece = message("Piece", payload=b"abc")
-            receipt = await bob.call(*alices, "Deliver", piece, metadata=(("pens-header-bin", header),))
-            assert receipt == message("Receipt", verdict=1).SerializeToString()
-            assert alice.inbox.models == [("bob", Parcel(7, b"abc"))]
+            with pytest.raises((aio.AioRpcError, AssertionError), match=f"refused bob: {why}"):
+                await bob.call(*alices, "Deliver", piece, metadata=(("pens-header-bin", header),))
+            assert (alice.inbox.models, alice.inbox.tables) == ([], [])
 
     run(steps())
 
@@ -98,7 +105,7 @@ def test_an_unknown_version_is_refused_in_words_on_both_sides(federation: Author
     async def steps() -> None:
         async with Member(federation, "alice", TERMS) as alice, Member(federation, "bob", FUTURE) as bob:
             for call in (
-                alice.transport.gossip(bob.record.address, "bob", []),
+                alice.transport.gossip(bob.record.address, "bob", Table()),
                 alice.transport.send_model(bob.record, Parcel(1, b"x")),
             ):
                 with pytest.raises(
@@ -106,9 +113,9 @@ def test_an_unknown_version_is_refused_in_words_on_both_sides(federation: Author
                 ):
                     await call
             with pytest.raises(
-                TransportError, match=r"versions 1 to 2 of the .* install a newer version of pens on its machine"
+                TransportError, match=r"version 2 of the .* install a newer version of pens on its machine"
             ):
-                await bob.transport.gossip(alice.record.address, "alice", [])
+                await bob.transport.gossip(alice.record.address, "alice", Table())
             assert not any((alice.inbox.tables, bob.inbox.tables, alice.inbox.models, bob.inbox.models))
             assert alice.transport.traffic.refusals["protocol version"] == 2
             assert "install a newer version of pens on this machine" in str(alice.heard[0].why)
@@ -116,19 +123,17 @@ def test_an_unknown_version_is_refused_in_words_on_both_sides(federation: Author
     run(steps())
 
 
-def test_a_member_that_does_not_agree_first_is_served_as_its_version_says(tmp_path: Path) -> None:
-    """One of version 1 where that is not enough: its calls are refused, with words that it logs."""
+def test_a_member_that_was_started_again_is_told_the_terms_anew(tmp_path: Path) -> None:
+    """It would otherwise take a caller over a connection of before for one of version 1, and refuse it."""
     authority = make_federation(tmp_path, "alice", "bob")
 
     async def steps() -> None:
-        async with (
-            Member(authority, "alice", replace(TERMS, versions=Range(2, 2))) as alice,
-            old_member(credentials(authority, "bob")) as bob,
-        ):
-            request = message("Table", records=[bob.record])
-            with pytest.raises(aio.AioRpcError, match="refused bob: it understands version 1 of the protocol, this"):
-                await bob.call(alice.record.address, credentials(authority, "alice"), "Exchange", request)
-            assert not alice.inbox.tables
+        async with Member(authority, "alice", TERMS) as alice, Member(authority, "bob", TERMS) as bob:
+            assert await alice.transport.send_model(bob.record, Parcel(1, b"x")) is Reception.TAKEN
+            bob.agreement._versions.clear()  # as if it had lived anew while gRPC connected again by itself
+            assert await alice.transport.send_model(bob.record, Parcel(2, b"x")) is Reception.TAKEN
+            assert (await alice.transport.gossip(bob.record.address, "bob", Table())).name == "bob"
+            assert len(alice.heard) == 2
 
     run(steps())
 

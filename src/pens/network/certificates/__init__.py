@@ -2,12 +2,18 @@
 """Certificates of members: a federation's authority, what it issues, and the list of what it revoked.
 
     CERTS/                     made by `pens certs init` on the machine of the federation's operator, and kept there
-        authority.pem          the authority's certificate
+        authority.pem          the authority's certificate; while it is replaced, the new one's and then the old one's
         authority.key          its key: anyone with the authority's key can admit members
-        revoked.pem            an X.509 revocation list that the authority signed, for all members
+        former/ID.key          the old authority's key, while it is replaced
+        revoked.pem            an X.509 revocation list of each authority, for all members
         issued/NAME.SERIAL.pem every certificate that was ever issued, so that revoking a name revokes all of them
-        peers/NAME/            a member's own four files, to be carried to its machine:
-            peer.pem, peer.key, authority.pem, revoked.pem
+        peers/NAME/            a member's own four files, where `pens certs issue` made its key, too
+
+    a member's folder          `peer.certificates`
+        peer.pem, peer.key     its certificate and key
+        authority.pem          the authorities that it trusts
+        revoked.pem            their lists; newer ones come from other members, into its state folder
+        next.key, NAME.csr     a request (`pens certs request`) that is not answered yet
 
 Theory of operation
 -------------------

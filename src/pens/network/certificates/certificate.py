@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One certificate: whose it is, and whether the authority signed it."""
+"""One certificate: whose it is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -33,12 +32,18 @@ class Identity:
 
 
 @lru_cache(maxsize=1024)
-def identity_of(certificate_pem: bytes) -> Identity:
-    """The identity in a certificate whose signature has been checked already."""
+def certificate_of(certificate_pem: bytes) -> x509.Certificate:
+    """A certificate from its text."""
     try:
-        return identity_in(x509.load_pem_x509_certificate(certificate_pem))
+        return x509.load_pem_x509_certificate(certificate_pem)
     except ValueError as error:
         raise CertificateError(f"not a certificate: {error}") from None
+
+
+@lru_cache(maxsize=1024)
+def identity_of(certificate_pem: bytes) -> Identity:
+    """The identity in a certificate whose signature has been checked already."""
+    return identity_in(certificate_of(certificate_pem))
 
 
 def identity_in(certificate: x509.Certificate) -> Identity:
@@ -83,11 +88,3 @@ def public_key(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
             "the certificate's key is not on the curve P-256: make keys and certificates with `pens certs`"
         )
     return key
-
-
-def check_signed_by(authority: x509.Certificate, certificate: x509.Certificate, path: Path) -> None:
-    """Raise `CertificateError` unless the authority signed the certificate that was read from `path`."""
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        raise CertificateError(f"{path}: signed by another authority than the one beside it") from None

@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pens.errors import CertificateError
-from pens.network.certificates.names import ANY_MEMBER, exact_dns_name
+from pens.network.certificates.names import ANY_MEMBER, RESERVED, exact_dns_name, is_reserved
+from pens.printable import printable
 
 _CLOCKS_DIFFER = timedelta(minutes=5)  # between members: a new certificate works at once everywhere
 
@@ -34,14 +35,14 @@ def member_certificate(
     name: str,
     hosts: Sequence[str],
     end: datetime,
-    own_key: ec.EllipticCurvePrivateKey,
+    own_key: ec.EllipticCurvePublicKey,
     authority: x509.Certificate,
     key: ec.EllipticCurvePrivateKey,
 ) -> x509.Certificate:
     """A member's certificate for its `own_key`, signed with the authority's `key`."""
     serial = x509.random_serial_number()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    builder = _builder(subject, authority.subject, own_key.public_key(), end, serial)
+    builder = _builder(subject, authority.subject, own_key, end, serial)
     names = [ANY_MEMBER, f"{name}.peer.pens.internal", exact_dns_name(name, serial)]
     san = x509.SubjectAlternativeName([*map(x509.DNSName, names), *map(_general_name, hosts or ("localhost",))])
     usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -49,23 +50,24 @@ def member_certificate(
     builder = builder.add_extension(usages, critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(_key_usage("digital_signature"), critical=True)
-    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(own_key.public_key()), critical=False)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(own_key), critical=False)
     return builder.add_extension(_signer(authority), critical=False).sign(key, hashes.SHA256())
 
 
 def signed_revocations(
-    authority: x509.Certificate, key: ec.EllipticCurvePrivateKey, number: int, serials: Sequence[int]
+    authority: x509.Certificate, key: ec.EllipticCurvePrivateKey, number: int, serials: Sequence[int], end: datetime
 ) -> bytes:
-    """The content of a revocation list of this number; it is valid as long as the authority is."""
+    """A revocation list (DER) of this number, valid until `end`, but no longer than the authority."""
     now = datetime.now(UTC)
+    end = max(min(end, authority.not_valid_after_utc), now + timedelta(seconds=1))
     builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject)
-    builder = builder.last_update(now).next_update(authority.not_valid_after_utc)
+    builder = builder.last_update(now).next_update(end)
     builder = builder.add_extension(x509.CRLNumber(number), critical=False)
     builder = builder.add_extension(_signer(authority), critical=False)
     for serial in serials:
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
         builder = builder.add_revoked_certificate(entry.build())
-    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
 
 def _builder(
@@ -87,8 +89,10 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         pass
-    if host.endswith("pens.internal") or not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", host):
-        raise CertificateError(f"--host {host!r}: it must be a DNS name or an IP address")
+    if is_reserved(host) or not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", host):
+        raise CertificateError(
+            f"--host '{printable(host)}': it must be a DNS name or an IP address, and none that ends in {RESERVED}"
+        )
     return x509.DNSName(host)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pens.errors import CertificateError
+from pens.errors import CertificateError, DiskError, may_pass
 
 
 def read_file(path: Path) -> bytes:
@@ -19,8 +19,9 @@ def read_file(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         raise CertificateError(
-            f"{path}: there is no such file. A member needs the four files that `pens certs issue NAME` made for it, "
-            "in the folder that `peer.certificates` names; `pens certs init` makes the authority's folder"
+            f"{path}: there is no such file. A member needs peer.pem, peer.key, authority.pem and revoked.pem in the "
+            "folder that `peer.certificates` names: `pens certs request NAME`, and `pens certs install` with the "
+            "authority's answer, put them there. `pens certs init` makes the authority's folder"
         ) from None
     except OSError as error:
         raise CertificateError(f"{path}: {error.strerror}") from None
@@ -56,7 +57,8 @@ def write_file(path: Path, data: bytes, mode: int) -> None:
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise CertificateError(f"{path}: {error.strerror}") from None
+        kind = DiskError if may_pass(error.errno) else CertificateError
+        raise kind(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def parse_key(pem: bytes, path: Path) -> ec.EllipticCurvePrivateKey:

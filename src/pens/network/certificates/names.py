@@ -10,9 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pens.errors import CertificateError
+from pens.printable import printable
 from pens.protocol.messages import PeerId
 
-ANY_MEMBER = "member.pens.internal"
+RESERVED = "pens.internal"
+"""The ending of the DNS names by which members know each other; no host may have it."""
+ANY_MEMBER = f"member.{RESERVED}"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 
 
@@ -39,8 +42,8 @@ def check_name(name: str) -> str:
     """Return `name` if a member may have it."""
     if not is_allowed(name):
         raise CertificateError(
-            f"name {name!r}: a member's name has 1 to 63 lower-case letters, digits, '-', '.' and '_', begins and ends "
-            "with a letter or digit, and has no two dots together"
+            f"name '{printable(name)}': a member's name has 1 to 63 lower-case letters, digits, '-', '.' and '_', "
+            "begins and ends with a letter or digit, and has no two dots together"
         )
     return name
 
@@ -52,4 +55,9 @@ def peer_id(name: str) -> PeerId:
 
 def exact_dns_name(name: str, serial: int) -> str:
     """The DNS name of one certificate: a caller that demands it of a server demands the key of that certificate."""
-    return f"{name}.{serial:x}.serial.pens.internal"
+    return f"{name}.{serial:x}.serial.{RESERVED}"
+
+
+def is_reserved(host: str) -> bool:
+    """Whether a host has the ending of members' own names; DNS makes no difference of case, nor of a dot at the end."""
+    return host.casefold().rstrip(".").endswith(RESERVED)

@@ -20,7 +20,6 @@ the last accuracy on its validation data takes its place. A peer without a compl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,10 +27,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import safetensors
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from pens.data.own_sources import older_preparation
@@ -45,8 +42,10 @@ from pens.measuring.metrics import neighbour_agreement
 from pens.measuring.records import HISTORY_TYPES, PAIR_COUNTS
 from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
 from pens.methods.names import recall
+from pens.network.federation.foreign_files import read_json, read_model, read_table
 from pens.partitions.partition import partition_of
 from pens.parts import is_name
+from pens.printable import printable
 from pens.protocol.messages import PeerId
 from pens.settings.reading import stored_settings
 from pens.settings.tree import MethodName, Settings
@@ -165,22 +164,23 @@ class _Reader:
 
     def read(self) -> PeerRecord | None:
         """The records of the peer; None if it completed no update."""
-        card, history = self._try("peer.json", _read_json), self._try("history.parquet", _read_history)
+        card, history = self._try("peer.json", read_json), self._try("history.parquet", _read_history)
         if card is None or history is None or not len(history["version"]):
             self.notes.append(f"{self.folder.name}: the peer completed no update, so it is not shown")
             return None
-        result = self._try("result.json", _read_json) or {}
-        pairs = self._try("pairs.json", _read_json) or {}
-        model = self._try("models.safetensors", load_file) or {}
+        result = self._try("result.json", read_json) or {}
+        pairs = self._try("pairs.json", read_json) or {}
+        model = self._try("models.safetensors", read_model) or {}
         compared = (self.folder / "comparisons.parquet").exists()
-        comparisons = self._try("comparisons.parquet", _read_table) if compared else None
+        comparisons = self._try("comparisons.parquet", read_table) if compared else None
         if (self.folder / "preparation.json").exists():
-            card = {**card, "preparation": self._try("preparation.json", _read_json) or card.get("preparation")}
+            card = {**card, "preparation": self._try("preparation.json", read_json) or card.get("preparation")}
         try:
             record = _record(card, history, result, pairs, comparisons, model)
         except (KeyError, TypeError, ValueError, AttributeError, PensError) as error:
+            why = printable(repr(error), 300)
             raise RunDirError(
-                f"{self.folder}: not the records of a peer of this version of pens: {error!r}. Leave this folder out"
+                f"{self.folder}: not the records of a peer of this version of pens: {why}. Leave this folder out"
             ) from None
         self._note_what_is_missing(record, result)
         return record
@@ -199,7 +199,7 @@ class _Reader:
         except FileNotFoundError:
             self.notes.append(f"{self.folder.name}: there is no {name}")
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException, safetensors.SafetensorError) as error:
-            self.notes.append(f"{self.folder.name}: {name} cannot be read: {error}")
+            self.notes.append(f"{self.folder.name}: {name} cannot be read: {printable(error, 300)}")
         return None
 
 
@@ -218,7 +218,7 @@ def _record(
     accuracy = result.get(metric.key("accuracy"))
     sizes = card.get("data_sizes") or {"train": 0, "val": 0}
     return PeerRecord(
-        name=str(card["name"]),
+        name=printable(card["name"]),
         settings=settings,
         metric=metric,
         method=_method_name(card),
@@ -232,13 +232,16 @@ def _record(
         device=str(card.get("device", "cpu")),
         own_parts=_own_parts(card),
         history=history,
-        pairs={sender: {name: int(counts.get(name, 0)) for name in PAIR_COUNTS} for sender, counts in pairs.items()},
+        pairs={
+            printable(sender): {name: int(counts.get(name, 0)) for name in PAIR_COUNTS}
+            for sender, counts in pairs.items()
+        },
         comparisons=comparisons,
         model=model,
         accuracy=float(history["val_accuracy"][-1] if accuracy is None else accuracy),
         tested=accuracy is not None,
         further={measure: float(further[measure.name]) for measure in others if measure.name in further},
-        neighbours=None if neighbours is None else tuple(map(str, neighbours)),
+        neighbours=None if neighbours is None else tuple(map(printable, neighbours)),
         counts={name: int(result.get(name, 0)) for name in COUNTS},
         bytes_sent=int(result.get("bytes_sent", 0)),
         seconds=float(result.get("seconds", history["time"][-1])),
@@ -270,21 +273,9 @@ def _own_parts(card: Mapping[str, Any]) -> tuple[str, ...]:
     return () if _cluster_of(card) else ("data",)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    data = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(data, dict):
-        raise ValueError("not a JSON object")
-    return data
-
-
-def _read_table(path: Path) -> dict[str, Array]:
-    table = pq.read_table(pa.BufferReader(path.read_bytes()))  # at once: a running peer replaces the file
-    return {name: table[name].to_numpy() for name in table.column_names}
-
-
 def _read_history(path: Path) -> dict[str, Array]:
     """A peer's updates in the order of versions."""
-    columns = _read_table(path)
+    columns = read_table(path)
     order = np.argsort(columns["version"], kind="stable")
     names = [name for name in _OF_ONE_PEER if name in columns or name not in _LATER]
     return {name: columns[name].astype(HISTORY_TYPES[name])[order] for name in names}
@@ -423,9 +414,15 @@ def _comparisons(peers: Sequence[PeerRecord], numbers: Mapping[str, int]) -> Com
 
 
 def _models(peers: Sequence[PeerRecord]) -> dict[str, Tensor]:
-    """{name: [peer, *shape]}; NaN where a peer left no model, or one of another network. A tensor that is the same of
+    """{name: [peer, *shape]}; NaN where a peer left no model, or one unlike most. A tensor that is the same of
     all peers, as what is frozen, is held once."""
-    example = next((peer.model for peer in peers if peer.model), {})
+    shapes = [_shapes(peer.model) for peer in peers if peer.model]
+    usual = max(
+        shapes, key=shapes.count, default=()
+    )  # so that a file that differs makes no room for itself at all peers
+    example = next(
+        (peer.model for peer in peers if {(n, tuple(t.shape)) for n, t in peer.model.items()} == {*usual}), {}
+    )
     models = {}
     for name, tensor in example.items():
         missing = torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else torch.zeros_like(tensor)
@@ -434,3 +431,7 @@ def _models(peers: Sequence[PeerRecord]) -> dict[str, Tensor]:
         same = all(t.equal(tensor) for t in left)
         models[name] = tensor.expand(len(left), *tensor.shape) if same else torch.stack(left)
     return models
+
+
+def _shapes(model: Mapping[str, Tensor]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple(sorted((name, tuple(tensor.shape)) for name, tensor in model.items()))

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls in which members exchange their membership tables; `membership` decides which lines to believe."""
+"""Calls in which members tell each other of members; `membership` decides what to tell and what to believe."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from pens.network.members.membership import Membership, Target
-from pens.network.transport.interface import Address, MemberRecord, Transport, TransportError
+from pens.network.members.callees import Target
+from pens.network.members.membership import Membership
+from pens.network.transport.interface import Address, MemberRecord, Table, Transport, TransportError
 
 _CALLS = 16  # in progress
 _LEAVING_S = 2.0
+_GREETED_S = 3600.0
 _log = logging.getLogger("pens.network.node")
 
 
 class Gossiper:
-    """Calls other members, and merges the tables that they tell."""
+    """Calls other members, and answers their calls."""
 
     def __init__(self, membership: Membership, transport: Transport, on_news: Callable[[], None]) -> None:
         self._membership, self._transport, self._on_news = membership, transport, on_news
@@ -31,9 +33,22 @@ class Gossiper:
         for target in self._membership.tick(self._now):
             self._call(target)
 
-    def hear(self, speaker: str, records: Sequence[MemberRecord]) -> None:
-        """Merge the table that a member told."""
-        self._membership.merge(records, self._now, speaker)
+    def answer(self, speaker: str, table: Table) -> Table:
+        """Take what a member told in a call, and answer it."""
+        self._hear(speaker, table)
+        return self._membership.answer(speaker, table, self._now)
+
+    async def greet(self, record: MemberRecord) -> None:
+        """Gossip with a member that is about to be sent a model and may not know this one, so that it can answer."""
+        if not self._membership.has_met(record.name, self._now, _GREETED_S):
+            await self._gossip(Target(record.address, record.name))
+
+    def _hear(self, speaker: str, table: Table) -> None:
+        forged = self._membership.forged
+        self._membership.hear(table, self._now, speaker)
+        if self._membership.forged > forged:
+            self._transport.traffic.refusals["forged record"] += 1
+            _log.warning("forged record refused", extra={"member": speaker})
         self._on_news()
 
     def _call(self, target: Target) -> None:
@@ -49,13 +64,25 @@ class Gossiper:
             call.add_done_callback(lambda _: self._calls.pop(target.address))
 
     async def _tell(self, target: Target) -> None:
-        records = self._membership.records(self._now)
         try:
-            answer = await self._transport.gossip(target.address, target.name, records)
+            await self._gossip(target)
         except TransportError as error:
+            if target.name is not None:
+                self._membership.missed(target.name)
             _log.debug("gossip failed", extra={"member": target.name, "at": str(target.address), "why": str(error)})
-        else:
-            self.hear(answer.name, answer.records)
+
+    async def _gossip(self, target: Target) -> None:
+        """Call, and if the answer asks for certificates, or tells what needs some, call once more."""
+        table: Table | None = self._membership.tell(target.name, self._now)
+        name = target.name
+        for _ in range(2):
+            if table is None:
+                return
+            answer = await self._transport.gossip(target.address, name, table)
+            name = answer.name
+            self._hear(name, answer.table)
+            self._membership.heard(name, self._now, target.address)
+            table = self._membership.follow_up(name, answer.table)
 
     async def say_goodbye(self) -> None:
         """Leave the federation, and wait a moment for the answers of the members that are told."""

@@ -1,295 +1,325 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which members are there: a membership table that spreads by gossip. A pure state machine: no clock, socket or file.
+"""Which members are there: records that members sign and others pass on. A pure state machine, without socket or file.
 
-Theory of operation. Every member increments its own heartbeat and sends its table to a few others. They keep the newer
-of two records of a member and pass it on, so that all members soon know of every live one, with a heartbeat that grows.
-A member without news for a while is suspected, and later dropped; each member decides that for itself. Dropped members
-are called now and then, so that a network that was cut in two becomes one again.
+Theory of operation. Every member signs a record of itself: its name, its address, whether it has left or finished, the
+number of its life (incarnation) and when it signed (heartbeat). It signs a new one in each round of gossip, in which it
+calls a few members, tells them its record and some that it was told, and is told some in return. Of two records of a
+member everyone keeps the newer one, by incarnation and heartbeat. So nobody but a member itself can change what others
+know of it; an older record, told again, changes nothing; and without its key nobody can make a record of a name at all.
 
-    (rumour) ── it answered, or called ──▶ alive
+A record is checked by the certificate that it names (`checking`). A receiver that lacks it asks the teller for it;
+every certificate is checked by the federation's authorities and revocation list, and remembered. A member that tells a
+forged record is not listened to further in that call.
 
-    alive ── suspect_s without news ──▶ suspect ── drop_s without news ──▶ dropped ── forget_s ──▶ (forgotten)
-      ▲                                    │                                  │
-      └────────────── news ────────────────┴──────────────────────────────────┘          left: the member said so
+News of a member is a newer record that was signed lately, or anything that the member itself says in a call that it
+makes or answers. Each member decides for itself who is there (`standing`). Members that are dropped are called now and
+then, at the address of their record and at the last one where they answered (`callees`).
 
-Of two records the one of the higher incarnation is newer; of equal incarnations, the one of the higher heartbeat. A
-member that starts again takes a higher incarnation than in its earlier lives. A member that receives a record of itself
-that is newer than its own, or that says it has left, takes a still higher incarnation, so that its own record prevails.
+Two things can outdate a member's own record: a copy of its state that is older than its last life, and a record that
+says it left, told again when it is back. Whoever holds a newer record of a member than that member says itself tells it
+to that member, which then takes a higher incarnation.
 
-Members have certificates, but may lie. A name that another member told is a rumour until its holder has answered a
-call, or made one, so that invented names neither enter the table nor are passed on. Rumours are kept by the member that
-told them, few of each, and those to be called are drawn evenly among these members, so that one with many lies cannot
-hide what others tell. Only a member itself can say that it leaves: what it says of itself in a call that it makes or
-answers (`speaker`) counts more than what others say of it, and that counts nothing against a member that has just
-spoken. Numbers that grow faster than one life can count are lies. The table has a bound, and a live member is never
-removed from it.
+What a member sends does not grow with the federation. It calls few members, mostly the same for some time, because a
+new connection costs more than a call; it tells a bounded number of records (`telling`); and it keeps track of a bounded
+number of members (`roster`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
 
-from pens import rng
-from pens.network.transport.interface import Address, MemberRecord
+from pens.network.members.callees import Callees, Target, target_at
+from pens.network.members.checking import Checking
+from pens.network.members.draws import Draws
+from pens.network.members.notary import Notary, Verdict
+from pens.network.members.roster import KnownMember, Roster
+from pens.network.members.rules import MembershipRules
+from pens.network.members.saved import restored, saved
+from pens.network.members.standing import MemberStatus, Standing
+from pens.network.members.telling import Telling
+from pens.network.transport.interface import Address, MemberRecord, Table
+from pens.network.transport.limits import RateLimit
 
-MemberStatus = Literal["alive", "suspect", "dropped", "left"]
-
-_MAX_JUMP = 1 << 20  # of an incarnation between two records of a member
 _MAX_NUMBER = 1 << 53
 _MAX_NAME, _MAX_HOST, _MAX_PORT = 63, 253, 65535
-
-
-@dataclass(frozen=True)
-class MembershipRules:
-    """How often a member gossips, and how long it waits for others."""
-
-    gossip_s: float = 1.0
-    """Seconds between two rounds of gossip."""
-    fanout: int = 2
-    """Members called in a round."""
-    suspect_s: float = 8.0
-    drop_s: float = 30.0
-    forget_s: float = 24 * 3600.0
-    call_lost_every: int = 4
-    """Every this many rounds, a dropped member or a bootstrap address is called."""
-    max_members: int = 1024
-    rumours_of_member: int = 64
-    """Rumours told by one member that may wait to be called. Of all rumours …"""
-    introductions: int = 2
-    """… this many are called in a round."""
-
-
-class Target(NamedTuple):
-    """An address to gossip with. `name`: the member that must answer there; None: any member may."""
-
-    address: Address
-    name: str | None
-
-
-@dataclass
-class _KnownMember:
-    """A member in the table."""
-
-    record: MemberRecord
-    heard: float
-    """When there last was news of it."""
-    spoke: float
-    """When it last said something itself."""
-
-
-class _Rumour(NamedTuple):
-    """A member that another one told of."""
-
-    record: MemberRecord
-    told: float
+_REVIEW = 10  # rounds between two reviews of all certificates
+_LARGE_PER_S, _BURST_LARGE = 0.1, 4  # answers to newcomers that each member may have
 
 
 class Membership:
-    """The membership table of one member."""
+    """What one member knows of the others, and tells them."""
 
-    def __init__(self, me: MemberRecord, seed: int, rules: MembershipRules, bootstrap: Sequence[Address] = ()) -> None:
-        self._me = me
-        self._rules, self._bootstrap = rules, tuple(bootstrap)
-        self._key, self._draws, self._rounds = rng.key(seed, "membership", me.name), 0, 0
-        self._others: dict[str, _KnownMember] = {}
-        self._rumours: dict[str, dict[str, _Rumour]] = {}  # by teller, then by name
+    def __init__(
+        self,
+        me: MemberRecord,
+        secret: int,
+        rules: MembershipRules,
+        notary: Notary,
+        clock: Callable[[], float],
+        bootstrap: Sequence[Address] = (),
+    ) -> None:
+        """`secret`: of the random draws; others must not be able to guess it. `clock`: seconds since 1970."""
+        self._me, self._rules, self._notary, self._clock = me, rules, notary, clock
+        self._signed: MemberRecord | None = None
+        self._now, self._rounds = 0.0, 0
+        draws = Draws(secret)
+        self._standing = Standing(rules)
+        self._roster = Roster(rules.view, secret, rules.redraw_s, self._standing.is_gone)
+        self._telling = Telling(self._roster, draws)
+        self._callees = Callees(self._roster, self._standing, rules, draws, bootstrap)
+        self._checking = Checking(notary, rules)
+        self._large_answers = RateLimit(_LARGE_PER_S, _BURST_LARGE, lambda: self._now)
+        self._unknown = 0.0  # part of what was told lately that was of unknown members
+        self.forged = 0
+        """Forged records that others told."""
 
     @property
     def me(self) -> MemberRecord:
-        """This member's own record, as others are told it."""
-        return self._me
+        """This member's own record, signed."""
+        if self._signed is None:
+            self._signed = self._notary.sign(self._me)
+        return self._signed
 
-    # --- what the table tells -----------------------------------------------------------------------------------------
+    # --- who is there -------------------------------------------------------------------------------------------------
 
     def status(self, name: str, now: float) -> MemberStatus | None:
-        """The status of a member; None for one that is not in the table."""
-        entry = self._others.get(name)
-        return self._status(entry, now) if entry else None
-
-    def _status(self, entry: _KnownMember, now: float) -> MemberStatus:
-        if entry.record.left:
-            return "left"
-        silence = now - entry.heard
-        return "alive" if silence < self._rules.suspect_s else "suspect" if silence < self._rules.drop_s else "dropped"
+        """The status of a member; None for one that is not kept track of."""
+        known = self._roster.get(name)
+        return self._standing.of(known, now) if known else None
 
     def members(self, now: float, *statuses: MemberStatus) -> list[MemberRecord]:
-        """The other members that have one of these statuses, in the order of their names."""
-        chosen = [e.record for e in self._others.values() if self._status(e, now) in statuses]
+        """The members in view that have one of these statuses, in the order of their names."""
+        chosen = [known.record for known in self._roster.sample() if self._standing.of(known, now) in statuses]
         return sorted(chosen, key=lambda record: record.name)
 
+    def guests(self, now: float) -> list[MemberRecord]:
+        """Neighbours and senders of models that are there, but not in view."""
+        return [known.record for known in self._roster.guests() if self._standing.of(known, now) == "alive"]
+
     def find(self, name: str) -> MemberRecord | None:
-        """The record of a member, whatever its status; None for one that is not in the table."""
-        entry = self._others.get(name)
-        return entry.record if entry else None
+        """The record of a member, whatever its status, with the address to try; None for one that is not known."""
+        known = self._roster.get(name)
+        if known is None:
+            return None
+        address = target_at(known).address
+        return known.record if address == known.record.address else replace(known.record, address=address)
+
+    def has_met(self, name: str, now: float, within_s: float) -> bool:
+        """Whether a member has said something itself within this time, so that it knows this one, too."""
+        known = self._roster.get(name)
+        return known is not None and now - known.spoke < within_s
 
     def everyone_finished(self, now: float, but: Collection[str] = ()) -> bool:
         """Whether all others that are there have finished; `but`: members to leave out."""
         return all(record.finished or record.name in but for record in self.members(now, "alive", "suspect"))
 
-    def records(self, now: float) -> tuple[MemberRecord, ...]:
-        """The table as others are told it, without dropped members, so that they are forgotten."""
-        return (self._me, *self.members(now, "alive", "suspect", "left"))
-
     # --- time goes on -------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[Target]:
-        """A round of gossip: increment the own heartbeat, and choose whom to call."""
-        self._me = replace(self._me, heartbeat=self._me.heartbeat + 1)
+        """A round of gossip: sign a new record, and choose whom to call."""
+        self._now = now
         self._rounds += 1
-        self._forget(now)
-        there = self.members(now, "alive", "suspect")
-        targets = [Target(record.address, record.name) for record in self._some(there, self._rules.fanout)]
-        if not there or self._rounds % self._rules.call_lost_every == 0:
-            targets += self._some(self._lost(now), 1 if there else self._rules.fanout)
-        return targets + self._strangers()
+        self._become()
+        self._standing.keep_pace(self._roster.estimate, len(self._roster), self._callees.lost_every)
+        if self._rounds % _REVIEW == 0:
+            self._forget(now)
+        return self._callees.next(now)
 
-    def _strangers(self) -> list[Target]:
-        """Some of the rumours. Each is called once; if the member is there after all, others will tell of it again."""
-        targets = []
-        for teller in self._some(sorted(self._rumours), self._rules.introductions):
-            told = self._rumours[teller]
-            (name,) = self._some(sorted(told), 1)
-            targets.append(Target(told.pop(name).record.address, name))
-            if not told:
-                del self._rumours[teller]
-        return targets
-
-    def _lost(self, now: float) -> list[Target]:
-        lost = [Target(record.address, record.name) for record in self.members(now, "dropped")]
-        known = {e.record.address for e in self._others.values() if self._status(e, now) != "left"}
-        return lost + [Target(address, None) for address in self._bootstrap if address not in known]
+    def _become(self, **changes: Any) -> None:
+        """A new record of this member; it is signed when it is told."""
+        heartbeat = max(self._me.heartbeat + 1, int(self._clock()))
+        self._me, self._signed = replace(self._me, heartbeat=heartbeat, **changes), None
 
     def _forget(self, now: float) -> None:
-        gone = [name for name, entry in self._others.items() if now - entry.heard >= self._rules.forget_s]
-        for name in gone:
-            del self._others[name]
-        for teller in list(self._rumours):
-            old = [n for n, rumour in self._rumours[teller].items() if now - rumour.told >= self._rules.drop_s]
-            for name in old:
-                self._forget_rumour(teller, name)
+        """Keep track no longer of members that were away for long, or whose certificate was withdrawn."""
+        for known in list(self._roster):
+            if now - known.heard >= self._rules.forget_s or self._notary.is_withdrawn(known.record.serial):
+                self._roster.remove(known.record.name)
 
-    def _forget_rumour(self, teller: str, name: str) -> None:
-        told = self._rumours.get(teller, {})
-        told.pop(name, None)
-        if not told:
-            self._rumours.pop(teller, None)
+    # --- what this member tells ---------------------------------------------------------------------------------------
 
-    def _some(self, among: Sequence[Any], count: int) -> list[Any]:
-        left = list(among)
-        return [left.pop(int(self._number() * len(left))) for _ in range(min(count, len(left)))]
+    def tell(self, to: str | None, now: float) -> Table:
+        """What to tell in a call. `to`: the member that is called, if it is known."""
+        return Table(self._records_for(to, (), self._rules.told, now), room=self._room())
 
-    def _number(self) -> float:
-        self._draws += 1
-        return rng.number(self._key, self._draws)
+    def answer(self, to: str, heard: Table, now: float) -> Table:
+        """What to answer to a member's call, after `hear`."""
+        self._now = now
+        room = min(heard.room, self._rules.told_to_newcomers)
+        count = room if room > self._rules.told and self._large_answers.take(to) else self._rules.told
+        records = self._records_for(to, heard.records, count, now) if heard.records else ()
+        certificates = self._checking.certificates_for(heard, self._most)
+        return Table(records, self._checking.wanted(to), certificates, self._room())
 
-    # --- news ---------------------------------------------------------------------------------------------------------
+    def follow_up(self, to: str, heard: Table) -> Table | None:
+        """What to say in a second call, if the answer to the first one needs it: certificates, or which are wanted."""
+        wanted, certificates = self._checking.wanted(to), self._checking.certificates_for(heard, self._most)
+        return Table((), wanted, certificates) if wanted or certificates else None
 
-    def merge(self, records: Iterable[MemberRecord], now: float, speaker: str) -> None:
-        """Merge the table that `speaker` told; its name is in its certificate."""
-        for number, record in enumerate(records):
-            if number >= 2 * self._rules.max_members:
-                return
-            if not is_plausible(record):
-                continue
-            if record.name == self._me.name:
-                self._refute(record)
-            elif record.name == speaker:
-                self._meet(record, now)
-            else:
-                self._overhear(record, now, speaker)
+    def _records_for(
+        self, to: str | None, heard: Sequence[MemberRecord], count: int, now: float
+    ) -> tuple[MemberRecord, ...]:
+        told = {(record.name, record.version) for record in heard}
+        chosen = [record for record in self._telling.choose(count, told) if record.name != to]
+        held = self._roster.get(to) if to is not None else None
+        if held and (self._standing.is_gone(held, now) or self._is_outdated(held, heard)):
+            chosen.append(held.record)  # so that this member can overtake it
+        return (self.me, *chosen)
+
+    @staticmethod
+    def _is_outdated(held: KnownMember, heard: Sequence[MemberRecord]) -> bool:
+        said = [record.version for record in heard if record.name == held.record.name]
+        return bool(said) and max(said) < held.record.version
+
+    def _room(self) -> int:
+        """How many records to ask for: many while most of those that are told are of unknown members."""
+        is_new_here = self._unknown > 0.5 or len(self._roster) < self._rules.told
+        return self._rules.told_to_newcomers if is_new_here and len(self._roster) < self._rules.view else 0
+
+    @property
+    def _most(self) -> int:
+        """Records that are looked at in one message: the teller's own, the receiver's, and as many as may be told."""
+        return self._rules.told_to_newcomers + 2
+
+    # --- what others tell ---------------------------------------------------------------------------------------------
+
+    def hear(self, table: Table, now: float, speaker: str) -> None:
+        """Take what `speaker` told; its name is in its certificate."""
+        self._now = now
+        for record in self._checking.learn(speaker, table):
+            self._take(record, now, speaker)
+        self._note_unknown(table, speaker)
+        lacking = []
+        for record in table.records[: self._most]:
+            verdict = self._take(record, now, speaker)
+            if verdict is Verdict.UNKNOWN and self._is_certificate_wanted(record, now, speaker):
+                lacking.append(record)
+            if verdict is Verdict.FORGED:
+                self.forged += 1
+                break
+        self._checking.wait_for(speaker, lacking)
         self.heard(speaker, now)
 
-    def heard(self, name: str, now: float) -> None:
-        """Note that a member did something that only a live one can do."""
-        entry = self._others.get(name)
-        if entry:
-            entry.heard = entry.spoke = max(entry.heard, now)
+    def _note_unknown(self, table: Table, speaker: str) -> None:
+        """Learn how many of those that others tell of are not known here."""
+        names = [record.name for record in table.records[: self._most] if record.name not in (speaker, self._me.name)]
+        if names:
+            unknown = sum(self._roster.get(name) is None for name in names)
+            self._unknown += (unknown / len(names) - self._unknown) / 2
+
+    def _is_certificate_wanted(self, record: MemberRecord, now: float, speaker: str) -> bool:
+        """Always for the sample, and now and then for others, whose records are only passed on."""
+        needed = record.name in (speaker, self._me.name) or self._roster.has_room_for(record.name, now)
+        return needed or self._checking.may_want(now)
+
+    def _take(self, record: MemberRecord, now: float, speaker: str) -> Verdict | None:
+        """Take one record; None if it was not checked."""
+        if not is_plausible(record) or not self._is_of_use(record, speaker):
+            return None
+        verdict = self._checking.check(record, speaker, now)
+        if verdict is Verdict.GENUINE and record.name == self._me.name:
+            self._become(incarnation=record.incarnation + 1)
+        elif verdict is Verdict.GENUINE:
+            self._learn(record, now, speaker)
+        return verdict
+
+    def _is_of_use(self, record: MemberRecord, speaker: str) -> bool:
+        if record.name == self._me.name:
+            return record.version > self._me.version
+        known = self._roster.get(record.name)
+        if known:
+            return record.version > known.record.version
+        return record.name == speaker or (self._is_fresh(record) and not record.left)
+
+    def _is_fresh(self, record: MemberRecord) -> bool:
+        return self._clock() - record.heartbeat <= self._rules.stale_s
+
+    def _learn(self, record: MemberRecord, now: float, speaker: str) -> None:
+        """Keep a genuine record that is newer than what was known, or pass it on."""
+        speaks = record.name == speaker
+        if speaks:
+            self._roster.keep_caller(record.name)
+        before = self._roster.get(record.name)
+        spoke = now if speaks else before.spoke if before else -math.inf
+        known = self._roster.add(record, now, spoke, now)
+        if known is None:
+            self._telling.pass_on(record)
+            return
+        known.record, known.spoke = record, spoke
+        if speaks or self._is_fresh(record):
+            known.heard, known.silent = max(known.heard, now), 0
+        self._telling.add(record.name)
+
+    def heard(self, name: str, now: float, at: Address | None = None) -> None:
+        """Note that a member did something that only a live one can do. `at`: the address where it answered."""
+        known = self._roster.get(name)
+        if known:
+            known.heard = known.spoke = max(known.heard, now)
+            known.silent = 0
+            if at:
+                known.confirmed, known.missed = at, 0
+
+    def missed(self, name: str) -> None:
+        """Note that a member did not answer, so that the next call tries the other address, if there are two."""
+        known = self._roster.get(name)
+        if known:
+            known.missed += 1
+            known.silent += 1
 
     def failed(self, name: str, now: float) -> None:
         """Suspect a member that could not be reached, until there is news of it."""
-        entry = self._others.get(name)
-        if entry:
-            entry.heard = min(entry.heard, now - self._rules.suspect_s)
+        self.missed(name)
+        known = self._roster.get(name)
+        if known:
+            known.heard = min(known.heard, now - self._standing.suspect_s)
 
-    def _refute(self, record: MemberRecord) -> None:
-        """Take a higher incarnation if a record of this member is newer than its own, or says that it has left."""
-        mine, theirs = self._me.incarnation, record.incarnation
-        newer = (theirs, record.heartbeat) > (mine, self._me.heartbeat)
-        rumour = newer or (record.left and not self._me.left and theirs >= mine)
-        if rumour and theirs - mine <= _MAX_JUMP:
-            self._me = replace(self._me, incarnation=max(mine, theirs) + 1)
+    # --- members that this one needs ----------------------------------------------------------------------------------
 
-    def _meet(self, record: MemberRecord, now: float) -> None:
-        """Take a member's record of itself."""
-        for teller in list(self._rumours):
-            self._forget_rumour(teller, record.name)
-        if record.name in self._others or self._has_room(now):
-            self._others[record.name] = _KnownMember(record, now, now)
+    def keep_neighbours(self, names: Collection[str]) -> None:
+        """Keep track of the neighbours, whether they are in view or not."""
+        self._roster.keep_neighbours(names)
 
-    def _overhear(self, record: MemberRecord, now: float, speaker: str) -> None:
-        """Take a member's record of another one."""
-        entry = self._others.get(record.name)
-        if entry is None:
-            self._keep_rumour(record, now, speaker)
-        elif self._is_news(record, entry, now):
-            entry.record, entry.heard = record, now
+    def keep_sender(self, name: str) -> None:
+        """Keep track of a member that sent a model, for some time."""
+        self._roster.keep_sender(name)
 
-    def _keep_rumour(self, record: MemberRecord, now: float, speaker: str) -> None:
-        told = self._rumours.get(speaker, {})
-        is_full = len(told) >= self._rules.rumours_of_member or len(self._others) >= self._rules.max_members
-        if not (record.left or is_full or record.name in told or speaker not in self._others):
-            self._rumours.setdefault(speaker, {})[record.name] = _Rumour(record, now)
-
-    def _is_news(self, record: MemberRecord, entry: _KnownMember, now: float) -> bool:
-        old = entry.record
-        if (record.incarnation, record.heartbeat) <= (old.incarnation, old.heartbeat):
-            return False
-        if record.incarnation - old.incarnation > _MAX_JUMP:
-            return False
-        if record.incarnation == old.incarnation and record.address != old.address:
-            return False  # a member keeps its address within a life
-        against = record.left or record.incarnation > old.incarnation
-        return not (against and now - entry.spoke < self._rules.suspect_s)
-
-    def _has_room(self, now: float) -> bool:
-        """Whether one more member fits; if need be, remove the one that left or was dropped longest ago."""
-        if len(self._others) < self._rules.max_members:
-            return True
-        gone = [(e.heard, n) for n, e in self._others.items() if self._status(e, now) in ("dropped", "left")]
-        if gone:
-            del self._others[min(gone)[1]]
-        return bool(gone)
+    def change(self, bootstrap: Sequence[Address], *, gossip_s: float, suspect_s: float, drop_s: float) -> None:
+        """Use other addresses to call first, and other times, from now on."""
+        self._rules = replace(self._rules, gossip_s=gossip_s, suspect_s=suspect_s, drop_s=drop_s)
+        self._standing.change(self._rules)
+        self._callees.change(self._rules, bootstrap)
 
     # --- what this member tells of itself -----------------------------------------------------------------------------
 
     def move(self, address: Address) -> None:
         """Tell another address of this member."""
-        self._me = replace(self._me, address=address)
+        self._become(address=address)
 
     def finish(self) -> None:
         """Tell that this member's updates are done."""
-        self._me = replace(self._me, finished=True, heartbeat=self._me.heartbeat + 1)
+        self._become(finished=True)
 
     def leave(self) -> None:
         """Tell that this member leaves."""
-        self._me = replace(self._me, left=True, heartbeat=self._me.heartbeat + 1)
+        self._become(left=True)
 
     # --- state on disk ------------------------------------------------------------------------------------------------
 
     def state(self, now: float) -> dict[str, Any]:
-        """What a restart needs: this member's incarnation, and the others' addresses."""
-        known = self.members(now, "alive", "suspect", "dropped")
-        return {"incarnation": self._me.incarnation, "members": [_plain(record) for record in known]}
+        """What a restart needs: this member's incarnation, and the others' records, with the certificates to check."""
+        records = [known.record for known in self._roster if not known.record.left]
+        return {"incarnation": self._me.incarnation, **saved(records, self._notary)}
 
     def restore(self, state: dict[str, Any], now: float) -> None:
-        """Begin a new life: take a higher incarnation, and the other members as if there was news of them now."""
-        self._me = replace(self._me, incarnation=max(self._me.incarnation, state["incarnation"] + 1))
-        for name, host, port, incarnation, heartbeat, finished in state["members"]:
-            record = MemberRecord(name, Address(host, port), incarnation, heartbeat, finished=finished)
-            if is_plausible(record) and name != self._me.name and self._has_room(now):
-                self._others[name] = _KnownMember(record, now, now - self._rules.suspect_s)
+        """Begin a new life: take a higher incarnation, and the others as suspects, as far as records are genuine."""
+        self._now = now
+        self._become(incarnation=max(self._me.incarnation, state["incarnation"] + 1))
+        for record in restored(state, self._notary):
+            if is_plausible(record) and record.name != self._me.name:
+                self._roster.add(record, now - self._rules.suspect_s, -math.inf, now)
 
 
 def is_plausible(record: MemberRecord) -> bool:
@@ -301,8 +331,3 @@ def is_plausible(record: MemberRecord) -> bool:
         and 0 <= record.incarnation < _MAX_NUMBER
         and 0 <= record.heartbeat < _MAX_NUMBER
     )
-
-
-def _plain(record: MemberRecord) -> list[Any]:
-    address = record.address
-    return [record.name, address.host, address.port, record.incarnation, record.heartbeat, record.finished]

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
 
 from torch import Tensor
 
@@ -17,7 +19,7 @@ from pens.network.members.misfits import REMEDY
 from pens.network.node.outbox import Outbox
 from pens.network.node.parts import NodeParts
 from pens.network.transport.codec import decode_note, encode_note
-from pens.network.transport.interface import MemberRecord, Parcel, Reception, TransportError
+from pens.network.transport.interface import Parcel, Reception, Table, TransportError
 from pens.protocol.messages import ModelRef, Note, PeerId, Received
 
 _LARGE_PAYLOAD = 4 << 20  # bytes; such a payload is read beside the event loop
@@ -30,7 +32,9 @@ class Exchange:
     def __init__(self, parts: NodeParts, gossiper: Gossiper, receive: Callable[[Received], None]) -> None:
         """`receive`: called with each model that was taken."""
         self._parts, self._gossiper, self._receive = parts, gossiper, receive
-        self._outbox = Outbox(parts.transport, parts.membership.find, self._on_sent, parts.rules.outgoing)
+        find = parts.membership.find
+        self._summed: tuple[bytes, str] | None = None
+        self._outbox = Outbox(parts.transport, find, gossiper.greet, self._on_sent, parts.rules.outgoing)
 
     # --- models that others send (Inbox) ------------------------------------------------------------------------------
 
@@ -55,40 +59,56 @@ class Exchange:
         if verdict is not Reception.TAKEN:
             return verdict
         try:
-            row = await self._read(parcel.payload)
+            row, digest = await self._read(parcel.payload)
             note = decode_note(parcel.note)
         except OtherNetwork as error:
             self._note_misfit(sender, f"its model does not fit: {error}")
             return Reception.OTHER_NETWORK
         except PayloadError as error:
             self._parts.counts.malformed += 1
+            self._parts.audit.note_refused(sender, "malformed", self._parts.now)
             if self._is_due("malformed", sender):
                 _log.warning("model refused", extra={"member": sender, "reason": str(error)})
             return Reception.REFUSED
+        if why := self._parts.versions.refusal(sender, self._incarnation(sender), parcel.version, parcel.payload):
+            self._parts.counts.outdated += 1
+            if self._is_due("version", sender):
+                _log.warning("model refused", extra={"member": sender, "reason": why})
+            return Reception.REFUSED
         self._parts.misfits.remove(sender)
+        self._parts.audit.note("received", **_about(sender, parcel), sha256=digest)
         self._hold(sender, parcel, row, note)
         return Reception.TAKEN
 
-    async def _read(self, payload: bytes) -> Tensor:
-        if len(payload) > _LARGE_PAYLOAD:
-            return await asyncio.to_thread(self._parts.learning.read, payload)
-        return self._parts.learning.read(payload)
+    def _incarnation(self, sender: str) -> int:
+        """How often a member was started, as far as this one knows."""
+        record = self._parts.membership.find(sender)
+        return record.incarnation if record else 0
+
+    async def _read(self, payload: bytes) -> tuple[Tensor, str]:
+        """A payload as a row of numbers, and its checksum for the audit log."""
+        parts = self._parts
+
+        def read() -> tuple[Tensor, str]:
+            return parts.learning.read(payload), sha256(payload).hexdigest() if parts.audit.is_on else ""
+
+        return await asyncio.to_thread(read) if len(payload) > _LARGE_PAYLOAD else read()
 
     def _hold(self, sender: str, parcel: Parcel, row: Tensor, note: Note) -> None:
         parts = self._parts
         owner = parts.number(sender)
         parts.names[owner] = sender
         parts.membership.heard(sender, parts.now)
+        parts.membership.keep_sender(sender)
         parts.counts.received += 1
         parts.counts.bytes_in += len(parcel.payload)
         ref = ModelRef(owner, parcel.version)
         parts.learning.hold(ref, row)
         self._receive(Received(ref, parcel.answer, note))
 
-    async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
-        """Merge a member's membership table, and answer with this member's own."""
-        self._gossiper.hear(sender, records)
-        return self._parts.membership.records(self._parts.now)
+    async def gossip(self, sender: str, table: Table) -> Table:
+        """Take what a member tells of members, and answer likewise."""
+        return self._gossiper.answer(sender, table)
 
     # --- models that this peer sends ----------------------------------------------------------------------------------
 
@@ -105,6 +125,8 @@ class Exchange:
         if outcome is Reception.TAKEN:
             parts.counts.sent += 1
             parts.counts.bytes_out += len(parcel.payload)
+            if parts.audit.is_on:
+                parts.audit.note("sent", **_about(name, parcel), sha256=self._checksum(parcel.payload))
             parts.membership.heard(name, parts.now)
             parts.misfits.remove(name)
             return
@@ -117,6 +139,12 @@ class Exchange:
             if parts.membership.status(name, parts.now) == "alive":
                 _log.info("member cannot be reached", extra={"member": name, "why": str(outcome)})
             parts.membership.failed(name, parts.now)
+
+    def _checksum(self, payload: bytes) -> str:
+        """Computed once for each model that is sent, however many members it goes to."""
+        if self._summed is None or self._summed[0] is not payload:
+            self._summed = payload, sha256(payload).hexdigest()
+        return self._summed[1]
 
     async def close(self) -> None:
         """Stop sending."""
@@ -140,9 +168,15 @@ class Exchange:
         self._parts.counts.other_network += 1
         if self._parts.misfits.by_terms(member):
             return
+        self._parts.audit.note_refused(member, "another network", self._parts.now)
         self._parts.misfits.add(member, why)
         if self._is_due("network", member):
             _log.warning("member has another network", extra={"member": member, "why": why, "remedy": REMEDY})
 
     def _is_due(self, what: str, member: str) -> bool:
         return self._parts.occasions.is_due(what, member, self._parts.now)
+
+
+def _about(member: str, parcel: Parcel) -> dict[str, Any]:
+    """What the audit log says of a model that was exchanged."""
+    return {"member": member, "version": parcel.version, "bytes": len(parcel.payload), "answer": parcel.answer}

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from pens.network.node.account import Account
 from pens.network.node.control import Control
+from pens.network.node.encoded_jobs import PeerJob
 from pens.network.node.parts import NodeParts
-from pens.network.node.state import PeerJob
-from pens.protocol.messages import Answered, Ask, Blend, Compare, Drop, Event, Update, Updated
+from pens.protocol.messages import Answered, Ask, Blend, Compare, Drop, Event, PeerId, Update, Updated
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,12 @@ class JobQueue:
         parts = self._parts
         del parts.past.received[parts.learning.current.version :]
         parts.past.received.append(parts.counts.received)
+        before = Counter(parts.learners.by_peer[parts.peer.me].merges)
         await parts.learning.update(job, parts.seconds)
+        self._note_merged(job, before)
         parts.past.completed.append(parts.seconds)
         parts.times.last_update = parts.now
+        self._account.log_undone()
         if parts.peer.phase == "starting" and not await self._enough_are_known():
             return
         self.jobs.popleft()
@@ -129,6 +132,14 @@ class JobQueue:
             self._calls.finish()
         self._calls.handle(Updated())
         await self._calls.save()
+
+    def _note_merged(self, job: Update, before: Counter[PeerId]) -> None:
+        """Write into the audit log whose models the update merged. `before`: how often each was merged before it."""
+        parts = self._parts
+        merged = parts.learners.by_peer[parts.peer.me].merges - before
+        about = [(*parts.named([ref.owner]), ref.version) for ref in job.models if merged[ref.owner]]
+        models = [{"member": member, "version": version} for member, version in about]
+        parts.audit.note("merged", version=parts.learning.current.version, models=models)
 
     async def _enough_are_known(self) -> bool:
         """Wait until enough other members are known that fit by their terms; False: the node ends before."""

@@ -10,8 +10,8 @@ out one job at a time on a bench beside the loop (`node.learning`).
     timer ───────────────────▶ Wake ─────┼─▶ Peer.handle ┼─▶ WakeAfter ──▶ timer
     JobQueue ────▶ Updated, Answered ────┘               └─▶ Compare, Ask, Update ──▶ JobQueue
 
-Whom the peer can reach is the membership's live view. A peer that starts before the others would be alone: the end of
-its first training is held back until enough others are known.
+Whom the peer can reach is the membership's live view, and beside it neighbours and senders of models. A peer that
+starts before the others would be alone: the end of its first training is held back until enough others are known.
 
 After every update, and when neighbours are selected, the whole state goes to disk before the next job begins, jobs
 that wait and received models included. So a peer that is killed repeats the job in progress, from the same models and
@@ -36,16 +36,17 @@ from pens.network.members.gossiper import Gossiper
 from pens.network.members.membership import Membership
 from pens.network.members.reachable import Reachable
 from pens.network.node.account import Account
+from pens.network.node.audit import AuditLog
 from pens.network.node.control import Control, ControlRules
 from pens.network.node.exchange import Exchange
 from pens.network.node.job_queue import JobQueue, QueueCalls
 from pens.network.node.learning import Learning
 from pens.network.node.parts import NodeParts, NodeRules
 from pens.network.node.past import compose_records
-from pens.network.node.snapshot import restore_snapshot, take_snapshot, written_by_this_peer
+from pens.network.node.snapshot import restore_snapshot, take_snapshot
 from pens.network.node.state import PeerFolder
 from pens.network.node.status import PeerCounts, Status
-from pens.network.transport.interface import Address, Transport
+from pens.network.transport.interface import Address, MemberRecord, Transport
 from pens.network.transport.terms import Terms
 from pens.protocol.messages import (
     Action,
@@ -59,6 +60,7 @@ from pens.protocol.messages import (
     PeerId,
     Request,
     Send,
+    Shun,
     Start,
     Trace,
     Update,
@@ -87,14 +89,18 @@ class Node:
         trace: Trace | None = None,
         control: ControlRules | None = None,
         terms: Terms | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """`reachable`: the view that the peer was given. `number`: the number of a member, from its name.
 
-        `control`: train one more model in the end, on the peer's own data alone. `terms`: what the peer says of itself
-        before models are exchanged; None: nothing, so that it fits all others.
+        `control`: train one more model in the end, on the peer's own data alone. `audit`: None: it is turned off.
+        `terms`: what the peer says of itself before models are exchanged; None: nothing, so that it fits all others.
         """
         terms = terms or Terms()
         self.parts = NodeParts(peer, reachable, learning, membership, transport, number, rules, terms)
+        if audit:
+            audit.on_failure = self._fail
+            self.parts.audit = audit
         self._folder, self._advertise, self._trace = folder, advertise, trace
         self.account = Account(self.parts)
         calls = QueueCalls(self._handle, self._finish, self._save)
@@ -141,7 +147,8 @@ class Node:
         tasks = [work, *(asyncio.create_task(c) for c in (self._gossip_on(), stop.wait(), self._over.wait()))]
         try:
             self._begin_membership(address)
-            self._begin()
+            if self._begin():
+                await self._save()  # a power cut may have torn the records
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -155,20 +162,23 @@ class Node:
         if self._folder:
             known = self._folder.load_membership()
             if known:
-                with written_by_this_peer(self._folder):
-                    self.membership.restore(known, self.parts.now)
+                self.membership.restore(known, self.parts.now)
             self._folder.save_membership(self.membership.state(self.parts.now))
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """Start, or go on where an earlier life ended; whether one did."""
         saved = self._folder.load() if self._folder else None
         if saved and self._folder:
-            with written_by_this_peer(self._folder):
+            with self._folder.reading_state():
                 self._restore(*saved)
             self.account.log_resumed()
         else:
             self._handle(Start())
         self.parts.past.lives += 1
+        self.parts.audit.life = self.parts.past.lives
+        self.parts.audit.note("begins", version=self.learning.current.version, phase=self.peer.phase)
         self.begun = True
+        return bool(saved)
 
     async def _end(self, work: asyncio.Task[None], tasks: Sequence[asyncio.Task[Any]]) -> None:
         """Finish the job in progress, save, and leave the federation."""
@@ -183,6 +193,7 @@ class Node:
         try:
             if self._is_sound(work) and self.peer.phase != "starting":
                 await self._save(final=True)
+                self.parts.audit.note("ends", version=self.learning.current.version)
         finally:
             await self.exchange.close()
             await self._gossiper.say_goodbye()
@@ -197,6 +208,7 @@ class Node:
     def _handle(self, event: Event) -> None:
         self._look_around()
         actions = self.peer.handle(event)
+        self._keep_neighbours()
         if self._trace:
             self._trace(self.parts.now, self.peer.me, event, actions)
         for action in actions:
@@ -205,9 +217,20 @@ class Node:
     def _look_around(self) -> None:
         """Bring the peer's view of the others up to date: those that are there and whose models it can use."""
         parts = self.parts
-        there = {parts.number(r.name): r.name for r in parts.alive() if r.name not in parts.misfits}
-        parts.names |= there
-        parts.reachable.become(tuple(there))
+        there = self._numbered(parts.alive())
+        besides = self._numbered(parts.membership.guests(parts.now))
+        parts.names |= there | besides
+        parts.reachable.become(tuple(there), tuple(besides))
+
+    def _numbered(self, records: Sequence[MemberRecord]) -> dict[PeerId, str]:
+        """The numbers and names of members whose models this peer can use."""
+        return {self.parts.number(r.name): r.name for r in records if r.name not in self.parts.misfits}
+
+    def _keep_neighbours(self) -> None:
+        """Keep track of the neighbours, if there are some that the peer chose."""
+        parts, neighbours = self.parts, self.peer.neighbours
+        chosen = () if neighbours is parts.reachable else neighbours
+        parts.membership.keep_neighbours([parts.names[peer] for peer in chosen if peer in parts.names])
 
     def _act(self, action: Action) -> None:
         match action:
@@ -219,11 +242,18 @@ class Node:
                 self.queue.put(action)
             case Chose(neighbours, by):
                 self.account.log_neighbours(neighbours, by)
+                self.parts.audit.note("neighbours", members=self.parts.named(neighbours), by=by)
+            case Shun(others):
+                self.account.note_dropped(others)
+                self.parts.audit.note("dropped", members=self.parts.named(others))
             case Drop(model) if model.is_made:
                 self.queue.put(action)  # after the jobs that are about it
             case Drop(model, why):
                 self.learning.let_go(model)
-                self.counts.refused += why == "refused"
+                if why == "refused":
+                    self.counts.refused += 1
+                    (member,) = self.parts.named([model.owner])
+                    self.parts.audit.note_refused(member, "not a neighbour", self.parts.now)
             case Finish():
                 self._finish()
             case Request():
@@ -244,9 +274,13 @@ class Node:
         try:
             self._handle(event)
         except Exception as error:
-            self._fault = self._fault or error
-            self._over.set()
+            self._fail(error)
             raise
+
+    def _fail(self, error: Exception) -> None:
+        """End the node with this error. What is on disk stays as it is."""
+        self._fault = self._fault or error
+        self._over.set()
 
     def _finish(self) -> None:
         if not self.membership.me.finished:
@@ -259,6 +293,7 @@ class Node:
         while True:
             self._gossiper.call()
             self._look_whether_over()
+            self.account.log_joined()
             self.account.log_progress()
             self.status = self.account.status()
             await asyncio.sleep(self.parts.rules.gossip_s)
@@ -280,12 +315,12 @@ class Node:
             return
         parts, folder = self.parts, self._folder
         wake_in = max(0.0, self._wake.when() - parts.now) if self._wake else None
-        data, tensors = take_snapshot(parts, self.queue, self.account, wake_in)
+        state, tensors = take_snapshot(parts, self.queue, self.account, wake_in)
         records = compose_records(parts.learning, parts.past, parts.names, self.account.result(final))
         members = parts.membership.state(parts.now)
 
         def write() -> None:
-            folder.save(data, tensors)
+            folder.save(state, tensors)
             folder.save_membership(members)
             folder.write(records)
 
@@ -293,6 +328,7 @@ class Node:
 
     def _restore(self, state: dict[str, Any], tensors: dict[str, Any]) -> None:
         restore_snapshot(self.parts, self.queue, self.account, state, tensors)
+        self._keep_neighbours()
         if state["finished"]:
             self._finish()
         if state["wake_in"] is not None:

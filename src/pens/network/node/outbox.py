@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from pens.network.transport.interface import MemberRecord, Parcel, Reception, Transport, TransportError
 
 Find = Callable[[str], MemberRecord | None]
+Greet = Callable[[MemberRecord], Awaitable[None]]
 Told = Callable[[str, Parcel, Reception | TransportError], None]
 
 
 class Outbox:
     """Sends models to members, to each in order."""
 
-    def __init__(self, transport: Transport, find: Find, told: Told, length: int) -> None:
-        """`find`: the record of a member. `told`: called with the outcome of each model."""
-        self._transport, self._find, self._told, self._length = transport, find, told, length
+    def __init__(self, transport: Transport, find: Find, greet: Greet, told: Told, length: int) -> None:
+        """`find`: the record of a member. `greet`: sees to it that a member knows this one before a model comes.
+        `told`: called with the outcome of each model."""
+        self._transport, self._find, self._greet, self._told, self._length = transport, find, greet, told, length
         self._queues: dict[str, deque[Parcel]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -45,6 +47,7 @@ class Outbox:
         if record is None:
             return
         try:
+            await self._greet(record)
             outcome: Reception | TransportError = await self._transport.send_model(record, parcel)
         except TransportError as error:
             outcome = error

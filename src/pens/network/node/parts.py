@@ -8,13 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pens.learning.learners import Learners
+from pens.measuring.trust import Dropped
 from pens.network.members.membership import Membership
 from pens.network.members.misfits import Misfits, Occasions
 from pens.network.members.reachable import Reachable
+from pens.network.node.audit import Audit
 from pens.network.node.control import AloneControl
 from pens.network.node.learning import Learning
 from pens.network.node.past import Past
 from pens.network.node.status import JobTimes, PeerCounts
+from pens.network.node.versions import Versions
 from pens.network.transport.interface import MemberRecord, Transport
 from pens.network.transport.terms import Terms
 from pens.protocol.messages import PeerId
@@ -53,8 +56,12 @@ class NodeParts:
     counts: PeerCounts = field(default_factory=PeerCounts)
     past: Past = field(default_factory=Past)
     times: JobTimes = field(default_factory=JobTimes)
+    audit: Audit = field(default_factory=Audit)
     misfits: Misfits = field(default_factory=Misfits)
     occasions: Occasions = field(default_factory=Occasions)
+    versions: Versions = field(default_factory=Versions)
+    dropped: list[Dropped] = field(default_factory=list)
+    """Members that the peer dropped, because their models kept hurting; times are seconds of all lives."""
     names: dict[PeerId, str] = field(default_factory=dict)
     """Names of members, by number."""
     alone: AloneControl | None = None
@@ -78,7 +85,7 @@ class NodeParts:
         return self.learning.learners
 
     def alive(self) -> list[MemberRecord]:
-        """The other members that are there."""
+        """The other members in view that are there."""
         return self.membership.members(self.now, "alive")
 
     def named(self, peers: Sequence[PeerId]) -> list[str]:

@@ -3,28 +3,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 from torch import Tensor
 
-from pens.errors import RunDirError
+from pens.measuring.trust import Dropped
 from pens.network.node.account import Account
 from pens.network.node.control import AloneControl
+from pens.network.node.encoded_jobs import decode_job, encode_job
 from pens.network.node.job_queue import JobQueue
 from pens.network.node.parts import NodeParts
 from pens.network.node.past import Past
-from pens.network.node.state import PeerFolder, decode_job, encode_job
 from pens.network.node.status import PeerCounts
 from pens.protocol.messages import PeerId
+from pens.storage.checkpoint import encode_state
 
 
 def take_snapshot(
     parts: NodeParts, queue: JobQueue, account: Account, wake_in: float | None
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Everything about a node that changes; call it only between jobs. `wake_in`: seconds until the next `Wake`."""
+) -> tuple[bytes, dict[str, Tensor]]:
+    """Everything about a node that changes, as it is at this moment; call it only between jobs.
+
+    The plain data become JSON at once: they are written beside the event loop, which goes on changing them. `wake_in`:
+    seconds until the next `Wake`.
+    """
     data, tensors = parts.learning.state()
     state = {
         "learning": data,
@@ -35,11 +38,13 @@ def take_snapshot(
         "names": [[peer, name] for peer, name in parts.names.items()],
         "counts": asdict(parts.counts),
         "past": {**asdict(parts.past), "seconds": parts.seconds},
+        "versions": parts.versions.state(),
+        "dropped": [list(astuple(of)) for of in parts.dropped],
         "finished": parts.membership.me.finished,
         "alone": asdict(parts.alone) if parts.alone else None,
         "wake_in": wake_in,
     }
-    return state, tensors
+    return encode_state(state), tensors
 
 
 def restore_snapshot(
@@ -52,16 +57,6 @@ def restore_snapshot(
     account.chosen = tuple(PeerId(peer) for peer in state["chosen"])
     parts.names = {PeerId(peer): name for peer, name in state["names"]}
     parts.counts, parts.past = PeerCounts(**state["counts"]), Past(**state["past"])
+    parts.versions.restore(state.get("versions", []))
+    parts.dropped = [Dropped(*of) for of in state.get("dropped", [])]
     parts.alone = AloneControl(**state["alone"]) if state.get("alone") else None
-
-
-@contextmanager
-def written_by_this_peer(folder: PeerFolder) -> Iterator[None]:
-    """Turn the errors of restoring a state that this peer would not have written into one that names the remedy."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise RunDirError(
-            f"{folder.folder}: the state in this folder was saved with other settings, or by another version of pens "
-            f"({error!r}): set peer.state to another folder, or delete this one to begin anew"
-        ) from error

@@ -2,7 +2,7 @@
 """What a real peer leaves on disk: the state that a restart needs, and the records that tell what it did.
 
     DIR/lock                     locked by the process that uses the folder
-    DIR/revocations              number of the newest revocation list that was in use
+    DIR/revoked.pem              the newest revocation list of each authority
     DIR/membership.json          its incarnation and the others' addresses; written at the start and after every update
     DIR/checkpoint.safetensors   the whole state, after every update: one file, replaced as a whole
     DIR/peer.json                the peer: name, number, settings, sizes of its data, its network
@@ -22,7 +22,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,26 +33,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from pens.data.samples import Array
-from pens.errors import RunDirError
-from pens.learning.jobs import decode_blend, decode_update, encode_blend, encode_update
-from pens.protocol.messages import (
-    Ask,
-    Blend,
-    Compare,
-    Counts,
-    Distances,
-    Drop,
-    Losses,
-    ModelRef,
-    PeerId,
-    Query,
-    Update,
-)
-from pens.storage.files import read_json, replace_file, write_json
-from pens.storage.runlog import RunDir
+from pens.errors import RunDirError, TemporaryError
+from pens.network.node.saved_state import check_membership, check_saved
+from pens.storage.checkpoint import Checkpoint, encode_state
+from pens.storage.files import DISK, Disk, not_written, read_json, remove_file, remove_strays, replace_file, write_json
 
-PeerJob = Compare | Ask | Blend | Update | Drop
-"""Something that a peer wants computed; `Drop` of a model that it made, once that is computed and used."""
+REMEDY = (
+    "restore a backup of this folder, set peer.state to another folder, or delete this folder to begin anew "
+    "(docs/deploy.md, section 8)"
+)
+_DELETE = "delete it to go on"
+_LONGEST = 300  # letters of an error
 
 
 @dataclass(frozen=True)
@@ -68,12 +59,12 @@ class Records:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Lock the folder while the block lasts, however the process ends; RunDirError if another process uses it."""
+    """Lock the folder while the block lasts, however the process ends; TemporaryError if another process uses it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise RunDirError(f"{folder}: cannot be written: {error.strerror or error}") from None
+        raise not_written(folder, error) from None
     try:
         _lock(descriptor, folder)
         yield
@@ -85,7 +76,7 @@ def _lock(descriptor: int, folder: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise RunDirError(
+        raise TemporaryError(
             f"{folder}: another process uses this state folder: stop it, or set peer.state to another folder"
         ) from None
     except OSError as error:
@@ -95,16 +86,18 @@ def _lock(descriptor: int, folder: Path) -> None:
 class PeerFolder:
     """The state folder of one real peer."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._state = RunDir(folder)
+    def __init__(self, folder: Path, disk: Disk = DISK) -> None:
+        self.folder, self._disk = folder, disk
+        path = folder / "checkpoint.safetensors"
+        self._checkpoint = Checkpoint(path, f": {REMEDY}", disk)
 
     def create(self, about: Mapping[str, Any]) -> None:
         """Make the folder, or take over that of an earlier life of the same peer."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            remove_strays(self.folder, self._disk)
         except OSError as error:
-            raise RunDirError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
+            raise not_written(self.folder, error) from None
         known = self._read("peer.json")
         for key in ("name", "seed"):
             if known and known.get(key) != about[key]:
@@ -113,31 +106,44 @@ class PeerFolder:
                     "set peer.state to another folder, or delete that one"
                 )
         started = {"started": known["started"]} if known and "started" in known else {}
-        write_json(self.folder / "peer.json", {**about, **started}, durable=True)
+        write_json(self.folder / "peer.json", {**about, **started}, disk=self._disk)
 
     def keep_preparation(self, data: Mapping[str, Any] | None) -> None:
         """Keep what the peer's own inputs were standardised by, in a file apart from what it may show to others."""
         path = self.folder / "preparation.json"
         if data is None:
-            path.unlink(missing_ok=True)
+            remove_file(path, self._disk)
         else:
-            write_json(path, data, durable=True)
+            write_json(path, data, disk=self._disk)
 
-    def save(self, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Replace the state."""
-        self._state.save_checkpoint(data, tensors)
+    def save(self, state: bytes, tensors: Mapping[str, Tensor]) -> None:
+        """Replace the state. One that no peer could go on from is not written, but is an error."""
+        check_saved(state, tensors)
+        self._checkpoint.save(state, tensors)
 
     def load(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """The state that an earlier life saved; None if there is none."""
-        return self._state.load_checkpoint()
+        found = self._checkpoint.load()
+        if found:
+            with self.reading_state():
+                check_saved(encode_state(found[0]), found[1])
+        return found
+
+    def reading_state(self) -> AbstractContextManager[None]:
+        """Within this context, an error of whoever goes on from the state becomes one that names the file."""
+        return _written_by_this_peer(self._checkpoint.path, REMEDY)
 
     def save_membership(self, state: Mapping[str, Any]) -> None:
         """Save the incarnation, so that the next life takes a higher one, and the others' addresses."""
-        write_json(self.folder / "membership.json", state, durable=True)
+        write_json(self.folder / "membership.json", state, disk=self._disk)
 
     def load_membership(self) -> dict[str, Any] | None:
         """What an earlier life saved; None if there is none."""
-        return self._read("membership.json")
+        found = self._read("membership.json")
+        if found is not None:
+            with _written_by_this_peer(self.folder / "membership.json", _DELETE):
+                check_membership(encode_state(found))
+        return found
 
     def write(self, records: Records) -> None:
         """Replace the records."""
@@ -145,70 +151,31 @@ class PeerFolder:
         if records.comparisons:
             self._write_table("comparisons.parquet", records.comparisons)
         models = {name: t.detach().cpu().contiguous() for name, t in records.models.items()}
-        replace_file(self.folder / "models.safetensors", lambda p: save_file(models, p), durable=False)
-        write_json(self.folder / "pairs.json", records.pairs, durable=False)
-        write_json(self.folder / "result.json", records.result, durable=False)
+        replace_file(self.folder / "models.safetensors", lambda p: save_file(models, p), durable=False, disk=self._disk)
+        write_json(self.folder / "pairs.json", records.pairs, durable=False, disk=self._disk)
+        write_json(self.folder / "result.json", records.result, durable=False, disk=self._disk)
 
     def _write_table(self, name: str, columns: Mapping[str, Array]) -> None:
         table = pa.table({column: pa.array(values) for column, values in columns.items()})
-        replace_file(self.folder / name, lambda p: pq.write_table(table, p.absolute()), durable=False)
+        replace_file(self.folder / name, lambda p: pq.write_table(table, p.absolute()), durable=False, disk=self._disk)
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = self.folder / name
-        return read_json(path, ": delete it to go on") if path.is_file() else None
+        return read_json(path, f": {_DELETE}") if path.is_file() else None
 
 
-def encode_job(job: PeerJob) -> list[Any]:
-    """A job as plain data."""
-    match job:
-        case Compare(models, m):
-            return ["compare", _plain(models), m]
-        case Ask(name, Counts(), when):
-            return ["ask", name, when]
-        case Ask(name, Losses(models, beside, on, own), when):
-            return ["ask", name, when, _plain(models), _plain(beside), on, own]
-        case Blend():
-            return ["blend", *encode_blend(job)]
-        case Drop(model, why):
-            return ["drop", list(model), why]
-        case Ask(name, Distances(models, by), when):
-            return ["ask", name, when, _plain(models), by]
-        case Update():
-            return ["update", *encode_update(job)]
-        case _:
-            raise AssertionError(f"{job} is not a job")
+@contextmanager
+def _written_by_this_peer(path: Path, remedy: str) -> Iterator[None]:
+    """Turn the errors of reading a file that this peer would not have written into one that names the remedy."""
+    try:
+        yield
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise RunDirError(
+            f"{path}: this was saved with other settings, or by another version of pens, or is damaged "
+            f"({_shown(error)}): {remedy}"
+        ) from error
 
 
-def decode_job(data: list[Any]) -> PeerJob:
-    """The job that `encode_job` turned into plain data."""
-    what, *values = data
-    if what == "compare":
-        return Compare(_refs(values[0]), values[1])
-    if what == "update":
-        return decode_update(values)
-    if what == "blend":
-        return decode_blend(values)
-    if what == "drop":
-        (model,) = _refs(values[:1])
-        return Drop(model, values[1])
-    name, when, *query = values
-    return Ask(name, _query(query), when)
-
-
-def _query(data: list[Any]) -> Query:
-    match data:
-        case []:
-            return Counts()
-        case [models, by]:
-            return Distances(_refs(models), by)
-        case _:
-            models, beside, *how = data
-            return Losses(_refs(models), _refs(beside), *how)
-
-
-def _plain(models: tuple[ModelRef, ...]) -> list[list[int]]:
-    return [[ref.owner, ref.version] for ref in models]
-
-
-def _refs(models: list[list[int]]) -> tuple[ModelRef, ...]:
-    return tuple(ModelRef(PeerId(owner), version) for owner, version in models)
+def _shown(error: Exception) -> str:
+    """An error in words, cut where it repeats what a file says."""
+    return f"{type(error).__name__}: {str(error)[:_LONGEST]}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pens.measuring.trust import TrustRecord
 from pens.tasks.metric import ACCURACY, Measure
 
 
@@ -19,6 +20,8 @@ class PeerCounts:
     """Models of senders that are not among the peer's neighbours."""
     malformed: int = 0
     """Payloads that were not a valid model."""
+    outdated: int = 0
+    """Models whose version was old, repeated with other numbers, or absurd."""
     other_network: int = 0
     """Models of another network, and own models that others refused for that reason."""
     failed: int = 0
@@ -76,6 +79,10 @@ class Status:
     """Accuracy of the model that it keeps, the best so far."""
     alone_val_accuracy: float | None = None
     """Accuracy of a model trained on its own data alone; None until that is known."""
+    val_gain: float | None = None
+    """By how much the kept model is better than that one."""
+    progress: tuple[int, int] = (0, 0)
+    """What is done of this phase, and how much there is at most: samplings in step 1, updates elsewhere."""
     misfits: Mapping[str, str] = field(default_factory=dict)
     """Members that are there and have another network, and how each was recognised."""
     by_terms: frozenset[str] = frozenset()
@@ -84,5 +91,11 @@ class Status:
     """Carried between two other members, in this life."""
     fingerprint: str = ""
     """Of what this peer needs to agree on with others."""
+    undone: int = 0
+    """Updates that were undone, because the loss was not a finite number."""
+    trust: TrustRecord | None = None
+    """How the models of others did; None where they are trusted."""
+    distrusted: tuple[str, ...] = ()
+    """Members that are dropped at this moment, because their models kept hurting."""
     metric: Measure = ACCURACY
     """What is measured: wherever accuracy is said, the main metric of the task."""

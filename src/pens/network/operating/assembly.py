@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -28,8 +29,11 @@ from pens.methods.names import find_method, references_of
 from pens.methods.reach import reach
 from pens.methods.spec import RunSpec
 from pens.nets import needs_num_classes
-from pens.network.members.membership import Membership, MembershipRules
+from pens.network.members.membership import Membership
+from pens.network.members.notary import Notary
 from pens.network.members.reachable import Reachable
+from pens.network.members.rules import MembershipRules
+from pens.network.node.audit import AuditLog
 from pens.network.node.control import ControlRules
 from pens.network.node.learning import Bench, Learning
 from pens.network.node.node import Node
@@ -192,7 +196,12 @@ def _as_data(returned: Any, source: str) -> tuple[PeerData, Samples | None]:
 
 
 def build_node(
-    config: PeerConfig, holding: Holding, transport: Transport, number: Callable[[str], PeerId], bench: Bench
+    config: PeerConfig,
+    holding: Holding,
+    transport: Transport,
+    notary: Notary,
+    number: Callable[[str], PeerId],
+    bench: Bench,
 ) -> Node:
     """A node, ready to run."""
     about = config.peer
@@ -215,7 +224,7 @@ def build_node(
         Peer(me, about.seed, plan, reachable, tries_state=True),
         reachable,
         Learning(me, learners, bench, settings.gossip.wire, test, task_of(settings).measure),
-        _membership(config),
+        _membership(config, notary),
         transport,
         number,
         NodeRules(
@@ -228,6 +237,7 @@ def build_node(
         advertise=parse_address(about.advertise) if about.advertise else None,
         control=ControlRules.of(config.settings, spec.seed, model, *sizes) if about.compare_alone else None,
         terms=replace(own_terms(spec, holding, engine.network.stored), relays=about.relay),
+        audit=_audit_log(config) if about.audit else None,
     )
 
 
@@ -238,15 +248,25 @@ def trial_terms(config: PeerConfig, holding: Holding) -> Terms:
     return for_trial(own_terms(spec, holding, engine.network.stored))
 
 
-def _membership(config: PeerConfig) -> Membership:
+def _audit_log(config: PeerConfig) -> AuditLog:
     about = config.peer
-    rules = MembershipRules(gossip_s=about.gossip_s, suspect_s=about.suspect_s, drop_s=about.drop_s)
+    return AuditLog(config.path(about.state) / "audit.jsonl", about.audit_mb << 20, about.audit_files)
+
+
+def _membership(config: PeerConfig, notary: Notary) -> Membership:
+    about = config.peer
+    rules = MembershipRules(view=about.view, gossip_s=about.gossip_s, suspect_s=about.suspect_s, drop_s=about.drop_s)
     me = MemberRecord(about.name, about.own_address, incarnation=1, heartbeat=0)
-    return Membership(me, about.seed, rules, [parse_address(text) for text in about.bootstrap])
+    bootstrap = [parse_address(text) for text in about.bootstrap]
+    return Membership(me, secrets.randbits(63), rules, notary, time.time, bootstrap)
 
 
 def _spec(config: PeerConfig) -> RunSpec:
-    return RunSpec.of(find_method(config.peer.method), config.settings, config.peer.seed)
+    """What the peer is told to do. Real peers do not trust others' models, unless their file says so."""
+    settings = config.settings
+    if settings.trust.gate == "auto":
+        settings = settings.replace({"trust.gate": "on"})
+    return RunSpec.of(find_method(config.peer.method), settings, config.peer.seed)
 
 
 def _learners(

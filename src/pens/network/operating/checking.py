@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,11 +17,14 @@ from pens.errors import SettingsError, TransportError
 from pens.network.certificates.credentials import Credentials
 from pens.network.members.agreement import Compared, compare, fingerprint
 from pens.network.operating.assembly import load_holding, trial_terms
-from pens.network.operating.peer_command import credentials_of
+from pens.network.operating.peer_command import credentials_of, dialling_of
 from pens.network.operating.peer_config import parse_address, read_peer_config
+from pens.network.transport.channels import Channels
+from pens.network.transport.dialling import Dialling
 from pens.network.transport.grpc_client import MemberCaller
 from pens.network.transport.grpc_transport import Limits
 from pens.network.transport.interface import Address, TransportCounts
+from pens.network.transport.list_exchange import ListExchange
 from pens.network.transport.terms import Terms
 from pens.network.transport.versions import FIRST
 
@@ -84,17 +88,23 @@ def check_peer(path: Path, bootstrap: tuple[str, ...] = ()) -> Check:
     credentials = credentials_of(config)
     terms = trial_terms(config, load_holding(config))
     addresses = dict.fromkeys(parse_address(text) for text in config.peer.bootstrap)
-    members = asyncio.run(ask(credentials, terms, tuple(addresses), config.peer.proxy))
+    members = asyncio.run(ask(credentials, terms, tuple(addresses), dialling_of(config), config.peer.proxy))
     return Check(config.peer.name, fingerprint(terms), members)
 
 
 async def ask(
-    credentials: Credentials, terms: Terms, addresses: tuple[Address, ...], proxy: str | None = None
+    credentials: Credentials,
+    terms: Terms,
+    addresses: tuple[Address, ...],
+    dialling: Dialling,
+    proxy: str | None = None,
 ) -> tuple[Asked, ...]:
     """Ask whoever is at these addresses, one after the other."""
     accord = _Listening(terms)
     limits = Limits(attempts=_ATTEMPTS)
-    caller = MemberCaller(credentials, limits, TransportCounts(), random.Random(), accord, proxy=proxy)
+    lists = ListExchange(credentials, limits.lists_s, time.monotonic)
+    channels = Channels(credentials, limits, dialling, proxy)
+    caller = MemberCaller(credentials, limits, TransportCounts(), random.Random(), lists, channels, accord)
     try:
         return tuple([await _ask(caller, accord, address) for address in addresses])
     finally:

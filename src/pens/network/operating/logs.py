@@ -37,21 +37,22 @@ import select
 import sys
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
+from pens.network.operating.sparingly import LONGEST_EVENT, LONGEST_FIELD, Sparingly, fields_of
+from pens.network.transport.limits import Limits
+from pens.printable import printable
+
 LogForm = Literal["json", "text"]
 
 _native = logging.getLogger("pens.network.grpc_core")
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_KINDS = 1000  # of records that are told apart; the oldest are forgotten
+_LONGEST_TRACEBACK = 60  # lines
 _PIPE_BYTES = 1 << 20
 _LONGEST_LINE = 8192
 _STDERR = 2
@@ -69,54 +70,13 @@ class JsonLines(logging.Formatter):
             "time": _utc(record.created),
             "level": record.levelname,
             "logger": record.name,
-            "event": record.getMessage(),
+            "event": printable(record.getMessage(), LONGEST_EVENT),
         }
-        for name, value in _extra(record).items():
+        for name, value in fields_of(record).items():
             fields[name if name not in fields else f"{name}_"] = _plain(value)
         if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
+            fields["traceback"] = _traceback(self.formatException(record.exc_info))
         return json.dumps(fields, ensure_ascii=False)
-
-
-class Sparingly(logging.Filter):
-    """Lets a bounded number of records per minute pass. Records that differ in numbers alone are of one kind."""
-
-    def __init__(self, per_minute: int = 6, per_line: int = 60) -> None:
-        """`per_minute`: records of one kind; `per_line`: records made by one line of code."""
-        super().__init__()
-        self._per_minute, self._per_line = per_minute, per_line
-        self._kinds: OrderedDict[tuple[str, int, str], _Minute] = OrderedDict()
-        self._lines: dict[tuple[str, int], _Minute] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        key = record.name, record.levelno, re.sub(r"\d+", "0", record.getMessage())[:200]
-        kind = self._kinds.setdefault(key, _Minute(record.created))
-        self._kinds.move_to_end(key)
-        if len(self._kinds) > _KINDS:
-            self._kinds.popitem(last=False)
-        line = self._lines.setdefault((record.pathname, record.lineno), _Minute(record.created))
-        if not (kind.has_room(record.created, self._per_minute) and line.has_room(record.created, self._per_line)):
-            kind.left_out += 1
-            return False
-        if kind.left_out:
-            record.left_out, kind.left_out = kind.left_out, 0
-        kind.written, line.written = kind.written + 1, line.written + 1
-        return True
-
-
-@dataclass
-class _Minute:
-    """How many records were written and left out in the current minute."""
-
-    begun: float
-    written: int = 0
-    left_out: int = 0
-
-    def has_room(self, now: float, per_minute: int) -> bool:
-        """Whether one more may be written. A clock that is set back begins a new minute, too."""
-        if not self.begun <= now < self.begun + 60:
-            self.begun, self.written = now, 0
-        return self.written < per_minute
 
 
 class ReadableLines(logging.Formatter):
@@ -124,16 +84,17 @@ class ReadableLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        words = [clock, f"{record.levelname:<7}", record.name.removeprefix("pens."), _one_line(record.getMessage())]
-        words += [f"{name}={_word(value)}" for name, value in _extra(record).items()]
+        words = [
+            clock,
+            f"{record.levelname:<7}",
+            record.name.removeprefix("pens."),
+            printable(record.getMessage(), LONGEST_EVENT),
+        ]
+        words += [f"{name}={_word(value)}" for name, value in fields_of(record).items()]
         lines = [" ".join(words)]
         if record.exc_info:
-            lines.append(self.formatException(record.exc_info))
+            lines.append(_traceback(self.formatException(record.exc_info)))
         return "\n".join(lines)
-
-
-def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
 def _utc(seconds: float) -> str:
@@ -142,25 +103,23 @@ def _utc(seconds: float) -> str:
 
 def _plain(value: object) -> object:
     """A value as JSON can represent it; NaN and infinity, which it cannot, become words."""
-    if value is None or isinstance(value, str | bool | int):
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {printable(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(v) for v in value]
-    return str(value)
+    return printable(value, LONGEST_FIELD)
 
 
-def _one_line(text: str) -> str:
-    return (
-        text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r") if "\n" in text or "\r" in text else text
-    )
+def _traceback(text: str) -> str:
+    return "\n".join(printable(line, LONGEST_FIELD) for line in text.splitlines()[-_LONGEST_TRACEBACK:])
 
 
 def _word(value: object) -> str:
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = f"{value:.4g}" if isinstance(value, float) else printable(value, LONGEST_FIELD)
     return text if text and not re.search(r"[\s\"=]", text) else json.dumps(text, ensure_ascii=False)
 
 
@@ -169,15 +128,19 @@ def _word(value: object) -> str:
 
 @contextmanager
 def logging_to(
-    file: Path | None = None, form: LogForm = "json", level: str = "INFO", native: NativeLines | None = None
+    file: Path | None = None,
+    form: LogForm = "json",
+    level: str = "INFO",
+    native: NativeLines | None = None,
+    limits: Limits | None = None,
 ) -> Iterator[None]:
     """Write all records of the process to a file (which may be moved away meanwhile), or to standard error.
 
-    `native`: turns lines of native code into records, too; it is started and stopped here.
+    `native`: turns lines of native code into records, too; it is started and stopped here. `limits`: on bytes a minute.
     """
     handler: logging.Handler = WatchedFileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else ReadableLines())
-    handler.addFilter(Sparingly())
+    handler.addFilter(Sparingly(limits=limits))
     root = logging.getLogger()
     before = root.level
     root.addHandler(handler)

@@ -26,7 +26,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from pens.errors import SettingsError
+from pens.errors import AddressError
 from pens.tasks.metric import ACCURACY, Measure
 
 log = logging.getLogger("pens.network.monitor")
@@ -70,18 +70,30 @@ class Vitals:
     """Accuracy of the model that the peer keeps."""
     alone_val_accuracy: float | None = None
     """Accuracy of a model trained on the peer's own data alone; None until that is known."""
+    val_gain: float | None = None
+    """By how much the kept model is better than that one; above zero is better, whatever is measured."""
+    progress: tuple[int, int] = (0, 0)
+    """What is done of this phase, and how much there is at most: samplings in step 1, updates elsewhere."""
     training_s: float = 0.0
     """Seconds spent in jobs since the start of the process."""
     trouble: str | None = None
     """What is wrong with the node; None: nothing."""
     degraded: str | None = None
     """Why the node cannot work with all members; None: it can."""
+    undone: int = 0
+    """Updates that were undone, because the loss was not a finite number."""
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    """How others' models did, by verdict; empty where they are trusted."""
+    distrusted: tuple[str, ...] = ()
+    """Members of whom nothing is taken for a while, because their models kept hurting."""
     misfits: int = 0
     """The number of members whose models the node cannot use, because they have another network."""
     why_apart: Mapping[str, str] = field(default_factory=dict)
     """Some of them, and why each does not fit."""
     fingerprint: str = ""
     """Of what the peer needs to agree on with others: the same at all members that fit."""
+    expiry: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Seconds until certificates, authorities and revocation lists end, by what each is and whose."""
     metric: Measure = ACCURACY
     """What is measured: wherever accuracy is said, the main metric of the task."""
 
@@ -106,16 +118,20 @@ class Monitor:
         """The real port, once the monitor is started."""
         return int(self._server.server_address[1]) if self._server else self._port
 
+    @property
+    def url(self) -> str:
+        return f"http://{_LOCAL}:{self.port}"
+
     def start(self) -> None:
         try:
             self._server = _Server(self._port, self._vitals)
         except OSError as error:
-            raise SettingsError(
+            raise AddressError(
                 f"peer.metrics_port = {self._port}: the monitor cannot listen there on {_LOCAL}: "
                 f"{error.strerror or error}. Set it to another port, or to 0 for any that is free"
             ) from None
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="monitor", daemon=True).start()
-        log.info("monitor listens", extra={"url": f"http://{_LOCAL}:{self.port}"})
+        log.info("monitor listens", extra={"url": self.url})
 
     def stop(self) -> None:
         if self._server:
@@ -184,16 +200,20 @@ def _health(vitals: Vitals) -> dict[str, object]:
         "version": vitals.version,
         "phase": vitals.phase,
         "step": vitals.step,
+        "progress": {"done": vitals.progress[0], "most": vitals.progress[1]},
         "seconds_since_update": vitals.seconds_since_update,
         "members": dict(vitals.members),
         "agreement": {"fingerprint": vitals.fingerprint, "does_not_fit": dict(vitals.why_apart)},
         "neighbours": list(vitals.neighbours),
+        "distrusted": list(vitals.distrusted),
+        "updates_undone": vitals.undone,
         "done": vitals.done,
         "metric": asdict(vitals.metric),
         vitals.metric.key("val_accuracy"): vitals.val_accuracy,
         vitals.metric.key("kept_val_accuracy"): vitals.kept_val_accuracy,
         vitals.metric.key("first_val_accuracy"): vitals.first_val_accuracy,
         vitals.metric.key("alone_val_accuracy"): vitals.alone_val_accuracy,
+        "gain": vitals.val_gain,
         "models": {"in": vitals.models_in, "out": vitals.models_out},
         "bytes": {"in": vitals.bytes_in, "out": vitals.bytes_out},
     }
@@ -221,6 +241,8 @@ class _Metrics(Collector):
             "pens_members_of_another_network", "Members whose models the peer cannot use.", v.misfits
         )
         yield GaugeMetricFamily("pens_step", "Completed updates, including those before a restart.", v.step)
+        done, most = v.progress
+        yield GaugeMetricFamily("pens_progress_ratio", "Share of the phase that is done.", done / most if most else 0.0)
         yield GaugeMetricFamily("pens_neighbours", "Neighbours that the peer selected.", len(v.neighbours))
         yield _by("state", GaugeMetricFamily, "pens_members", "Members by state.", v.members)
         models, sizes = {"in": v.models_in, "out": v.models_out}, {"in": v.bytes_in, "out": v.bytes_out}
@@ -231,6 +253,15 @@ class _Metrics(Collector):
         yield _by(
             "reason", CounterMetricFamily, "pens_refusals", "Models and calls that were refused, by reason.", v.refusals
         )
+        yield CounterMetricFamily("pens_updates_undone", "Updates undone, the loss was not a finite number.", v.undone)
+        yield GaugeMetricFamily("pens_members_dropped", "Members whose models kept hurting.", len(v.distrusted))
+        yield _by("verdict", CounterMetricFamily, "pens_models_judged", "Received models by how they did.", v.verdicts)
+        ends = GaugeMetricFamily(
+            "pens_expiry_seconds", "Seconds until it ends; negative after that.", labels=("kind", "of")
+        )
+        for key, seconds in v.expiry.items():
+            ends.add_metric(key, seconds)
+        yield ends
         yield CounterMetricFamily("pens_training_seconds", "Seconds spent in jobs.", v.training_s)
         if v.seconds_since_update is not None:
             yield GaugeMetricFamily("pens_update_age_seconds", "Seconds since the last update.", v.seconds_since_update)
@@ -244,6 +275,8 @@ class _Metrics(Collector):
         known = {model: accuracy for model, accuracy in kept.items() if accuracy is not None}
         about = f"{what} of the kept model, after the first training, and of a model trained alone; {how}."
         yield _by("model", GaugeMetricFamily, v.metric.key("pens_compared_validation_accuracy"), about, known)
+        if v.val_gain is not None:
+            yield GaugeMetricFamily("pens_gain_over_alone", "How much better the kept model is, above 0.", v.val_gain)
         if v.metric != ACCURACY:
             better = "higher" if v.metric.higher_is_better else "lower"
             named = {"metric": v.metric.name, "unit": v.metric.unit, "better": better}

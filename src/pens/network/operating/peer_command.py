@@ -18,18 +18,25 @@ from pens.errors import CertificateError, SettingsError
 from pens.network.certificates.credentials import Credentials, MemberFiles, load_credentials
 from pens.network.certificates.names import peer_id
 from pens.network.members.agreement import REMEDY as AGREE
+from pens.network.members.certified import CertificateNotary
 from pens.network.members.misfits import REMEDY
 from pens.network.node.learning import ThreadBench
 from pens.network.node.node import Node
 from pens.network.node.state import held
 from pens.network.node.status import Status
 from pens.network.operating.assembly import build_node, load_holding
+from pens.network.operating.file_watch import FileWatch
+from pens.network.operating.live_settings import apply_settings, follow_lists, limits_of
 from pens.network.operating.logs import NativeLines, logging_to
 from pens.network.operating.monitor import Monitor, Vitals
-from pens.network.operating.peer_config import PeerConfig, parse_address, read_peer_config
-from pens.network.transport.grpc_transport import GrpcTransport, Limits, refusal_in
-from pens.network.transport.interface import Reception, Transport
+from pens.network.operating.peer_config import PeerConfig, parse_address, parse_network, read_peer_config
+from pens.network.operating.peer_status import forget_monitor, name_monitor
+from pens.network.operating.upkeep import Upkeep, follow_hangups
+from pens.network.transport.dialling import Dialling
+from pens.network.transport.grpc_transport import GrpcTransport, refusal_in
+from pens.network.transport.interface import Reception
 from pens.network.transport.tunnels import TunnelLimits
+from pens.printable import printable
 from pens.version import VERSION
 
 _STUCK_S = 60.0
@@ -40,13 +47,16 @@ _log = logging.getLogger("pens.network.peer")
 
 def run_peer(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = None) -> None:
     """Run the peer that a file describes. Returns when the peer was told to stop, or is needed no more."""
+    watched = FileWatch([path])  # before it is read, so that no change is missed
     config = read_peer_config(path, bootstrap, state)
     if config.peer.threads:
         torch.set_num_threads(config.peer.threads)
-    state = config.path(config.peer.state)
-    _check_certificates(config)
-    with held(state):
-        _log_and_live(config, credentials_of(config, memory=state / "revocations"))
+    folder = config.path(config.peer.state)
+    _check_certificates(config)  # before there is a folder
+    with held(folder):
+        credentials = credentials_of(config, memory=folder / "revoked.pem")
+        upkeep = Upkeep(credentials, config, lambda: read_peer_config(path, bootstrap, state), watched)
+        _log_and_live(config, upkeep)
 
 
 def credentials_of(config: PeerConfig, memory: Path | None = None) -> Credentials:
@@ -58,6 +68,7 @@ def credentials_of(config: PeerConfig, memory: Path | None = None) -> Credential
             f"peer.name = {config.peer.name!r}, but the certificate is that of {credentials.identity.name!r}: "
             "correct one of peer.name and peer.certificates"
         )
+    follow_lists(config.peer, credentials)
     return credentials
 
 
@@ -71,39 +82,62 @@ def _check_certificates(config: PeerConfig) -> None:
     if missing:
         raise CertificateError(
             f"peer.certificates = {str(config.peer.certificates)!r}: there is no {', '.join(missing)} in {folder}. "
+            f"Make a request with `pens certs request {name} --dir {folder}`, and `pens certs install` the answer; or "
             f"`pens certs issue {name}` on the authority's machine makes these files, in certs/peers/{name}: carry "
             "them here, or set peer.certificates to the folder that holds them"
         )
 
 
-def _log_and_live(config: PeerConfig, credentials: Credentials) -> None:
-    limits = Limits(models_per_s=config.peer.models_per_s, burst_models=config.peer.burst_models)
-    carried = TunnelLimits(bytes_per_minute=config.peer.relay_mb_per_minute * 1e6)
-    ways = config.peer.ways
-    transport = GrpcTransport(credentials, parse_address(config.peer.listen), limits, ways=ways, tunnel_limits=carried)
+def _log_and_live(config: PeerConfig, upkeep: Upkeep) -> None:
+    limits = limits_of(config.peer)
+    transport = GrpcTransport(
+        upkeep.credentials,
+        parse_address(config.peer.listen),
+        limits,
+        dialling=dialling_of(config),
+        ways=config.peer.ways,
+        tunnel_limits=TunnelLimits(bytes_per_minute=config.peer.relay_mb_per_minute * 1e6),
+    )
 
     def handshake_refusal(line: str) -> str | None:
         why = refusal_in(line)
         transport.traffic.refusals["handshake"] += why is not None
         return why
 
-    with logging_to(form=config.peer.log, level=config.peer.log_level, native=NativeLines(handshake_refusal)):
+    with logging_to(
+        form=config.peer.log, level=config.peer.log_level, native=NativeLines(handshake_refusal), limits=limits
+    ):
         _log.info("starts", extra={"peer": config.peer.name, "version": VERSION})
-        asyncio.run(_live(config, transport, credentials))
+        asyncio.run(_live(config, transport, upkeep))
         _log.info("ends", extra={"peer": config.peer.name})
 
 
-async def _live(config: PeerConfig, transport: Transport, credentials: Credentials) -> None:
-    holding = load_holding(config)
-    bench = ThreadBench()
+def dialling_of(config: PeerConfig) -> Dialling:
+    """Which addresses the peer calls."""
+    about = config.peer
+    bootstrap = [parse_address(text) for text in about.bootstrap]
+    own = about.own_address if about.reachable else bootstrap[0]  # it has no address, but is where others are
+    return Dialling(own.host, [parse_network(text) for text in about.networks], bootstrap)
+
+
+async def _live(config: PeerConfig, transport: GrpcTransport, upkeep: Upkeep) -> None:
     stop = asyncio.Event()
+    follow_hangups(upkeep, stop.set)
+    holding, state = load_holding(config), config.path(config.peer.state)
+    bench = ThreadBench()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, number)
     try:
-        node = build_node(config, holding, transport, peer_id, bench)
+        node = build_node(config, holding, transport, CertificateNotary(upkeep.credentials), peer_id, bench)
+        upkeep.use = lambda changed: apply_settings(changed, node, transport, upkeep.credentials)
         with ExitStack() as stack:
             if config.peer.metrics_port is not None:
-                stack.enter_context(Monitor(config.peer.metrics_port, lambda: vitals(node, credentials)))
+                monitor = Monitor(config.peer.metrics_port, lambda: vitals(node, upkeep))
+                stack.enter_context(monitor)
+                name_monitor(state, monitor.url)
+                stack.callback(forget_monitor, state)
+            looking = asyncio.create_task(upkeep.run())
+            stack.callback(looking.cancel)
             await node.run(stop)
     finally:
         bench.close()
@@ -117,15 +151,16 @@ def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
     signal.signal(number, signal.SIG_DFL)
 
 
-def vitals(node: Node, credentials: Credentials) -> Vitals:
+def vitals(node: Node, upkeep: Upkeep) -> Vitals:
     """What the monitor tells of a node; called from the monitor's threads."""
-    status = node.status
+    status, today = node.status, datetime.now(UTC)
     if status is None:
-        return Vitals(node.membership.me.name, VERSION, "joining", 0)
-    trouble = trouble_of(status, credentials, time.monotonic(), datetime.now(UTC))
+        return Vitals(node.membership.me.name, VERSION, "joining", 0, expiry=upkeep.expiry(today))
+    trouble = stuck_words(status, time.monotonic()) or upkeep.trouble(today)
     degraded = degraded_of(status)
     if degraded and set(status.misfits) >= _alive(status):
         trouble, degraded = trouble or f"the peer can use no other member's models: {degraded}", None
+    degraded = "; ".join(filter(None, (degraded, upkeep.degraded(today)))) or None
     counts = status.counts
     return Vitals(
         name=status.name,
@@ -136,6 +171,9 @@ def vitals(node: Node, credentials: Credentials) -> Vitals:
         members=Counter(status.members.values()),
         neighbours=() if status.phase in _BEFORE_SELECTION else status.neighbours,
         done=status.done,
+        undone=status.undone,
+        verdicts=status.trust.verdicts if status.trust else {},
+        distrusted=status.distrusted,
         models_in=counts.received,
         models_out=counts.sent,
         bytes_in=counts.bytes_in,
@@ -147,6 +185,8 @@ def vitals(node: Node, credentials: Credentials) -> Vitals:
         first_val_accuracy=status.first_val_accuracy,
         kept_val_accuracy=status.kept_val_accuracy,
         alone_val_accuracy=status.alone_val_accuracy,
+        val_gain=status.val_gain,
+        progress=status.progress,
         training_s=status.training_s,
         trouble=trouble,
         degraded=degraded,
@@ -154,6 +194,7 @@ def vitals(node: Node, credentials: Credentials) -> Vitals:
         why_apart={name: status.misfits[name] for name in sorted(status.misfits)[:_NAMED]},
         fingerprint=status.fingerprint,
         metric=status.metric,
+        expiry=upkeep.expiry(today),
     )
 
 
@@ -163,6 +204,7 @@ def _refusals(status: Status) -> Counter[str]:
         {
             "no neighbour": counts.refused,
             "malformed": counts.malformed,
+            "version": counts.outdated,
             "not delivered": counts.failed,
             Reception.OTHER_NETWORK.value: counts.other_network,
         }
@@ -182,23 +224,14 @@ def degraded_of(status: Status) -> str | None:
         return None
     names = sorted(status.misfits)
     shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-    why = status.misfits[names[0]]
+    why = printable(status.misfits[names[0]], 300)
     if names[0] in status.by_terms:
         return f"{shown}: does not fit ({why}): {AGREE}"
     return f"{shown}: another network than ours ({why}): {REMEDY}"
 
 
-def trouble_of(status: Status, credentials: Credentials, now: float, today: datetime) -> str | None:
-    """What a person should mend; None if nothing. `now`: on the event loop's clock."""
+def stuck_words(status: Status, now: float) -> str | None:
+    """That the event loop is stuck, and what to do; None if it is not. `now`: on the event loop's clock."""
     if now - status.due > _STUCK_S:
         return f"the event loop has been stuck for {now - status.due:.0f} s: restart the peer"
-    own, revoked = credentials.identity, credentials.revoked
-    if own.not_after <= today:
-        return (
-            f"the certificate ended at {own.not_after:%Y-%m-%d %H:%M} UTC: have a new one issued, and restart the peer"
-        )
-    if revoked is not None and own.serial in revoked:
-        return "the certificate has been revoked: ask the federation's authority"
-    if revoked is not None and revoked.ends <= today:
-        return f"the revocation list ended at {revoked.ends:%Y-%m-%d %H:%M} UTC: get a new one from the authority"
     return None

@@ -26,6 +26,7 @@ other virtual times do not apply.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -37,6 +38,7 @@ from pens.experiment.defaults import PAPERS_METHOD
 from pens.experiment.presets import preset
 from pens.methods.method import ANY_NUMBER
 from pens.methods.names import check_methods, check_networked, networked_method
+from pens.network.transport.dialling import IpNetwork
 from pens.network.transport.interface import Address
 from pens.network.transport.outward import Ways, attached_address
 from pens.settings.keys import flatten
@@ -87,6 +89,15 @@ class PeerSection(Section):
     """Port of /healthz and /metrics, on this machine only; 0: any that is free; not set: none."""
     log: Literal["json", "text"] = "json"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    view: Annotated[int, Field(ge=8)] = 256
+    """Members that this peer keeps track of and draws from: all of a smaller federation, a changing random sample of a
+    larger one."""
+    audit: bool = True
+    """Keep an audit log in the state folder: who was sent which model, who was received, merged and refused, when."""
+    audit_mb: Count = 16
+    """The size at which a new file of it begins …"""
+    audit_files: Count = 8
+    """… and how many older files remain."""
     gossip_s: Positive = 1.0
     suspect_s: Positive = 8.0
     drop_s: Positive = 30.0
@@ -96,6 +107,24 @@ class PeerSection(Section):
     """Models that one sender may send, on average …"""
     burst_models: Count = 50
     """… and in a burst."""
+    expires_soon_days: Positive = 7.0
+    """So long before a certificate, an authority or a revocation list ends, /healthz says degraded."""
+    list_grace_days: NotNegative | None = None
+    """So long after the end of an authority's revocation list its members are still accepted; not set: for ever, and
+    the log and /healthz tell of it."""
+    mb_per_minute: Positive = 1024
+    """Millions of bytes that one member may send, over all of its connections; further ones wait."""
+    connections_of_host: Count = 64
+    """Connections from one address over which no member has called yet: more where many members share an address."""
+    networks: tuple[str, ...] = ()
+    """The only networks in which members that others tell of are called, such as 203.0.113.0/24; none: all."""
+
+    @field_validator("networks")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            parse_network(text)
+        return value
 
     @field_validator("proxy")
     @classmethod
@@ -226,6 +255,11 @@ def _check(config: PeerConfig, path: Path) -> None:
     check_networked(settings, config.peer.method)
     check_methods(settings, [config.peer.method], ANY_NUMBER)
     _check_ways(config.peer)
+    if config.peer.wait_for > config.peer.view:
+        raise SettingsError(
+            f"peer.wait_for = {config.peer.wait_for}, but this peer keeps track of peer.view = {config.peer.view} "
+            "members: lower wait_for, or raise view"
+        )
     if not config.peer.suspect_s < config.peer.drop_s:
         raise SettingsError(
             f"peer.drop_s = {config.peer.drop_s:g} must be above peer.suspect_s = {config.peer.suspect_s:g}: raise it"
@@ -252,3 +286,11 @@ def parse_address(text: str) -> Address:
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{text!r} is not an address: expected HOST:PORT, for instance a.example.org:7400")
     return Address(host.strip("[]"), int(port))
+
+
+def parse_network(text: str) -> IpNetwork:
+    """A network from a text such as `203.0.113.0/24` or `2001:db8::/32`."""
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a network: {error}; expected for instance 203.0.113.0/24") from None

@@ -25,14 +25,14 @@ import grpc
 from grpc import aio
 
 from pens.errors import TransportError
-from pens.network.certificates.credentials import Credentials
 from pens.network.certificates.names import exact_dns_name
-from pens.network.transport.grpc_client import Exact, channel_credentials, error_of, new_channel
+from pens.network.transport.channels import Channels, error_of
+from pens.network.transport.grpc_client import Exact
 from pens.network.transport.grpc_server import SERVICE
 from pens.network.transport.interface import Address
 from pens.network.transport.limits import Limits
-from pens.network.transport.outward import Ways
 from pens.network.transport.terms import Terms
+from pens.network.transport.tunnel_door import TunnelDoor
 from pens.network.transport.tunnels import CHUNK_BYTES, End, NoTunnel, Switchboard, TunnelLimits, splice
 from pens.network.transport.wire import (
     TICKET,
@@ -95,10 +95,17 @@ class Attaching:
     """Tunnels as the calling side needs them: this member's attachments to others, and its ways to those attached."""
 
     def __init__(
-        self, own: Credentials, switchboard: Switchboard, ways: Ways, limits: Limits, tunnel_limits: TunnelLimits
+        self,
+        own_name: str,
+        switchboard: Switchboard,
+        door: TunnelDoor | None,
+        channels: Channels,
+        limits: Limits,
+        tunnel_limits: TunnelLimits,
     ) -> None:
-        self._own_name, self._tls = own.identity.name, channel_credentials(own)
-        self._switchboard, self._ways, self._limits, self._tunnel_limits = switchboard, ways, limits, tunnel_limits
+        """`door`: where tunnels to this member come in; None: it can be called, and attaches itself to nobody."""
+        self._own_name, self._door, self._channels = own_name, door, channels
+        self._switchboard, self._limits, self._tunnel_limits = switchboard, limits, tunnel_limits
         self._made: Path | None = None
         self._relays: dict[str, Exact] = {}
         self._bridges: dict[str, asyncio.Server] = {}
@@ -137,7 +144,7 @@ class Attaching:
             self._relays[member.name] = member
         else:
             self._relays.pop(member.name, None)
-        if self._ways.reachable or member in self._attachments:
+        if self._door is None or member in self._attachments:
             return
         for other in [other for other in self._attachments if other.address == member.address]:
             self._attachments.pop(other).cancel()  # the member there has a new certificate, or another one is there
@@ -190,7 +197,7 @@ class Attaching:
         """A tunnel through the first relay that has one."""
         why = "no relay is known"
         for relay in self._in_order(host):
-            async with self._dial(relay) as channel:
+            async with await self._dial(relay) as channel:
                 call = channel.stream_stream(f"/{SERVICE}/Reach")(metadata=((TO, host),))
                 try:
                     why = await self._refusal(call)
@@ -241,31 +248,33 @@ class Attaching:
 
     async def _attach(self, to: Exact) -> None:
         """Stay attached to a member until one of the two ends it."""
-        async with self._dial(to) as channel:
+        async with await self._dial(to) as channel:
             call = channel.stream_stream(f"/{SERVICE}/Attach")()
             while (message := await call.read()) is not aio.EOF:
                 ticket = decode_wanted(message)
-                if len(self._carried) < self._tunnel_limits.tunnels:
-                    self._begin(self._answer(to, ticket))
+                if self._door and len(self._carried) < self._tunnel_limits.tunnels:
+                    self._begin(self._answer(to, ticket, self._door))
             raise await error_of(call)
 
-    async def _answer(self, to: Exact, ticket: bytes) -> None:
+    async def _answer(self, to: Exact, ticket: bytes, door: TunnelDoor) -> None:
         """Carry bytes between a member's tunnel and this member's own server."""
-        async with self._dial(to) as channel:
-            local = SocketEnd(*await asyncio.open_unix_connection(self._folder / "in"))
+        async with await self._dial(to) as channel:
+            name, reader, writer = await door.connect(self._folder / "in", to.name)
+            local = SocketEnd(reader, writer)
             far = CallEnd(channel.stream_stream(f"/{SERVICE}/Answer")(metadata=((TICKET, ticket),)))
             try:
                 await splice(local, far, idle_s=self._tunnel_limits.idle_s)
             finally:
                 far.close()
                 local.close()
+                door.leave(name)
 
     # --- tasks and channels -------------------------------------------------------------------------------------------
 
-    def _dial(self, to: Exact) -> Any:
+    async def _dial(self, to: Exact) -> Any:
         """A connection of its own, for the certificate of a member: tunnels do not take the place of other calls."""
-        target = f"dns:///{check_address(to.address)}"
-        return new_channel(target, exact_dns_name(to.name, to.serial), self._tls, self._limits, self._ways.proxy)
+        _, tls = self._channels.present()
+        return await self._channels.open(to.address, exact_dns_name(to.name, to.serial), tls)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(_quietly(work))
@@ -275,7 +284,7 @@ class Attaching:
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:
     """Carry bytes; whoever sent them sees that the connection is over."""
-    with suppress(OSError, grpc.RpcError):
+    with suppress(OSError, grpc.RpcError, TransportError):
         await work
 
 

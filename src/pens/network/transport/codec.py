@@ -38,6 +38,7 @@ from torch import Tensor
 
 from pens.engine.rounding import from_int8, is_rounded, to_int8
 from pens.errors import OtherNetwork, PayloadError
+from pens.printable import printable
 from pens.protocol.messages import NOTE_BYTES, Note
 from pens.settings.schema import WireForm
 
@@ -154,7 +155,7 @@ def decode(payload: bytes, expected: ModelShape) -> dict[str, Tensor]:
     scaled = _check_entries(entries, expected)
     _check_places(list(entries.values()), len(payload) - start)
     stored = {name: _tensor(payload, start, entry) for name, entry in entries.items()}
-    return {name: _as_expected(name, stored, scaled) for name in expected}
+    return {name: _as_expected(name, wanted.dtype, stored, scaled) for name, wanted in expected.items()}
 
 
 def _header(payload: bytes, bound: int) -> tuple[str, int]:
@@ -178,7 +179,7 @@ def _entries(header: str) -> list[_StoredTensor]:
     try:
         parsed = json.loads(header, object_pairs_hook=_no_name_twice, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise PayloadError(f"the header is not the JSON of a safetensors file: {_short(error)}") from None
+        raise PayloadError(f"the header is not the JSON of a safetensors file: {printable(error)}") from None
     if not isinstance(parsed, dict):
         raise PayloadError("the header is not a JSON object: the payload is not a safetensors file")
     return [_entry(name, described) for name, described in parsed.items()]
@@ -197,10 +198,12 @@ def _no_constant(name: str) -> NoReturn:
 
 def _entry(name: str, described: object) -> _StoredTensor:
     if not isinstance(described, dict) or described.keys() != {"dtype", "shape", "data_offsets"}:
-        raise PayloadError(f"the header does not describe tensor {_short(name)!r} by dtype, shape and data_offsets")
+        raise PayloadError(f"the header does not describe tensor '{printable(name)}' by dtype, shape and data_offsets")
     dtype, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
     if not isinstance(dtype, str) or not _is_sizes(shape) or not _is_sizes(offsets) or len(offsets) != 2:
-        raise PayloadError(f"the header has dtype, shape or data_offsets of the wrong type for tensor {_short(name)!r}")
+        raise PayloadError(
+            f"the header has dtype, shape or data_offsets of the wrong type for tensor '{printable(name)}'"
+        )
     return _StoredTensor(name, dtype, tuple(shape), *offsets)
 
 
@@ -217,11 +220,12 @@ def _check_entries(entries: Mapping[str, _StoredTensor], expected: ModelShape) -
         entry = entries[name]
         if entry.shape != wanted.shape:
             raise OtherNetwork(
-                f"tensor {name!r} has shape {_short(entry.shape)}, not {wanted.shape}: the sender has another network"
+                f"tensor {name!r} has shape {printable(entry.shape)}, not {wanted.shape}: "
+                "the sender has another network"
             )
         if entry.dtype not in _dtypes_of(wanted):
             raise OtherNetwork(
-                f"tensor {name!r} has dtype {_short(entry.dtype)}, not {_NAMES.get(wanted.dtype)}: "
+                f"tensor {name!r} has dtype {printable(entry.dtype)}, not {_NAMES.get(wanted.dtype)}: "
                 "the sender has another network"
             )
         if entry.dtype == "I8" and wanted.dtype == torch.float32:
@@ -229,7 +233,9 @@ def _check_entries(entries: Mapping[str, _StoredTensor], expected: ModelShape) -
             _check_scale(entries.get(name + _SCALE), name, wanted.shape[0])
     surplus = entries.keys() - expected.keys() - {name + _SCALE for name in scaled}
     if surplus:
-        raise OtherNetwork(f"tensor {_short(min(surplus))!r} is not part of the model: the sender has another network")
+        raise OtherNetwork(
+            f"tensor '{printable(min(surplus))}' is not part of the model: the sender has another network"
+        )
     return scaled
 
 
@@ -279,19 +285,12 @@ def _check_finite(name: str, tensor: Tensor) -> None:
         raise PayloadError(f"tensor {name!r} holds values that are not finite: the sender's training diverged")
 
 
-def _as_expected(name: str, stored: Mapping[str, Tensor], scaled: set[str]) -> Tensor:
+def _as_expected(name: str, dtype: torch.dtype, stored: Mapping[str, Tensor], scaled: set[str]) -> Tensor:
     if name in scaled:
         tensor = from_int8(stored[name][None], stored[name + _SCALE][None])[0]
         _check_finite(name, tensor)
         return tensor
-    tensor = stored[name]
-    return tensor.float() if tensor.dtype == torch.float16 else tensor
-
-
-def _short(thing: object) -> str:
-    """A text for messages, cut to 80 characters, so that a sender cannot fill a log with names of its choice."""
-    text = str(thing)
-    return text if len(text) <= 80 else f"{text[:80]}…"
+    return stored[name].to(dtype)  # another one only where fp32 came as fp16
 
 
 # --- notes ------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from functools import partial
 from io import BytesIO
 from typing import Any, TypeVar
 
@@ -24,10 +24,12 @@ import grpc
 from grpc import aio
 
 from pens.errors import CertificateError
-from pens.network.certificates.certificate import Identity, identity_of
-from pens.network.certificates.credentials import Credentials
+from pens.network.certificates.certificate import Identity, certificate_of, identity_of
+from pens.network.certificates.credentials import OUT_OF_DATE, Credentials
+from pens.network.transport.entrance import Doors
 from pens.network.transport.interface import Inbox, Parcel, Reception, TransportCounts
 from pens.network.transport.limits import Intake, Limits
+from pens.network.transport.list_exchange import ListExchange
 from pens.network.transport.terms import Accord, AnyTerms
 from pens.network.transport.wire import (
     HEADER,
@@ -44,7 +46,7 @@ from pens.network.transport.wire import (
 )
 
 SERVICE = "pens.v1.Member"
-_M = TypeVar("_M")
+_T = TypeVar("_T")
 _REST_S = 5.0  # within which a sender must notice the answer and stop
 _log = logging.getLogger("pens.network")
 
@@ -67,13 +69,13 @@ class MemberService:
         limits: Limits,
         traffic: TransportCounts,
         clock: Callable[[], float],
+        lists: ListExchange,
+        doors: Doors,
         accord: Accord | None = None,
     ) -> None:
         self._accord = accord or AnyTerms()
         self._credentials, self._inbox, self._limits, self._traffic = credentials, inbox, limits, traffic
-        self._intake = Intake(limits, clock)
-        own = credentials.identity
-        self._claim = encode_claim(own.name, own.serial)
+        self._intake, self._doors, self._lists = Intake(limits, clock), doors, lists
 
     def handlers(self) -> Any:
         """The methods of the service, for gRPC. Requests stay bytes until the caller is known."""
@@ -82,85 +84,114 @@ class MemberService:
             "Agree": grpc.stream_stream_rpc_method_handler(self._agree),
             "Exchange": grpc.stream_stream_rpc_method_handler(self._exchange),
             "Deliver": grpc.stream_stream_rpc_method_handler(self._deliver),
+            "Lists": grpc.stream_stream_rpc_method_handler(self._exchange_lists),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
+    def change_limits(self, limits: Limits) -> None:
+        """Use other limits from now on."""
+        self._limits = limits
+        self._intake.change(limits)
+
     # --- who calls ----------------------------------------------------------------------------------------------------
 
-    async def _caller(self, context: Any) -> Identity:
-        """The caller, by its certificate; the call ends if the certificate is no longer valid."""
+    async def _caller(self, context: Any, by_old_list: bool) -> Identity:
+        """The caller, by its certificate; the call ends if the certificate is no longer valid.
+
+        `by_old_list`: also where the revocation list is out of date.
+        """
         auth = context.auth_context()
         try:
+            certificate = certificate_of(auth["x509_pem_cert"][0])
             identity = identity_of(auth["x509_pem_cert"][0])
         except (KeyError, IndexError, CertificateError) as error:
             return await self._turn_away(context, "certificate", f"the caller has no member's certificate: {error}")
         if auth.get("ssl_tls_version") != [b"TLSv1.3"]:
-            return await self._turn_away(context, "not TLS 1.3", f"{identity.name} did not use TLS 1.3")
-        revoked = self._credentials.revoked
-        if revoked is not None and identity.serial in revoked:
-            return await self._turn_away(context, "revoked", f"the certificate of {identity.name} has been revoked")
-        if identity.not_after <= datetime.now(UTC):
-            return await self._turn_away(context, "expired", f"the certificate of {identity.name} has ended")
+            return await self._turn_away(context, "not TLS 1.3", f"{identity.name} did not use TLS 1.3", identity.name)
+        objection = self._credentials.objection(certificate)
+        if objection and not (by_old_list and objection.reason == OUT_OF_DATE):
+            return await self._turn_away(context, *objection, identity.name)
+        if not self._doors.recognise(context.peer(), identity.name):
+            return await self._turn_away(
+                context, "connections", f"the connection of {identity.name} is closed", identity.name
+            )
         return identity
 
-    async def _turn_away(self, context: Any, reason: str, message: str) -> Identity:
-        self._note(context, reason, message)
+    async def _turn_away(self, context: Any, reason: str, message: str, member: str | None = None) -> Identity:
+        self._note(context, reason, message, member)
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
         raise AssertionError("abort raises")
 
-    def _note(self, context: Any, reason: str, message: str) -> None:
+    def _note(self, context: Any, reason: str, message: str, member: str | None = None) -> None:
         self._traffic.refusals[reason] += 1
         told_by_the_node = reason == Reception.OTHER_NETWORK.value
+        about = {"member": member} if member else {}
         level = logging.DEBUG if reason == "busy" or told_by_the_node else logging.WARNING
-        _log.log(level, "refused %s: %s", context.peer(), message, extra={"reason": reason})
+        _log.log(level, "refused %s: %s", self._doors.shown(context.peer()), message, extra={"reason": reason, **about})
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _call(self, context: Any) -> AsyncIterator[str]:
+    async def _call(self, context: Any, by_old_list: bool = False) -> AsyncIterator[str]:
         """The name of the caller; while the block lasts, its call counts among its calls in progress."""
-        name = (await self._caller(context)).name
+        name = (await self._caller(context, by_old_list)).name
         with self._intake.call(name) as allowed:
             if not allowed:
-                self._note(context, "calls", f"{name} has too many calls in progress")
+                self._note(context, "calls", f"{name} has too many calls in progress", name)
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls in progress")
             yield name
 
     async def _introduce(self, _requests: Any, context: Any) -> None:
-        async with self._call(context) as caller:
+        async with self._call(context, by_old_list=True) as caller:
             await self._check_rate(caller, context)
-            await context.write(self._claim)
+            own = self._credentials.identity
+            await self._answer(caller, context, encode_claim(own.name, own.serial))
+
+    async def _exchange_lists(self, _requests: Any, context: Any) -> None:
+        async with self._call(context, by_old_list=True) as caller:
+            await self._check_rate(caller, context)
+            answer = partial(self._lists.answer, member=caller)
+            await self._answer(caller, context, await self._only(answer, "revocation lists", caller, context))
 
     async def _agree(self, _requests: Any, context: Any) -> None:
-        async with self._call(context) as caller:
+        async with self._call(context, by_old_list=True) as caller:  # it comes before the call that passes lists on
             await self._check_rate(caller, context)
             self._accord.hear(caller, await self._only(decode_terms, "terms", caller, context))
-            await context.write(encode_terms(self._accord.terms))
+            await self._answer(caller, context, encode_terms(self._accord.terms))
 
     async def _exchange(self, _requests: Any, context: Any) -> None:
         async with self._call(context) as caller:
             await self._check_rate(caller, context)
             await self._check_version(caller, context)
-            records = await self._only(decode_table, "table", caller, context)
-            await context.write(encode_table(await self._inbox.gossip(caller, records)))
+            table = await self._only(decode_table, "table", caller, context)
+            await self._answer(caller, context, encode_table(await self._inbox.gossip(caller, table)))
 
-    async def _only(self, decode: Callable[[bytes], _M], what: str, caller: str, context: Any) -> _M:
+    async def _answer(self, caller: str, context: Any, message: bytes) -> None:
+        """Send the answer of a call. gRPC would wait for a caller that does not take it as long as it is connected."""
+        try:
+            async with asyncio.timeout(self._limits.call_s):
+                await context.write(message)
+        except TimeoutError:
+            self._note(context, "slow", f"{caller} did not take its answer within {self._limits.call_s:g} s", caller)
+            self._doors.end(context.peer())
+
+    async def _only(self, decode: Callable[[bytes], _T], what: str, caller: str, context: Any) -> _T:
         """What the only message of a call says."""
         try:
             return decode(await self._only_message(caller, context))
-        except WireError as error:
-            self._note(context, "malformed", f"{what} of {caller}: {error}")
+        except (WireError, CertificateError) as error:
+            self._note(context, "malformed", f"{what} of {caller}: {error}", caller)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise AssertionError("abort raises") from None
 
     async def _check_version(self, caller: str, context: Any) -> None:
         if refusal := self._accord.refusal(caller):
-            self._note(context, "protocol version", f"{caller}: {refusal}")
+            self._note(context, "protocol version", f"{caller}: {refusal}", caller)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"refused {caller}: {refusal}")
 
     async def _check_rate(self, caller: str, context: Any) -> None:
         if not self._intake.may_gossip(caller):
-            self._note(context, "rate", f"{caller} calls too often")
+            self._note(context, "rate", f"{caller} calls too often", caller)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls in a short time")
 
     async def _only_message(self, caller: str, context: Any) -> bytes:
@@ -169,7 +200,7 @@ class MemberService:
             async with asyncio.timeout(self._limits.call_s):
                 message = await context.read()
         except TimeoutError:
-            self._note(context, "slow", f"{caller} did not send its message within {self._limits.call_s:g} s")
+            self._note(context, "slow", f"{caller} did not send its message within {self._limits.call_s:g} s", caller)
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not come")
         if message is aio.EOF:
             raise WireError("received a call without a message")
@@ -182,12 +213,12 @@ class MemberService:
 
     async def _answer_model(self, sender: str, context: Any) -> None:
         try:
-            await context.write(encode_receipt(await self._receive(sender, context)))
+            await self._answer(sender, context, encode_receipt(await self._receive(sender, context)))
         except _Refusal as refusal:
-            self._note(context, refusal.reason, f"model of {sender}: {refusal}")
+            self._note(context, refusal.reason, f"model of {sender}: {refusal}", sender)
             if refusal.reason == "slow":  # a read is still under way, so the stream cannot be read to its end
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(refusal))
-            await context.write(encode_receipt(refusal.verdict))
+            await self._answer(sender, context, encode_receipt(refusal.verdict))
             await self._read_to_the_end(context)
 
     async def _receive(self, sender: str, context: Any) -> Reception:
@@ -260,18 +291,21 @@ class MemberService:
                 while await context.read() is not aio.EOF:
                     pass
         except TimeoutError:
-            _log.info("%s goes on sending a model that was refused: the call is cut off", context.peer())
+            where = self._doors.shown(context.peer())
+            _log.info("%s goes on sending a model that was refused: the call is cut off", where)
 
 
 def server_options(limits: Limits) -> list[tuple[str, int]]:
     """The bounds that gRPC itself enforces."""
     return [
         ("grpc.so_reuseport", 0),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", 65535),
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", limits.message_bytes),
         ("grpc.max_metadata_size", 8192),
         ("grpc.max_concurrent_streams", limits.calls_of_member),
-        ("grpc.max_allowed_incoming_connections", limits.incoming_connections),
+        ("grpc.max_allowed_incoming_connections", 2 * limits.incoming_connections),  # the entrance has the bound
         ("grpc.max_connection_idle_ms", int(1000 * limits.idle_s)),
         ("grpc.max_connection_age_ms", int(1000 * limits.connection_s)),
         ("grpc.max_connection_age_grace_ms", int(1000 * limits.transfer_s(limits.max_model_bytes))),

@@ -10,7 +10,6 @@ in-memory network are two transports, and a node cannot tell them apart.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -25,6 +24,7 @@ __all__ = [
     "MemberRecord",
     "Parcel",
     "Reception",
+    "Table",
     "Transport",
     "TransportCounts",
     "TransportError",
@@ -42,25 +42,59 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+_PURPOSE = b"pens member record 1\0"  # so that no other signature of the same key can pass for that of a record
+
+
 @dataclass(frozen=True, slots=True)
 class MemberRecord:
-    """One line of a membership table, as gossiped."""
+    """What a member says of itself, signed with the key of its certificate, as others pass it on."""
 
     name: str
     address: Address
     incarnation: int
+    """A higher one in each of the member's lives."""
     heartbeat: int
+    """When the record was signed, in seconds since 1970 by the member's own clock; always higher than before."""
     left: bool = False
     finished: bool = False
     """The member has done its updates, or stopped early, and serves its model."""
+    serial: int = 0
+    """The serial number of the certificate whose key signed the record."""
+    signature: bytes = b""
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Of two records of a member, the newer one has the higher version."""
+        return self.incarnation, self.heartbeat
+
+    @property
+    def content(self) -> bytes:
+        """What is signed: every field but the signature, each of one length or behind its length."""
+        numbers = (self.address.port, self.incarnation, self.heartbeat, self.left, self.finished, self.serial)
+        sized = (text.encode() for text in (self.name, self.address.host))
+        texts = b"".join(len(text).to_bytes(2) + text for text in sized)
+        return _PURPOSE + texts + b"".join(int(number).to_bytes(20) for number in numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a member tells another one in a call of gossip, or in answer to one."""
+
+    records: tuple[MemberRecord, ...] = ()
+    wanted: tuple[int, ...] = ()
+    """Serial numbers of certificates that the speaker needs to check what the other one told."""
+    certificates: tuple[bytes, ...] = ()
+    """Certificates that the other one wanted."""
+    room: int = 0
+    """How many records the speaker would like to be told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """The answer to a gossip call: who answered, by its certificate, and its membership table."""
+    """The answer to a call of gossip: who answered, by its certificate, and what it told."""
 
     name: str
-    records: tuple[MemberRecord, ...]
+    table: Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +142,8 @@ class Inbox(Protocol):
         """Receive a whole model."""
         ...
 
-    async def gossip(self, sender: str, records: Sequence[MemberRecord]) -> Sequence[MemberRecord]:
-        """Receive a member's membership table, and answer with this member's own."""
+    async def gossip(self, sender: str, table: Table) -> Table:
+        """Receive what a member tells of members, and answer likewise."""
         ...
 
     def wants(self, sender: str, size: int) -> Reception:
@@ -133,8 +167,8 @@ class Transport(Protocol):
         """Deliver a model; `TransportError` if the member cannot be reached or another one answers."""
         ...
 
-    async def gossip(self, to: Address, name: str | None, records: Sequence[MemberRecord]) -> Introduction:
-        """Exchange membership tables with whoever is at `to`.
+    async def gossip(self, to: Address, name: str | None, table: Table) -> Introduction:
+        """Tell whoever is at `to` of members, and be told of some.
 
         `name`: the member that must answer, checked against the certificate; None for a bootstrap address, where any
         member may answer.

@@ -37,24 +37,51 @@ class Limits:
     """Calls in progress at the same time; further ones are turned away. Of these …"""
     calls_of_member: int = 16
     """… one member may have this many."""
+    bytes_per_minute: int = 1_024_000_000
+    """Bytes that one member may send over all of its connections, in a burst or spread; further ones wait."""
     incoming_connections: int = 512
-    """Connections open at the same time, including those whose handshake is not complete."""
+    """Connections open at the same time, including those whose handshake is not complete. Of these …"""
+    connections_of_member: int = 4
+    """… one member may have this many, …"""
+    connections_of_host: int = 64
+    """… one address this many over which no member has called yet, …"""
+    handshakes_per_s: float = 50.0
+    """… and make this many anew per second, on average …"""
+    burst_handshakes: int = 500
+    """… and in a burst."""
+    stranger_bytes: int = 64 << 10
+    """Bytes that are read of a connection before its first call."""
     idle_s: float = 300.0
     """A connection without calls is closed after this time, so that a revoked member keeps none open."""
     connection_s: float = 3600.0
     """After this time a connection accepts no new calls; a caller that needs it makes a new one."""
+    lists_s: float = 30.0
+    """Seconds between two calls in which this member passes on revocation lists."""
     call_s: float = 10.0
     """Deadline of a small call, and of making a connection."""
     min_bytes_per_s: float = 128 << 10
     """The deadline of a model grows with its size at this rate; slower senders are cut off."""
+    log_bytes_per_minute: int = 64 << 10
+    """Bytes of log that each place in the code may write, and …"""
+    log_lines_of_member: int = 60
+    """… lines …"""
+    log_bytes_of_member: int = 32 << 10
+    """… and bytes that are about one member."""
     sends: int = 8
-    """Models being sent at the same time."""
+    """Models being sent at the same time, and …"""
+    slow_sends: int = 2
+    """… those to members that took their latest model too slowly, or not at all."""
     connections: int = 64
     """Connections to other members that are kept open."""
     attempts: int = 4
     backoff_s: float = 0.1
     max_backoff_s: float = 3.0
     keepalive_s: float = 20.0
+
+    @property
+    def known_connections(self) -> int:
+        """Connections of all members together: an eighth of all are left to those who have not called yet."""
+        return max(1, self.incoming_connections - max(1, self.incoming_connections // 8))
 
     @property
     def message_bytes(self) -> int:
@@ -73,20 +100,34 @@ class RateLimit:
         self._per_s, self._burst, self._clock = per_s, burst, clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # sender → tokens, and when; oldest first
 
+    def change(self, per_s: float, burst: int) -> None:
+        """Use another rate from now on."""
+        self._per_s, self._burst = per_s, burst
+
     def take(self, sender: str) -> bool:
         """Take a token of the sender; False if it has none."""
+        tokens = self._tokens(sender)
+        granted = tokens >= 1
+        self._buckets[sender] = (tokens - 1 if granted else tokens, self._clock())
+        return granted
+
+    def spend(self, sender: str, amount: float) -> float:
+        """Take so many tokens of the sender, also those that it does not have yet; seconds until it has no debt."""
+        tokens = self._tokens(sender) - amount
+        self._buckets[sender] = (tokens, self._clock())
+        return max(0.0, -tokens / self._per_s)
+
+    def _tokens(self, sender: str) -> float:
+        """What the sender has now; its bucket is taken out."""
         now = self._clock()
         self._forget_full(now)
         tokens, since = self._buckets.pop(sender, (float(self._burst), now))
-        tokens = min(float(self._burst), tokens + (now - since) * self._per_s)
-        granted = tokens >= 1
-        self._buckets[sender] = (tokens - 1 if granted else tokens, now)
-        return granted
+        return min(float(self._burst), tokens + (now - since) * self._per_s)
 
     def _forget_full(self, now: float) -> None:
         while self._buckets:
-            sender, (_, since) = next(iter(self._buckets.items()))
-            if (now - since) * self._per_s < self._burst:
+            sender, (tokens, since) = next(iter(self._buckets.items()))
+            if tokens + (now - since) * self._per_s < self._burst:
                 return
             del self._buckets[sender]
 
@@ -101,6 +142,12 @@ class Intake:
         self._calls: Counter[str] = Counter()
         self._senders: set[str] = set()
         self.bytes_expected = 0
+
+    def change(self, limits: Limits) -> None:
+        """Use other limits from now on."""
+        self._limits = limits
+        self._rate.change(limits.models_per_s, limits.burst_models)
+        self._gossip_rate.change(limits.gossip_per_s, limits.burst_gossip)
 
     @contextmanager
     def call(self, sender: str) -> Iterator[bool]:

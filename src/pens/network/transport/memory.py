@@ -11,7 +11,6 @@ and a link carries several models at once, as a simulator's link does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from pens.errors import TransportError
 from pens.network.transport.interface import (
@@ -21,6 +20,7 @@ from pens.network.transport.interface import (
     MemberRecord,
     Parcel,
     Reception,
+    Table,
     TransportCounts,
 )
 from pens.network.transport.terms import Accord, AnyTerms
@@ -118,12 +118,11 @@ class MemoryTransport:
         self.traffic.bytes_out += len(parcel.payload)
         return verdict
 
-    async def gossip(self, to: Address, name: str | None, records: Sequence[MemberRecord]) -> Introduction:
-        """Exchange membership tables with whoever is at `to`."""
+    async def gossip(self, to: Address, name: str | None, table: Table) -> Introduction:
+        """Exchange tables with whoever is at `to`."""
         await self._travel()
         listener, inbox = self._network.reach(self._name, to, name)
-        answer = await inbox.gossip(self._name, records)
-        return Introduction(listener, tuple(answer))
+        return Introduction(listener, await inbox.gossip(self._name, table))
 
     async def stop(self, grace_s: float) -> None:
         """Stop listening, and drop the models that are still on their way."""

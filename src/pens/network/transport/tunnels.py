@@ -110,11 +110,16 @@ class Switchboard:
 
     @contextmanager
     def attached(self, name: str) -> Iterator[asyncio.Queue[bytes]]:
-        """A member is attached while the block lasts: the tickets that it must be told."""
+        """A member is attached while the block lasts: the tickets that it must be told.
+
+        An empty ticket: it has attached itself anew, and this attachment is over.
+        """
         host = attached_address(name).host
         if len(self._attached) >= self._limits.attached and host not in self._attached:
             raise NoTunnel(f"{self._limits.attached} members are attached to this one already")
-        entry = (name, asyncio.Queue[bytes](_WAITING))
+        entry = (name, asyncio.Queue[bytes]())
+        if host in self._attached:
+            self._attached[host][1].put_nowait(b"")
         self._attached[host] = entry
         try:
             yield entry[1]
@@ -158,6 +163,8 @@ class Switchboard:
         return self._attached[host]
 
     async def _answered(self, name: str, tickets: asyncio.Queue[bytes]) -> End:
+        if tickets.qsize() >= _WAITING:
+            raise NoTunnel(f"{name} does not answer")
         ticket, answer = secrets.token_bytes(TICKET_BYTES), asyncio.get_running_loop().create_future()
         self._asked[ticket] = (name, answer)
         try:
@@ -165,7 +172,7 @@ class Switchboard:
             async with asyncio.timeout(self._limits.answer_s):
                 end: End = await answer
             return end
-        except (TimeoutError, asyncio.QueueFull):
+        except TimeoutError:
             raise NoTunnel(f"{name} does not answer") from None
         finally:
             self._asked.pop(ticket, None)

@@ -18,6 +18,8 @@ class Feature(Enum):
     MODELS = "models"
     TABLES = "membership tables"
     AGREEMENT = "agreement before models are exchanged"
+    SIGNED = "signed membership records"
+    LISTS = "revocation lists that members pass on"
     TUNNELS = "connections to members that cannot be called"
 
 
@@ -31,9 +33,9 @@ class Version:
 
 VERSIONS = (
     Version(1, frozenset({Feature.MODELS, Feature.TABLES})),
-    Version(2, frozenset({Feature.MODELS, Feature.TABLES, Feature.AGREEMENT, Feature.TUNNELS})),
+    Version(2, frozenset(Feature)),
 )
-NEEDED = frozenset({Feature.MODELS, Feature.TABLES})
+NEEDED = frozenset({Feature.MODELS, Feature.TABLES, Feature.SIGNED})
 """Features without which this member talks to nobody."""
 
 

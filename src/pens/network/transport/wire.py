@@ -7,25 +7,28 @@ may add some. Every other deviation from the format raises a `WireError`.
 
 from __future__ import annotations
 
-import ipaddress
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from pens.errors import CertificateError, TransportError
+from pens.network.certificates.authorities import KEY_ID_BYTES, MAX_AUTHORITIES
 from pens.network.certificates.names import check_name
 from pens.network.transport import wire_pb2
-from pens.network.transport.interface import Address, MemberRecord, Reception
+from pens.network.transport.dialling import is_host
+from pens.network.transport.interface import Address, MemberRecord, Reception, Table
 from pens.network.transport.terms import MOST_PARTS, Part, Terms, plain
 from pens.network.transport.versions import Range
+from pens.printable import printable
 from pens.protocol.messages import NOTE_BYTES
 
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _MAX_SERIAL_BYTES = 20
-_MAX_RECORDS = 2048  # in a table: twice as many as a member keeps
+_MAX_RECORDS = 128  # in a table; and as many certificates, and serial numbers
+_MAX_SIGNATURE_BYTES = 72  # two numbers of 33 bytes as DER
+_MAX_CERTIFICATE_BYTES = 2048
+_MAX_FIELDS = 4 * _MAX_RECORDS
 _MAX_TERMS_BYTES = 1 << 18
 _DIGEST_BYTES = 32
 _FORM = 16  # characters of a form's name
@@ -34,7 +37,8 @@ HEADER = "pens-header-bin"
 TICKET = "pens-ticket-bin"
 TO = "pens-to"
 TICKET_BYTES = 16
-_PAYLOAD_TAG = bytes([wire_pb2.Piece.PAYLOAD_FIELD_NUMBER << 3 | 2])  # 2: a size and that many bytes
+_VARINT, _SIZED, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}  # wire types: a number; a size and so many bytes; so many bytes
+_PAYLOAD_TAG = bytes([wire_pb2.Piece.PAYLOAD_FIELD_NUMBER << 3 | _SIZED])
 _VERDICTS = {
     Reception.TAKEN: wire_pb2.Receipt.TAKEN,
     Reception.BUSY: wire_pb2.Receipt.BUSY,
@@ -63,8 +67,8 @@ def parse(message: _M, data: bytes) -> _M:
     return message
 
 
-def encode_table(records: Iterable[MemberRecord]) -> bytes:
-    """A membership table as bytes."""
+def encode_table(table: Table) -> bytes:
+    """A table as bytes."""
     lines = [
         wire_pb2.Record(
             name=record.name,
@@ -74,41 +78,109 @@ def encode_table(records: Iterable[MemberRecord]) -> bytes:
             heartbeat=record.heartbeat,
             left=record.left,
             finished=record.finished,
+            signature=record.signature,
+            serial=_serial_bytes(record.serial),
         )
-        for record in records
+        for record in table.records
     ]
-    return bytes(wire_pb2.Table(records=lines).SerializeToString())
+    wanted = [_serial_bytes(serial) for serial in table.wanted]
+    message = wire_pb2.Table(records=lines, wanted=wanted, certificates=table.certificates, room=table.room)
+    return bytes(message.SerializeToString())
 
 
-def decode_table(data: bytes) -> tuple[MemberRecord, ...]:
-    """A membership table from bytes; its records are well-formed, not necessarily true."""
-    lines = parse(wire_pb2.Table(), data).records
-    if len(lines) > _MAX_RECORDS:
-        raise WireError(f"received a table of {len(lines)} records, but at most {_MAX_RECORDS} are allowed")
-    return tuple(_record(line) for line in lines)
+def decode_table(data: bytes) -> Table:
+    """A table from bytes; its records are well-formed, not necessarily true."""
+    _check_num_fields(data)
+    table = parse(wire_pb2.Table(), data)
+    for what, values in (
+        ("records", table.records),
+        ("wanted certificates", table.wanted),
+        ("certificates", table.certificates),
+    ):
+        if len(values) > _MAX_RECORDS:
+            raise WireError(f"received a table of {len(values)} {what}, but at most {_MAX_RECORDS} are allowed")
+    return Table(
+        tuple(_record(line) for line in table.records),
+        tuple(_serial(serial) for serial in table.wanted),
+        tuple(_certificate(certificate) for certificate in table.certificates),
+        table.room,
+    )
+
+
+def _check_num_fields(data: bytes) -> None:
+    """Refuse a table of too many parts before it is parsed: a record of two bytes takes a hundred as an object."""
+    at = fields = 0
+    while at < len(data):
+        at = _after_field(data, at)
+        fields += 1
+        if fields > _MAX_FIELDS:
+            raise WireError(f"received a table of more than the {_MAX_FIELDS} parts that are allowed")
+
+
+def _after_field(data: bytes, at: int) -> int:
+    """Where the field that begins at `at` ends; fields of later versions are skipped, too."""
+    tag, at = _read_varint(data, at)
+    if tag & 7 == _VARINT:
+        return _read_varint(data, at)[1]
+    if tag & 7 == _SIZED:
+        size, at = _read_varint(data, at)
+        return at + size
+    if tag & 7 in _FIXED_BYTES:
+        return at + _FIXED_BYTES[tag & 7]
+    raise WireError(f"received a table with a field of wire type {tag & 7}, which does not exist")
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number as protobuf writes it, and where the next one begins."""
+    number = 0
+    for place, byte in enumerate(data[at : at + 10]):
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return number, at + place + 1
+    raise WireError("received a message that ends within a number, or has one of more than 64 bits")
 
 
 def _record(line: wire_pb2.Record) -> MemberRecord:
-    address = check_address(Address(line.host, line.port))
-    return MemberRecord(_name(line.name), address, line.incarnation, line.heartbeat, line.left, line.finished)
+    name, address = _name(line.name), check_address(Address(line.host, line.port))
+    if not line.signature:
+        raise WireError(
+            f"received a record of {name} without a signature: the member that sent it has a version of pens whose "
+            "records are not signed. Install the same version at all members"
+        )
+    if len(line.signature) > _MAX_SIGNATURE_BYTES:
+        raise WireError(
+            f"received a signature of {len(line.signature)} bytes, but at most {_MAX_SIGNATURE_BYTES} are allowed"
+        )
+    numbers = line.incarnation, line.heartbeat
+    said = line.left, line.finished
+    return MemberRecord(name, address, *numbers, *said, _serial(line.serial), bytes(line.signature))
+
+
+def _certificate(certificate: bytes) -> bytes:
+    if len(certificate) > _MAX_CERTIFICATE_BYTES:
+        raise WireError(
+            f"received a certificate of {len(certificate)} bytes, but at most {_MAX_CERTIFICATE_BYTES} are allowed"
+        )
+    return bytes(certificate)
+
+
+def _serial_bytes(serial: int) -> bytes:
+    return serial.to_bytes(_MAX_SERIAL_BYTES)
+
+
+def _serial(serial: bytes) -> int:
+    if not 0 < len(serial) <= _MAX_SERIAL_BYTES:
+        raise WireError(f"received a serial number of {len(serial)} bytes, but it must have 1 to {_MAX_SERIAL_BYTES}")
+    return int.from_bytes(serial)
 
 
 def check_address(address: Address) -> Address:
     """Return `address` if something can listen there: a DNS name or an IP address, and a port."""
-    if not _is_host(address.host):
-        raise WireError(f"host {address.host[:80]!r} is neither a DNS name nor an IP address")
+    if not is_host(address.host):
+        raise WireError(f"host '{printable(address.host)}' is neither a DNS name nor an IP address")
     if not 0 < address.port < 1 << 16:
         raise WireError(f"port {address.port} is not between 1 and 65535")
     return address
-
-
-def _is_host(host: str) -> bool:
-    if _HOST.fullmatch(host):
-        return True
-    try:
-        return ipaddress.ip_address(host).version == 6 and "%" not in host
-    except ValueError:
-        return False
 
 
 def _name(name: str) -> str:
@@ -120,17 +192,33 @@ def _name(name: str) -> str:
 
 def encode_claim(name: str, serial: int) -> bytes:
     """The name and serial number of the certificate that this member holds, as bytes."""
-    return bytes(wire_pb2.Claim(name=name, serial=serial.to_bytes(_MAX_SERIAL_BYTES)).SerializeToString())
+    return bytes(wire_pb2.Claim(name=name, serial=_serial_bytes(serial)).SerializeToString())
 
 
 def decode_claim(data: bytes) -> tuple[str, int]:
     """A name and a serial number; believe them only after a connection made for that very certificate."""
     claim = parse(wire_pb2.Claim(), data)
-    if not 0 < len(claim.serial) <= _MAX_SERIAL_BYTES:
+    return _name(claim.name), _serial(claim.serial)
+
+
+def encode_lists(wanted: Mapping[bytes, int], lists: Iterable[bytes]) -> bytes:
+    """From which number on this member wants the revocation lists of each authority, and some lists, as bytes."""
+    lines = [wire_pb2.WantedList(authority=authority, lowest=lowest) for authority, lowest in wanted.items()]
+    return bytes(wire_pb2.ListTable(wanted=lines, lists=lists).SerializeToString())
+
+
+def decode_lists(data: bytes) -> tuple[dict[bytes, int], list[bytes]]:
+    """What a member wants, and lists of which nothing is checked yet but their count."""
+    table = parse(wire_pb2.ListTable(), data)
+    if max(len(table.wanted), len(table.lists)) > MAX_AUTHORITIES:
         raise WireError(
-            f"received a serial number of {len(claim.serial)} bytes, but it must have 1 to {_MAX_SERIAL_BYTES}"
+            f"received {len(table.lists)} revocation lists and a wish for {len(table.wanted)}, "
+            f"but at most {MAX_AUTHORITIES} are allowed"
         )
-    return _name(claim.name), int.from_bytes(claim.serial)
+    for line in table.wanted:
+        if len(line.authority) != KEY_ID_BYTES:
+            raise WireError(f"received the number of an authority in {len(line.authority)} bytes, not {KEY_ID_BYTES}")
+    return {bytes(line.authority): line.lowest for line in table.wanted}, [bytes(der) for der in table.lists]
 
 
 def encode_terms(terms: Terms) -> bytes:

@@ -56,7 +56,7 @@ class Wanted(_message.Message):
     def __init__(self, ticket: _Optional[bytes] = ...) -> None: ...
 
 class Record(_message.Message):
-    __slots__ = ("name", "host", "port", "incarnation", "heartbeat", "left", "finished")
+    __slots__ = ("name", "host", "port", "incarnation", "heartbeat", "left", "finished", "signature", "serial")
     NAME_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,8 @@ class Record(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
     name: str
     host: str
     port: int
@@ -71,13 +73,37 @@ class Record(_message.Message):
     heartbeat: int
     left: bool
     finished: bool
-    def __init__(self, name: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., incarnation: _Optional[int] = ..., heartbeat: _Optional[int] = ..., left: _Optional[bool] = ..., finished: _Optional[bool] = ...) -> None: ...
+    signature: bytes
+    serial: bytes
+    def __init__(self, name: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., incarnation: _Optional[int] = ..., heartbeat: _Optional[int] = ..., left: _Optional[bool] = ..., finished: _Optional[bool] = ..., signature: _Optional[bytes] = ..., serial: _Optional[bytes] = ...) -> None: ...
 
 class Table(_message.Message):
-    __slots__ = ("records",)
+    __slots__ = ("records", "wanted", "certificates", "room")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATES_FIELD_NUMBER: _ClassVar[int]
+    ROOM_FIELD_NUMBER: _ClassVar[int]
     records: _containers.RepeatedCompositeFieldContainer[Record]
-    def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
+    wanted: _containers.RepeatedScalarFieldContainer[bytes]
+    certificates: _containers.RepeatedScalarFieldContainer[bytes]
+    room: int
+    def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., wanted: _Optional[_Iterable[bytes]] = ..., certificates: _Optional[_Iterable[bytes]] = ..., room: _Optional[int] = ...) -> None: ...
+
+class WantedList(_message.Message):
+    __slots__ = ("authority", "lowest")
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
+    LOWEST_FIELD_NUMBER: _ClassVar[int]
+    authority: bytes
+    lowest: int
+    def __init__(self, authority: _Optional[bytes] = ..., lowest: _Optional[int] = ...) -> None: ...
+
+class ListTable(_message.Message):
+    __slots__ = ("wanted", "lists")
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    LISTS_FIELD_NUMBER: _ClassVar[int]
+    wanted: _containers.RepeatedCompositeFieldContainer[WantedList]
+    lists: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, wanted: _Optional[_Iterable[_Union[WantedList, _Mapping]]] = ..., lists: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Header(_message.Message):
     __slots__ = ("version", "size", "answer", "note")
