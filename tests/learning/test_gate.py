@@ -8,6 +8,8 @@ with a sample's numbers.
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,25 +18,38 @@ import torch
 
 from pens.data.samples import Samples
 from pens.engine.batches import SampleStack
+from pens.engine.layout import Layout
 from pens.learning.executor import Executor
 from pens.learning.gate import shared
 from pens.learning.learners import Learners
 from pens.learning.trust import Mistrust, TrustRules
+from pens.merging.rule import chosen
 from pens.protocol.messages import Ask, Compare, ModelRef, PeerId, Verdicts
+from pens.settings.tree import Settings
 from tests.byhand import CountingEngine, sample
 from tests.learning.three import CPU, LOSSES, compute, first_trainings, learners, update, values
 
 ME = PeerId(0)
 
 
-def wary(*validation: tuple[float, float, float], **rules: Any) -> tuple[Learners, list[ModelRef]]:
+def wary(
+    *validation: tuple[float, float, float], layout: Layout | None = None, **rules: Any
+) -> tuple[Learners, list[ModelRef]]:
     """Three peers after their first training, of which peer 0 has these validation samples."""
     training = SampleStack([sample(LOSSES[p], p) for p in range(3)], CPU)
     own = Samples(np.array(validation, np.float32), np.zeros(len(validation), np.int64))
     held = SampleStack([own, *(sample(LOSSES[p][::-1], p) for p in (1, 2))], CPU)
-    executor = Executor(CountingEngine(3), training, held, 3)
+    engine = CountingEngine(3)
+    engine.network.stored = layout or engine.network.stored
+    executor = Executor(engine, training, held, 3)
     them = learners(executor=executor, **{"trust": TrustRules(2.0), **rules})
     return them, first_trainings(them)
+
+
+def with_heads(*validation: tuple[float, float, float], **rules: Any) -> tuple[Learners, list[ModelRef]]:
+    """The same, where the third number of a model is its peer's head, which is neither merged nor sent."""
+    layout = Layout.stored({"body": torch.Size([2]), "head": torch.Size([1])}, {})
+    return wary(*validation, layout=layout, merging=replace(chosen(Settings()), own=("head",)), **rules)
 
 
 def sent(them: Learners, owner: int, *numbers: float, version: int = 1) -> ModelRef:
@@ -97,6 +112,42 @@ def test_a_merge_of_innocents_that_is_worse_is_taken_only_while_none_ever_worked
     assert verdicts(them) == ([] if common else [(1, "good"), (2, "good")])
     assert them.by_peer[ME].mistrust.kept_own == int(common)
     assert them.by_peer[ME].mistrust.agrees == common
+
+
+@pytest.mark.parametrize("heads", [(0, 0), (-0.5, 1), (1e30, -1e30)])
+def test_where_a_part_is_merged_models_are_judged_merged_with_the_own_one(heads: tuple[float, float]) -> None:
+    """Own losses 1 and 1. All three bodies: [2/3, 1/6], worse by 0.58 ± 0.08. Those of 0 and 7: [1/2, 1/2], worse by
+    2.25 ± 0.25; of 0 and 8: [1, -1/4], better. By themselves, with heads of their own, they would do otherwise: 7 loses
+    0.5 and 0.5 with the head -1/2, and 8 loses 7.5 and 9 with the head 1. Real peers get zeros in place of heads."""
+    them, (e0, *_) = with_heads((1, 5, 9), (1, 6, 11))
+    poor, good = sent(them, 7, 0, 1, heads[0]), sent(them, 8, 1, -0.5, heads[1])
+    before = them.models.num_alive
+    assert merged(them, e0, poor, good) == [2, -0.25, 0]
+    assert verdicts(them) == [(7, "hurts"), (8, "good")]
+    mistrust = them.by_peer[ME].mistrust
+    assert mistrust.judged == 1 + 1 + 2 + 1  # its own, the merge, its merges with each, the merge of the rest
+    assert mistrust.length == pytest.approx(math.hypot(2, 0.25))
+    assert mistrust.change == 1
+    assert them.models.num_alive == before + 1
+
+
+@pytest.mark.parametrize(("begin", "verdict"), [(with_heads, "good"), (wary, "hurts")])
+def test_a_model_that_weighs_nothing_is_to_blame_only_where_models_are_judged_by_themselves(
+    begin: Any, verdict: str
+) -> None:
+    """9 alone loses 5.3 and 6.3. Of e0 and 9, e0 counts for all."""
+    them, (e0, *_) = begin((1, 5, 9), (1, 6, 11))
+    poor, unheeded = sent(them, 7, 0, 1, 0), sent(them, 9, 0.3, 1, 0)
+    assert merged(them, e0, poor, unheeded, weights=(0.5, 0.5, 0.0)) == [2, 0, 0]
+    assert verdicts(them) == [(7, "hurts"), (9, verdict)]
+
+
+@pytest.mark.parametrize("head", [0, 1e30, math.inf])
+def test_where_a_part_is_merged_copies_are_told_by_that_part(head: float) -> None:
+    them, (e0, e1, _) = with_heads((1, 0, 0), (1, 0, 0))
+    copies = sent(them, 7, -1, 0, head), sent(them, 8, 0, 1.05, -head), sent(them, 9, 0, 11, head)
+    assert merged(them, e0, e1, *copies) == [1.5, 0.5, 0]
+    assert verdicts(them) == [(1, "good"), (7, "echo"), (8, "twin"), (9, "absurd")]
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,19 @@ def merging(plan: Plan, verdicts: list[tuple[int, Verdict]]) -> tuple[Peer, list
     return peer, found
 
 
+def test_nobody_asks_how_models_did_of_an_update_that_merges_none() -> None:
+    """Neither of the first training, nor where the others sent nothing: such updates are no merges, and no dropped
+    peer's time passes."""
+    peer = Peer(PeerId(0), 0, replace(PLAN, train_first=True), ids(1, 2, 3))
+    (first,) = peer.handle(Start())
+    assert isinstance(first, Update)
+    peer.handle(Updated())
+    peer.handle(Wake())
+    (later,) = peer.handle(Pulled(()))
+    assert isinstance(later, Update)
+    assert (first.models, later.models, peer.conduct.done) == ((), (), 0)
+
+
 def test_nothing_of_a_dropped_peer_is_requested_or_taken() -> None:
     peer, actions = merging(replace(PLAN, n_peers=3, trust=ConductRules(1, 9)), [(2, "hurts")])
     assert actions == [Shun(ids(2))]

@@ -5,9 +5,10 @@ Theory of operation. Before models are compared or merged, those that count for 
 of absurd length. That costs no forward pass. A merge of the others is then tried out on the peer's own validation
 samples, beside the peer's own model. Only where it loses clearly more (by a margin of standard errors of the mean
 difference, sample by sample), the received models are run over these samples, too: those that lose clearly more than
-the own model are left out, and the rest is merged. Where that is still clearly worse, the peer keeps its own model;
-unless its merges never worked yet: models from different beginnings average badly at first, and become alike only by
-being merged and trained.
+the own model are left out, and the rest is merged. Where only a part of a model is merged, each received model is
+merged with the own one for that: its other part belongs to another peer's samples, and is not even sent. Where the
+merge of the rest is still clearly worse, the peer keeps its own model; unless its merges never worked yet: models from
+different beginnings average badly at first, and become alike only by being merged and trained.
 
 Where models are trusted, nothing here is called.
 """
@@ -32,6 +33,7 @@ from pens.protocol.conduct import is_clearly_worse
 from pens.protocol.messages import ModelRef, PeerId
 
 Losses = Generator[Call, Answer, list[list[float]]]
+_MERGES_AT_ONCE = 256  # each of them needs a row
 
 
 class Gate:
@@ -111,17 +113,37 @@ class Gate:
 
     def _leave_out_culprits(self, hurt: Sequence[tuple[Updating, Sequence[float]]]) -> Work:
         """Leave out the models that are themselves clearly worse than the peer's own."""
-        models = [(job, ref, own) for job, own in hurt for ref in _received(job)]
-        rows = self._names.received_rows([ref for _, ref, _ in models])
-        losses = yield from self._losses([job for job, _, _ in models], rows)
+        models = [(job, place, own) for job, own in hurt for place, ref in enumerate(job.models) if not ref.is_made]
+        found = yield from self._are_worse(models)
         culprits: dict[int, list[ModelRef]] = {}
-        for (job, ref, own), of in zip(models, losses, strict=True):
-            if self._is_worse(of, own):
-                culprits.setdefault(id(job), []).append(ref)
+        for (job, place, _), is_worse in zip(models, found, strict=True):
+            if is_worse:
+                culprits.setdefault(id(job), []).append(job.models[place])
         for job, _ in hurt:
             for ref in (guilty := culprits.get(id(job), [])):
                 self._learner(job.peer).mistrust.note(ref.owner, "hurts")
             self._leave_out(job, frozenset(guilty))
+
+    def _are_worse(
+        self, models: Sequence[tuple[Updating, int, Sequence[float]]]
+    ) -> Generator[Call, Answer, list[bool]]:
+        """Whether each of these models, by its place in its update, is clearly worse than the peer's own: by itself;
+        or, where a part of it is merged, merged with the own one."""
+        if not self._merges_whole:
+            found: list[bool] = []
+            for start in range(0, len(models), _MERGES_AT_ONCE):
+                some = models[start : start + _MERGES_AT_ONCE]
+                found += yield from self._worse([_with(job, [at]) for job, at, _ in some], [own for *_, own in some])
+            return found
+        rows = self._names.received_rows([job.models[at] for job, at, _ in models])
+        losses = yield from self._losses([job for job, *_ in models], rows)
+        return [self._is_worse(of, own) for of, (*_, own) in zip(losses, models, strict=True)]
+
+    @cached_property
+    def _merges_whole(self) -> bool:
+        """Whether all that a model consists of is merged."""
+        layout = self._context.executor.engine.network.stored
+        return len(merged_names(layout, self._context.rules.merging)) == len(layout.trained) + len(layout.kept)
 
     def _count(self, jobs: Sequence[Updating], worse: set[int]) -> None:
         """Note what is merged in the end. `worse`: the updates whose merges were clearly worse to the last."""
@@ -152,12 +174,9 @@ class Gate:
         """Of an update, with its weights."""
         if not gone:
             return
-        kept = [place for place, ref in enumerate(job.models) if ref not in gone]
+        left = _with(job, [place for place, ref in enumerate(job.models) if ref not in gone])
         self._names.release_all(ref for ref in job.models if ref in gone)
-        weights = job.action.weights and shared(job.action.weights, kept)
-        segments = tuple((prefix, shared(of, kept)) for prefix, of in job.action.segment_weights)
-        job.models = tuple(job.models[place] for place in kept)
-        job.action = replace(job.action, weights=weights, segment_weights=segments)
+        job.models, job.action = left.models, left.action
 
     # --- the peer's own models ----------------------------------------------------------------------------------------
 
@@ -196,6 +215,14 @@ class Gate:
 def _received(job: Updating) -> list[ModelRef]:
     """Those of its models that came from others."""
     return [ref for ref in job.models if not ref.is_made]
+
+
+def _with(job: Updating, kept: Sequence[int]) -> Updating:
+    """An update that merges these of its models, by their places, with weights that sum to one again."""
+    weights = job.action.weights and shared(job.action.weights, kept)
+    segments = tuple((prefix, shared(of, kept)) for prefix, of in job.action.segment_weights)
+    action = replace(job.action, weights=weights, segment_weights=segments)
+    return replace(job, models=tuple(job.models[place] for place in kept), action=action)
 
 
 def shared(weights: Sequence[float], kept: Sequence[int]) -> tuple[float, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from pens.learning.learner import Learner
@@ -55,6 +55,16 @@ def trust_of(learners: Iterable[Learner], dropped: tuple[Dropped, ...] = ()) -> 
         counts.update(mistrust.counts)
     verdicts: dict[str, int] = {verdict: counts[verdict] for verdict in VERDICTS}
     return TrustRecord(verdicts, sum(of.kept_own for of in known), sum(of.judged for of in known), dropped)
+
+
+def summed(records: Iterable[TrustRecord], dropped: Iterable[Dropped]) -> TrustRecord | None:
+    """What several peers found, each on its own; None where nobody looked. `dropped`: of all of them."""
+    known = list(records)
+    if not known:
+        return None
+    verdicts: dict[str, int] = {verdict: sum(of.verdicts.get(verdict, 0) for of in known) for verdict in VERDICTS}
+    counts = sum(of.kept_own for of in known), sum(of.judged for of in known)
+    return TrustRecord(verdicts, *counts, tuple(sorted(dropped, key=astuple)))
 
 
 def dropped_words(count: int) -> str:

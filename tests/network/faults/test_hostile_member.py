@@ -55,7 +55,8 @@ def attack_with_models(site: Site) -> None:
             async with channel_to(peer.address, site.credentials(NAME)) as channel:
                 for what, (payload, announced) in payloads.items():
                     assert await deliver(channel, payload, announced) in ("REFUSED", "OTHER_NETWORK"), what
-                assert await deliver(channel, save(model), version=(1 << 64) - 1) == TAKEN
+                assert await deliver(channel, save(model), version=(1 << 64) - 1) == "REFUSED", "an absurd version"
+                assert await deliver(channel, save(model), version=1) == TAKEN
 
     asyncio.run(attack())
     for peer in site.peers:

@@ -23,6 +23,7 @@ from pens.data.preparation import Preparation, Standard
 from pens.errors import RunDirError
 from pens.inference.network_form import NetworkForm
 from pens.measuring.results import RunResult, summarise
+from pens.measuring.trust import Dropped, TrustRecord
 from pens.network.federation.foreign_files import read_table
 from pens.network.federation.records import COUNTS, compose
 from pens.report.study import read_studies
@@ -310,6 +311,23 @@ def test_late_peers_stand_later_on_the_common_clock(simulated: RunResult, tmp_pa
     late = compose(folders, tmp_path / "run").history
     assert late.time[late.peer == 3].min() > 50
     assert np.all(np.diff(late.time) >= 0)
+
+
+def test_what_peers_found_of_each_others_models_is_added_up(simulated: RunResult, tmp_path: Path) -> None:
+    """Peer 3 started 50 seconds later, and peer 0 trusts. Whoever is not shown has no number."""
+    folders = take_apart(simulated, tmp_path / "peers")
+    assert compose(folders, tmp_path / "trusting").trust is None
+    change(folders[3] / "peer.json", started=1e9 + 50)
+    found: dict[int, list[list[object]]] = {3: [[2.5, "peer-04"], [3.0, "gone"]], 1: [[60.0, "peer-00"]], 2: []}
+    for peer, dropped in found.items():
+        verdicts = {"good": 10 * peer, "hurts": 1, "echo": 2, "absurd": 0, "twin": peer}
+        trust = {"verdicts": verdicts, "kept_own": peer, "judged": 100 + peer, "dropped": dropped}
+        change(folders[peer] / "result.json", trust=trust)
+    composed = compose(folders, tmp_path / "run")
+    (on_disk,) = ExperimentDir(tmp_path / "run").results()
+    verdicts = {"good": 60, "hurts": 3, "echo": 6, "absurd": 0, "twin": 6}
+    expected = TrustRecord(verdicts, 6, 306, (Dropped(52.5, 3, 4), Dropped(60.0, 1, 0)))
+    assert composed.trust == on_disk.trust == expected
 
 
 def test_settings_that_differ_are_told(simulated: RunResult, tmp_path: Path) -> None:

@@ -95,13 +95,18 @@ OUT_OF_ORDER: dict[str, object] = {
     "score": "loss",
 }
 """The simulator computes some comparisons of a peer before earlier ones."""
+JUDGED: dict[str, object] = {**OUT_OF_ORDER, "gate": "on", "rounds": 6, "patience": 6}
+ONLY_BODIES: dict[str, object] = {**JUDGED, "n_sampled": 3, "step1_samplings": 3, "give_up": 0.05, "strikes": 2}
+"""Real peers send bodies alone, and the heads of others' models are known in the simulator alone."""
 
 
 @settings(max_examples=20)
 @given(scenarios, st.sampled_from(["pens", "pens+", "random", "dac", "deprl", "facade", "fedfomo"]), st.integers(0, 99))
 @example(OUT_OF_ORDER, "pens", 1)
-@example({**OUT_OF_ORDER, "gate": "on", "rounds": 6, "patience": 6, "admit": True}, "pens", 2)
-@example({**OUT_OF_ORDER, "gate": "on", "rounds": 6, "patience": 6, "init": "common"}, "random", 3)
+@example({**JUDGED, "admit": True}, "pens", 2)
+@example({**JUDGED, "init": "common"}, "random", 3)
+@example(ONLY_BODIES, "deprl", 34)
+@example({**JUDGED, "init": "common", "merge_only": ("conv",)}, "random", 3)
 def test_nodes_decide_as_the_simulator_does(values: dict[str, object], method: MethodName, seed: int) -> None:
     settings_ = tiny(**values)
     federation = rotated_federation(tiny_dataset(), settings_.scenario, seed)

@@ -41,6 +41,7 @@ from pens.inference.peer_models import PeerModels
 from pens.measuring.metrics import neighbour_agreement
 from pens.measuring.records import HISTORY_TYPES, PAIR_COUNTS
 from pens.measuring.results import Communication, Comparisons, DataSizes, History, Pairs, RunResult
+from pens.measuring.trust import Dropped, TrustRecord, summed
 from pens.methods.names import recall
 from pens.network.federation.foreign_files import read_json, read_model, read_table
 from pens.partitions.partition import partition_of
@@ -149,6 +150,10 @@ class PeerRecord:
     """Its network; None in records that are older than this."""
     preparation: Preparation | None = None
     """How its own inputs were prepared; likewise."""
+    trust: TrustRecord | None = None
+    """How others' models did, but for whom it dropped; None where it trusts them."""
+    dropped: tuple[tuple[float, str], ...] = ()
+    """When it dropped whom, on its own clock."""
 
     @property
     def num_updates(self) -> int:
@@ -217,6 +222,7 @@ def _record(
     further = result.get("further", {})
     accuracy = result.get(metric.key("accuracy"))
     sizes = card.get("data_sizes") or {"train": 0, "val": 0}
+    trust = result.get("trust")
     return PeerRecord(
         name=printable(card["name"]),
         settings=settings,
@@ -248,6 +254,8 @@ def _record(
         peak_memory_bytes=int(result.get("peak_memory_bytes", 0)),
         network=NetworkForm.from_json(card["network"]) if "network" in card else None,
         preparation=Preparation.from_json(card["preparation"]) if "preparation" in card else None,
+        trust=TrustRecord.of_json({**trust, "dropped": []}) if trust else None,
+        dropped=tuple((float(time), str(other)) for time, other in trust["dropped"]) if trust else (),
     )
 
 
@@ -327,6 +335,7 @@ def _run_result(peers: Sequence[PeerRecord], notes: Sequence[str]) -> RunResult:
         step1_epochs=_step1_epochs(peers),
         network=next((peer.network for peer in peers if peer.network), None),
         preparation=_preparation(peers),
+        trust=_trust(peers, numbers),
     )
 
 
@@ -374,9 +383,26 @@ def _communication(peers: Sequence[PeerRecord]) -> Communication:
     )
 
 
+def _trust(peers: Sequence[PeerRecord], numbers: Mapping[str, int]) -> TrustRecord | None:
+    """How others' models did, and which of the peers that are shown dropped each other."""
+    first = _first_start(peers)
+    dropped = [
+        Dropped(peer.started - first + time, numbers[peer.name], numbers[other])
+        for peer in peers
+        for time, other in peer.dropped
+        if other in numbers
+    ]
+    return summed([peer.trust for peer in peers if peer.trust], dropped)
+
+
+def _first_start(peers: Sequence[PeerRecord]) -> float:
+    """When the common clock began, in seconds since 1970."""
+    return min(peer.started for peer in peers)
+
+
 def _history(peers: Sequence[PeerRecord]) -> History:
     """All updates in order of time, on the clock of the peer that started first."""
-    first = min(peer.started for peer in peers)
+    first = _first_start(peers)
     names = [name for name in _OF_ONE_PEER if all(name in peer.history for peer in peers)]
     columns = {name: np.concatenate([peer.history[name] for peer in peers]) for name in names}
     columns["time"] += np.repeat([p.started - first for p in peers], [p.num_updates for p in peers])
