@@ -24,8 +24,10 @@ from pens.network.transport.interface import (
     TransportCounts,
     TransportError,
 )
+from pens.network.transport.limits import Limits
 from pens.network.transport.outward import Ways, attached_address, is_attached
 from pens.network.transport.terms import AnyTerms, Terms
+from pens.network.transport.tunnel_door import TunnelDoor
 from pens.network.transport.tunnels import End, NoTunnel, Pace, Switchboard, TunnelLimits, splice
 from tests.network.federations import LOOPBACK, QUICK, NotingInbox, credentials, make_federation
 
@@ -57,9 +59,10 @@ class Member:
         ways: Ways,
         limits: TunnelLimits | None = None,
         listen: Address = LOOPBACK,
+        takes: Limits = QUICK,
     ) -> None:
         own = credentials(federation, name)
-        self.transport = GrpcTransport(own, listen, QUICK, ways=ways, tunnel_limits=limits)
+        self.transport = GrpcTransport(own, listen, takes, ways=ways, tunnel_limits=limits)
         self.inbox, self.said = NotingInbox(), Said(ways.relay)
         self.record = MemberRecord(name, LOOPBACK, 1, 0)
 
@@ -85,11 +88,11 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def three(
-    federation: Authority, alice: Ways = OUTWARD, limits: TunnelLimits | None = None
+    federation: Authority, alice: Ways = OUTWARD, limits: TunnelLimits | None = None, takes: Limits = QUICK
 ) -> AsyncIterator[tuple[Member, Member, Member]]:
     """A relay, bob, who only calls out, and alice; both know the relay."""
     async with (
-        Member(federation, "relay", Ways(relay=True), limits) as relay,
+        Member(federation, "relay", Ways(relay=True), limits, takes=takes) as relay,
         Member(federation, "alice", alice) as a,
         Member(federation, "bob", OUTWARD) as b,
     ):
@@ -219,6 +222,78 @@ def test_who_is_no_relay_carries_nothing_for_others(federation: Authority) -> No
                 await alice.transport.send_model(bob.record, Parcel(1, MODEL))
             assert relay.transport.traffic.refusals["no tunnel"] >= 1
             assert await relay.transport.send_model(bob.record, Parcel(2, MODEL)) is Reception.TAKEN  # for itself
+
+    run(steps())
+
+
+def test_tunnels_use_up_neither_the_calls_nor_the_connections_of_a_member(federation: Authority) -> None:
+    """Each of both members has its own calls, an attachment, and two tunnels: one to ask who is there, and one more."""
+    takes = replace(QUICK, calls_of_member=2, connections_of_member=2)
+
+    async def steps() -> None:
+        async with three(federation, takes=takes) as (relay, alice, bob):
+            for sender, receiver in ((alice, bob), (bob, alice)):
+                assert await sender.transport.send_model(receiver.record, Parcel(1, MODEL)) is Reception.TAKEN
+                await sender.knows(relay)
+            assert relay.attached() == 2
+            assert not relay.transport.traffic.refusals
+
+    run(steps())
+
+
+def test_who_attaches_anew_is_attached_once(federation: Authority) -> None:
+    async def steps() -> None:
+        board = Switchboard("relay", True, TunnelLimits(), TransportCounts(), lambda: 0.0)
+        with board.attached("bob") as before, board.attached("bob") as tickets:
+            assert await before.get() == b"", "the earlier attachment is over"
+            assert tickets.empty()
+
+    run(steps())
+
+
+def test_connections_that_come_through_tunnels_have_the_bounds_of_others(tmp_path: Path) -> None:
+    limits = replace(QUICK, connections_of_member=2, call_s=0.2, bytes_per_minute=600)  # ten bytes a second
+    counts = TransportCounts()
+
+    async def steps() -> None:
+        seen: list[str] = []
+
+        served = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            seen.append(f"unix:{writer.get_extra_info('peername')}")  # as gRPC names it
+            served.append(writer)
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_unix_server(serve, tmp_path / "in")
+        door = TunnelDoor(limits, counts, lambda: float(len(seen)))
+        made = []
+        for n in range(3):
+            made.append(await door.connect(tmp_path / "in", "relay"))
+            while len(seen) <= n:
+                await asyncio.sleep(0.005)
+            assert door.recognise(seen[n], "alice")
+        assert [writer.is_closing() for _, _, writer in made] == [True, False, False]
+        assert counts.refusals == {"connections": 1}
+        assert door.shown(seen[1]) == "tunnel by relay"
+        assert not door.recognise("unix:", "alice")
+        door.end(seen[1])
+        assert made[1][2].is_closing()
+        for name, _, _ in made[:2]:
+            door.leave(name)
+        assert not door.recognise(seen[1], "alice")
+
+        name, _, _ = made[2]
+        assert [door.came(name, 600), door.came(name, 50)] == [0.0, 5.0]
+        stranger, _, writer = await door.connect(tmp_path / "in", "relay")
+        assert door.came(stranger, 100) == 0.0
+        await until(writer.is_closing)
+        assert not made[2][2].is_closing()
+        made[2][2].close()
+        await until(lambda: all(writer.is_closing() for writer in served))
+        server.close()
+        assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
     run(steps())
 

@@ -18,6 +18,7 @@ import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,19 @@ class CallEnd:
 
     def close(self) -> None:
         self._call.cancel()
+
+
+class _Metered(CallEnd):
+    """The end of a tunnel whose bytes wait in the machine of their sender while it sends too much."""
+
+    def __init__(self, call: Any, came: Callable[[int], float]) -> None:
+        super().__init__(call)
+        self._came = came
+
+    async def read(self) -> bytes:
+        data = await super().read()
+        await asyncio.sleep(self._came(len(data)))
+        return data
 
 
 class SocketEnd:
@@ -261,7 +275,8 @@ class Attaching:
         async with await self._dial(to) as channel:
             name, reader, writer = await door.connect(self._folder / "in", to.name)
             local = SocketEnd(reader, writer)
-            far = CallEnd(channel.stream_stream(f"/{SERVICE}/Answer")(metadata=((TICKET, ticket),)))
+            call = channel.stream_stream(f"/{SERVICE}/Answer")(metadata=((TICKET, ticket),))
+            far = _Metered(call, partial(door.came, name))
             try:
                 await splice(local, far, idle_s=self._tunnel_limits.idle_s)
             finally:

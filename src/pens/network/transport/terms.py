@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pens.network.transport.versions import OURS, Range
+from pens.printable import printable
 
 MOST_PARTS = 32
 MOST_ITEMS = 256
@@ -23,8 +24,7 @@ _NAME, _ITEM, _ITEMS = 40, 160, 4096  # characters of a name, of an item, and of
 def plain(text: str, most: int) -> str:
     """A text that may come from another member, as it can be shown: control characters and those that change the
     direction of writing are escaped, and what is too long is cut."""
-    shown = text[: most + 1]
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+    shown = printable(text[: most + 1], most + 1)
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 

@@ -3,8 +3,8 @@
 
 Such a member has no `Entrance`. Tunnels have bounds of their own, at both ends and at relays. What is left to do here
 is what only the far end of a tunnel knows: whose connection goes through it. A member has as many through tunnels as
-through an entrance; beyond that the one that it used longest ago gives way. A connection over which nobody has called
-within `call_s` is closed.
+through an entrance, beyond which the one that it used longest ago gives way, and may send as many bytes per minute. A
+connection over which nobody has called within `call_s` is closed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 
 from pens.network.transport.interface import TransportCounts
-from pens.network.transport.limits import Limits
+from pens.network.transport.limits import Limits, RateLimit
 from pens.network.transport.visitors import Visitors
 
 _log = logging.getLogger("pens.network")
@@ -32,6 +32,7 @@ class TunnelDoor:
         self._visitors: Visitors[str] = Visitors(limits)
         self._close: dict[str, Callable[[], None]] = {}
         self._via: dict[str, str] = {}
+        self._bytes = RateLimit(limits.bytes_per_minute / 60, limits.bytes_per_minute, clock)
         self._numbers = count()
 
     async def connect(self, door: Path, via: str) -> tuple[str, asyncio.StreamReader, asyncio.StreamWriter]:
@@ -53,6 +54,10 @@ class TunnelDoor:
         self._give_way(self._visitors.arrive(name, via, self._clock()))
         asyncio.get_running_loop().call_later(self._limits.call_s, self._end_stranger, name)
         return name, reader, writer
+
+    def came(self, name: str, size: int) -> float:
+        """Note bytes that came over a connection; the seconds that the next ones must wait."""
+        return self._bytes.spend(self._visitors.member_of(name) or self._via[name], size)
 
     def leave(self, name: str) -> None:
         """Forget a connection that is closed."""

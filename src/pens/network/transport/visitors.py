@@ -77,7 +77,7 @@ class Visitors(Generic[C]):
             return []
         visitor = self._open[connection]
         visitor.member, visitor.used = member, now
-        others = [c for c, v in self._open.items() if v.member is not None and c is not connection]
+        others = [c for c, v in self._open.items() if v.member is not None and c != connection]
         free = self._free(others)
         its = [c for c in free if self._open[c].member == member]
         gone = []
