@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from pens.network.certificates.authority import Authority
 from pens.network.federation.loopback import free_ports
 from pens.network.members.agreement import Agreement, Heard
 from pens.network.operating.assembly import load_holding, trial_terms
+from pens.network.operating.peer_command import dialling_of
 from pens.network.operating.peer_config import read_peer_config
 from pens.network.transport.grpc_transport import GrpcTransport
 from pens.network.transport.interface import Address
@@ -65,6 +67,18 @@ def checked(folder: Path) -> int:
     with pytest.raises(SystemExit) as ended:
         main(("peer", str(folder / "peer.toml"), "--check"))
     return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize(("ways", "on_loopback"), [("", False), ("reachable = false", True)])
+def test_who_cannot_be_called_is_where_the_members_are_that_it_calls_first(
+    tmp_path: Path, ways: str, on_loopback: bool
+) -> None:
+    """Otherwise it listens at all addresses of its machine, and calls none of loopback but those in `bootstrap`."""
+    text = PEER.format(port=7400, closed=7401).replace('name = "alice"', f'name = "alice"\n{ways}')
+    (tmp_path / "peer.toml").write_text(text)
+    dialling = dialling_of(read_peer_config(tmp_path / "peer.toml"))
+    assert (dialling.why_not(ip_address("127.0.0.1")) is None) == on_loopback
+    assert dialling.why_not(ip_address("169.254.169.254"))
 
 
 def test_what_fits_and_what_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

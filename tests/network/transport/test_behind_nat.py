@@ -376,6 +376,8 @@ def test_calls_go_through_a_proxy(federation: Authority, monkeypatch: pytest.Mon
             assert await bob.transport.send_model(alice.record, Parcel(1, MODEL)) is Reception.TAKEN
             await until(lambda: alice.attached() == 1)
             assert await alice.transport.send_model(bob.record, Parcel(2, MODEL)) is Reception.TAKEN
+            with pytest.raises(TransportError, match=r"169\.254\.169\.254 is link-local"):
+                await bob.transport.gossip(Address("169.254.169.254", 80), None, Table())
         proxy.close()
         assert len(asked) >= 4  # who is there, its certificate, attached, a tunnel
         assert set(asked) == {f"CONNECT {alice.record.address} HTTP/1.1"}
