@@ -20,6 +20,7 @@ from pens.experiment.defaults import DEFAULT_PRESET, PAPERS_METHOD
 
 if TYPE_CHECKING:
     from pens.network.federation.loopback import LocalFederation
+    from pens.network.operating.checking import Asked, Check
 
 
 def peer_command(
@@ -36,14 +37,56 @@ def peer_command(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the peer's state and records, instead of that in the file.")
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Only compare this file with the members that are contacted first, and print what fits and what does "
+            "not. Exit status 0: all that answer fit; 1: one does not; 2: nobody answers, or the file cannot work.",
+        ),
+    ] = False,
 ) -> None:
     """Run one real peer until it is stopped. It saves its state, and continues from there when it is started again."""
     from pens.network.transport.grpc_core import native_log_settings
 
-    os.environ.update(native_log_settings())  # before gRPC is imported
+    if not check:
+        os.environ.update(native_log_settings())  # before gRPC is imported
     with needs_network_extra():
+        from pens.network.operating.checking import check_peer
         from pens.network.operating.peer_command import run_peer
+    if check:
+        found = check_peer(config, tuple(bootstrap or ()))
+        _print_check(found)
+        raise typer.Exit(found.status)
     run_peer(config, tuple(bootstrap or ()), out)
+
+
+def _print_check(check: Check) -> None:
+    """A row for each part, a column for each member that answered."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = new_console()
+    answered = [member for member in check.members if member.name is not None]
+    table = Table("", *(escape(f"{member.name} ({member.software or 'older pens'})") for member in answered))
+    parts = {compared.part: compared for member in answered for compared in member.compared}
+    for name, part in parts.items():
+        table.add_row(escape(f"{name}{'' if part.must else ' (may differ)'}"), *(_cell(m, name) for m in answered))
+    if answered:
+        console.print(table)
+    for member in check.members:
+        if member.name is None:
+            console.print(f"{member.address} does not answer: {member.why}", markup=False)
+        else:
+            console.print(f"{member.name} {'fits' if member.fits else 'does NOT fit'}", markup=False)
+    console.print(f"{check.peer}: fingerprint {check.fingerprint}", style="dim", markup=False)
+
+
+def _cell(member: Asked, part: str) -> str:
+    from rich.markup import escape
+
+    found = next((compared for compared in member.compared if compared.part == part), None)
+    return escape("not told" if found is None else found.difference or "fits")
 
 
 def up_command(

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from pens.attacks.attack import Attackers
+from pens.engine.layout import Layout
 from pens.engine.rounding import model_bytes
 from pens.engine.training import Evaluation
 from pens.errors import SettingsError
@@ -129,12 +130,7 @@ class Learners:
             self.models.release(row)
 
     def _travelling(self) -> tuple[str, ...] | None:
-        """What is merged, where received models are used for nothing else."""
-        layout = self.executor.engine.network.stored
-        if self.rules.scores or self.rules.merging.is_plain(layout):
-            return None
-        names = merged_names(layout, self.rules.merging)
-        return tuple(names) if model_bytes(layout, "fp32", names) < model_bytes(layout, "fp32") else None
+        return travelling_names(self.executor.engine.network.stored, self.rules)
 
     def first_model(self, peer: PeerId) -> ModelRef:
         """The name of a peer's untrained model, retained once for the caller."""
@@ -375,3 +371,12 @@ class Learners:
         self._updater.restore(data["updates"], Curves(tensors["history"].numpy()))
         self.comparisons.restore(tensors["comparisons"])
         self.jobs.restore(data["jobs"], self.names.rows)
+
+
+def travelling_names(layout: Layout, rules: LearningRules) -> tuple[str, ...] | None:
+    """The tensors of a model that are sent; None: all. What is merged, where received models are used for nothing
+    else."""
+    if rules.scores or rules.merging.is_plain(layout):
+        return None
+    names = merged_names(layout, rules.merging)
+    return tuple(names) if model_bytes(layout, "fp32", names) < model_bytes(layout, "fp32") else None

@@ -21,6 +21,7 @@ from pens.network.certificates.names import ANY_MEMBER
 from pens.network.members.certified import CertificateNotary
 from pens.network.transport import grpc_transport  # noqa: F401
 from pens.network.transport.interface import Address, MemberRecord, Reception, Table
+from pens.network.transport.terms import Terms
 from pens.network.transport.wire import (
     HEADER,
     Header,
@@ -29,6 +30,7 @@ from pens.network.transport.wire import (
     encode_header,
     encode_piece,
     encode_table,
+    encode_terms,
 )
 
 import grpc  # isort: skip  # after grpc_transport, which prepares the environment
@@ -45,6 +47,11 @@ async def channel_to(address: Address, credentials: Credentials) -> AsyncIterato
     options = [("grpc.ssl_target_name_override", ANY_MEMBER), ("grpc.use_local_subchannel_pool", 1)]
     async with aio.secure_channel(f"dns:///{address}", tls, options=options) as channel:
         yield channel
+
+
+async def agree(channel: Any) -> None:
+    """Tell terms that fit everybody: until then its calls are those of a member of version 1, and refused."""
+    await channel.unary_unary(f"{SERVICE}/Agree")(encode_terms(Terms()), timeout=30)
 
 
 async def deliver(channel: Any, payload: bytes, announced: int | None = None, version: int = 2) -> str:

@@ -16,7 +16,7 @@ from pens.network.members.certified import CertificateNotary
 from pens.network.transport.interface import MemberRecord
 from pens.network.transport.limits import Limits
 from tests.network.faults.harness import RealPeer, Site, running, wait_until
-from tests.network.faults.hostile import TAKEN, broken_models, channel_to, dawdling, deliver, flood, lies, tell
+from tests.network.faults.hostile import TAKEN, agree, broken_models, channel_to, dawdling, deliver, flood, lies, tell
 
 MB = 1 << 20
 NAME = "mallory"
@@ -37,6 +37,12 @@ def has_refused(peer: RealPeer, count: int, *reasons: str) -> bool:
 def may_pass(limits: Limits, seconds: float) -> float:
     """Models and tables of one member in such a time, however fast it sends them."""
     return limits.burst_models + limits.burst_gossip + (limits.models_per_s + limits.gossip_per_s) * seconds
+
+
+async def agree_with_all(site: Site) -> None:
+    for peer in site.peers:
+        async with channel_to(peer.address, site.credentials(NAME)) as channel:
+            await agree(channel)
 
 
 def attack_with_models(site: Site) -> None:
@@ -119,6 +125,7 @@ def test_a_federation_outlives_a_hostile_member(tmp_path: Path) -> None:
     site.configure()
     with running(site):
         site.all_gossip()
+        asyncio.run(agree_with_all(site))
         attack_with_models(site)
         site.all_advance()
         attack_with_lies(site)
@@ -136,6 +143,7 @@ def test_memory_is_bounded_under_a_long_flood(tmp_path: Path) -> None:
     site.configure()
     with running(site):
         site.all_gossip()
+        asyncio.run(agree_with_all(site))
         attack_with_floods(site, 2000)
         used = site.peers[0].memory_bytes()
         attack_with_floods(site, 20_000)

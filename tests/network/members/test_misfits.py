@@ -21,8 +21,10 @@ from pens.network.operating.monitor import Vitals
 from pens.network.operating.peer_command import vitals
 from pens.network.transport.interface import Parcel, Reception
 from pens.network.transport.memory import MemoryNetwork
+from pens.network.transport.terms import Part, Terms
 from pens.network.transport.wire import decode_receipt, encode_receipt
 from pens.partitions.rotation import rotated_federation
+from pens.protocol.messages import PeerId
 from pens.settings.tree import Settings
 from tests.conftest import TINY, TinyNet, tiny_dataset
 from tests.network.nodes import Cluster
@@ -109,6 +111,46 @@ def test_those_that_fit_end_without_waiting_for_one_that_does_not() -> None:
 
     run_virtually(live())
     assert all(node.peer.phase == "finished" for node in nodes[:ODD])
+
+
+def test_members_whose_terms_differ_exchange_no_model_although_their_networks_are_equal(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of four order the classes otherwise. Each half works on its own, and each member is told of both others."""
+    it = cluster()
+    it.engines, it.method = {}, "random"
+    nodes = [it.node(p, rules=NodeRules(wait_for=1)) for p in range(4)]
+    for p, node in enumerate(nodes):
+        classes = ["well", "ill"] if p < 2 else ["ill", "well"]
+        node.parts.terms = node.agreement.terms = Terms(parts=(Part.of("outputs", classes), Part.of("seed", [str(p)])))
+    seen: dict[int, Vitals] = {}
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        running = [asyncio.create_task(node.run(stop)) for node in nodes]
+        while any(node.peer.phase != "finished" for node in nodes):
+            await asyncio.sleep(1)
+        for p, node in enumerate(nodes):
+            seen[p] = health(node, monkeypatch)
+        forged = Parcel(9, nodes[2].learning.payload or b"")
+        assert await nodes[0].exchange.take_model("peer-2", forged) is Reception.OTHER_NETWORK
+        assert await nodes[0].exchange.take_model("peer-1", forged) is Reception.TAKEN
+        stop.set()
+        await asyncio.gather(*running)
+
+    run_virtually(live())
+    for p, node in enumerate(nodes):
+        fitting, (first, second) = p ^ 1, [q for q in range(4) if q // 2 != p // 2]
+        merged = node.learners.by_peer[node.peer.me].merges
+        assert merged[PeerId(fitting)] == merged.total() > 0
+        assert seen[p].degraded == (
+            f"peer-{first}, peer-{second}: does not fit (outputs: {'well' if p < 2 else 'ill'!r} here, "
+            f"{'ill' if p < 2 else 'well'!r} there): `pens peer CONFIG.toml --check` on both sides compares all parts"
+        )
+        assert set(seen[p].why_apart) == {f"peer-{first}", f"peer-{second}"}
+    assert seen[0].fingerprint == seen[1].fingerprint != seen[2].fingerprint == seen[3].fingerprint
+    told = [vars(r)["member"] for r in caplog.records if r.message == "member does not fit"]
+    assert sorted(told) == sorted(f"peer-{p}" for p in range(4) for _ in range(2)), "each side once"
 
 
 def test_a_member_that_comes_back_with_the_right_network_is_no_misfit_any_more() -> None:

@@ -11,6 +11,7 @@ import pytest
 from pens.errors import SettingsError
 from pens.inference.network_form import NetworkForm
 from pens.network.certificates.names import peer_id
+from pens.network.members.agreement import compare, differing, why_apart
 from pens.network.node.learning import ThreadBench
 from pens.network.node.node import Node
 from pens.network.operating.assembly import build_node, load_holding
@@ -107,6 +108,45 @@ def test_labels_that_a_peer_has_never_seen_do_not_change_the_shape_of_its_networ
     assert node.learners.executor.engine.network.stored.size == 7 * 16 + 7
     with pytest.raises(SettingsError, match=r"data\.num_classes is not set: labels here go up to 2"):
         node_of(tmp_path, text.replace("num_classes = 3", ""))
+
+
+def test_the_terms_of_a_peer_tell_what_its_models_need_and_nothing_of_its_samples(tmp_path: Path) -> None:
+    """Worked out by hand for a linear network of 16 inputs and three classes."""
+    node = node_of(tmp_path, PEER.format(function="small").replace("[engine]", '[gossip]\nwire = "int8"\n[engine]'))
+    told = {part.name: part.items for part in node.parts.terms.parts}
+    settings = told.pop("settings")
+    assert told == {
+        "tensors": ("out.weight 3 × 16 float32", "out.bias 3 float32"),
+        "sent tensors": ("all",),
+        "inputs": ("shape 1 × 4 × 4", "real numbers"),
+        "preparation": ("as given",),
+        "outputs": ("3 without names",),
+        "task": ("classification",),
+        "notes": ("none",),
+        "method": ("pens",),
+    }
+    assert node.parts.terms.sends == "int8"
+    assert {"peer.seed = 0", "gossip.n_peers = 20", "pens.m = 2", 'model.init = "independent"'} <= set(settings)
+    assert not any("wire" in item or str(tmp_path) in item for item in settings)
+
+
+def test_methods_whose_models_come_with_notes_need_the_same_method(tmp_path: Path) -> None:
+    text = PEER.format(function="small")
+    terms = {}
+    for method in ("pens", "random", "dac"):
+        changed = text.replace('name = "hospital-a"', f'name = "hospital-a"\nmethod = "{method}"')
+        terms[method] = node_of(tmp_path, changed).parts.terms
+    assert why_apart(compare(terms["pens"], terms["random"])) is None
+    assert "method: 'pens' here, 'random' there" in str(differing(compare(terms["pens"], terms["random"])))
+    assert why_apart(compare(terms["pens"], terms["dac"])) == "notes: 'none' here, 'of dac' there"
+
+
+def test_members_that_send_only_a_part_of_the_network_need_others_that_send_the_same(tmp_path: Path) -> None:
+    """Otherwise the zeros that stand for the rest would be merged as if they were numbers."""
+    text = PEER.format(function="small").replace('name = "hospital-a"', 'name = "hospital-a"\nmethod = "random"')
+    whole = node_of(tmp_path, text).parts.terms
+    part = node_of(tmp_path, text.replace("[engine]", '[gossip]\nmerge_only = ["out.bias"]\n[engine]')).parts.terms
+    assert why_apart(compare(whole, part)) == "sent tensors: 'all' here, 'out.bias' there"
 
 
 @pytest.mark.parametrize(("gate", "wary"), [("", True), ('gate = "auto"', True), ('gate = "off"', False)])

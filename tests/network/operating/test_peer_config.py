@@ -11,6 +11,7 @@ from pens.errors import DataError, SettingsError
 from pens.network.operating.assembly import load_holding
 from pens.network.operating.peer_config import parse_address, read_peer_config
 from pens.network.transport.interface import Address
+from pens.network.transport.outward import Ways, attached_address
 from pens.parts import load_function
 
 GOOD = """
@@ -61,6 +62,11 @@ REFUSALS = {
     GOOD + '[gossip]\nschedule = "rounds"\n': "real peers have no common rounds",
     GOOD + 'expected = "uniform"\n': "expected = 'uniform'",
     GOOD + "[peer.x]\n": "unknown setting 'peer.x'",
+    GOOD.replace("[data]", 'reachable = false\nadvertise = "a.example.org:7400"\n[data]'): "leave out one of the two",
+    GOOD.replace("[data]", "reachable = false\nrelay = true\n[data]"): "peer.relay = True, which needs others to reach",
+    GOOD.replace('bootstrap = ["b.example.org:7400"]', "reachable = false"): "name at least one member that it calls",
+    GOOD.replace("[data]", 'proxy = "proxy:3128"\n[data]'): "is not a proxy: expected http://HOST:PORT",
+    GOOD.replace("[data]", 'proxy = "http://proxy"\n[data]'): "is not an address: expected HOST:PORT",
     "peer = 3\n": "expected a section [peer]",
     "= 3": "not valid TOML",
 }
@@ -71,6 +77,14 @@ def test_what_cannot_work_is_refused_in_words(tmp_path: Path, text: str) -> None
     with pytest.raises(SettingsError) as error:
         read_peer_config(write(tmp_path, text))
     assert REFUSALS[text] in str(error.value)
+
+
+def test_a_peer_that_only_calls_out_tells_an_address_that_is_nobodys(tmp_path: Path) -> None:
+    text = GOOD.replace("[data]", 'reachable = false\nproxy = "http://user:word@proxy:3128"\n[data]')
+    peer = read_peer_config(write(tmp_path, text)).peer
+    assert peer.own_address == attached_address("hospital-a")
+    assert peer.ways == Ways(False, False, "http://user:word@proxy:3128")
+    assert read_peer_config(write(tmp_path, GOOD)).peer.own_address == Address("0.0.0.0", 7400)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

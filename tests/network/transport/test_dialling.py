@@ -98,3 +98,22 @@ def test_only_given_networks_are_called_but_for_bootstrap_addresses() -> None:
     assert called(dialling, "good.example") == ["192.0.2.7"]
     with pytest.raises(TransportError):
         asyncio.run(dialling.resolve(Address("127.0.0.1", 9400)))
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "127.0.0.1", "localhost", "a.localhost", "::1", "2852039166"])
+def test_what_an_address_itself_tells_is_checked_where_a_proxy_resolves_names(host: str) -> None:
+    with pytest.raises(TransportError, match="not called"):
+        Dialling("192.0.2.1").check_unresolved(Address(host, 7400))
+
+
+def test_a_proxy_is_asked_for_names_that_this_member_does_not_know() -> None:
+    here, known = ipaddress.ip_network("10.0.0.0/8"), Address("b.example", 7400)
+    for name in ("unknown.example", "evil.example", "10.0.0.1", "192.0.2.7"):
+        Dialling("192.0.2.1").check_unresolved(Address(name, 7400))
+    Dialling("127.0.0.1").check_unresolved(Address("localhost", 7400))
+    bounded = Dialling("192.0.2.1", [here], [known])
+    for allowed in (known, Address("10.0.0.1", 7400)):
+        bounded.check_unresolved(allowed)
+    for refused, why in (("b.example", "only the proxy resolves"), ("192.0.2.7", "in none of peer.networks")):
+        with pytest.raises(TransportError, match=why):
+            bounded.check_unresolved(Address(refused, 7401))

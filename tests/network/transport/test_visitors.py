@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,30 @@ def test_of_one_member_the_connection_that_it_used_longest_ago_gives_way() -> No
     assert not visitors.recognise("first", "mallory", 5)
     assert visitors.recognise("third", "mallory", 6) == ["second"]
     assert list(visitors) == ["first", "third"]
+
+
+def test_connections_that_carry_tunnels_give_way_to_none_and_count_for_all_alone() -> None:
+    visitors: Visitors[int] = Visitors(LIMITS)
+    visitors.arrive(0, "h", 0)
+    visitors.recognise(0, "alice", 0)
+    with visitors.carrying(0):
+        for n in (1, 2):
+            visitors.arrive(n, "h", n)
+            assert not visitors.recognise(n, "alice", n), "two beside the tunnel"
+        visitors.arrive(3, "h", 3)
+        assert visitors.recognise(3, "alice", 3) == [1]
+    visitors.arrive(4, "h", 4)
+    assert visitors.recognise(4, "alice", 4) == [0], "the tunnel is over"
+
+
+def test_where_all_connections_carry_tunnels_none_gives_way() -> None:
+    visitors: Visitors[int] = Visitors(LIMITS)
+    with ExitStack() as tunnels:
+        for n in range(8):
+            visitors.arrive(n, f"h{n}", n)
+            assert not visitors.recognise(n, f"m{n}", n)
+            tunnels.enter_context(visitors.carrying(n))
+        assert not visitors.arrive(8, "new", 8)
 
 
 def test_of_one_host_the_oldest_stranger_gives_way_and_members_do_not() -> None:

@@ -13,6 +13,7 @@ from pens.engine.devices import peak_memory_bytes
 from pens.learning.curves import UpdateRecord
 from pens.measuring.records import undone_words
 from pens.measuring.trust import Dropped, TrustRecord, dropped_words, trust_of
+from pens.network.members.agreement import fingerprint
 from pens.network.node.parts import NodeParts
 from pens.network.node.progress import Progress
 from pens.network.node.status import Status
@@ -187,6 +188,9 @@ class Account:
             val_gain=self.val_gain,
             progress=parts.peer.progress,
             misfits=parts.misfits.among(r.name for r in parts.alive()),
+            by_terms=frozenset(r.name for r in parts.alive() if parts.misfits.by_terms(r.name)),
+            fingerprint=fingerprint(parts.terms),
+            bytes_relayed=parts.transport.traffic.bytes_relayed,
             refusals=dict(parts.transport.traffic.refusals),
             due=parts.now + parts.rules.gossip_s,
             undone=self.num_undone,

@@ -12,6 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from pens.errors import OtherNetwork, PayloadError
+from pens.network.members.agreement import REMEDY as AGREE
+from pens.network.members.agreement import Heard
 from pens.network.members.gossiper import Gossiper
 from pens.network.members.misfits import REMEDY
 from pens.network.node.outbox import Outbox
@@ -41,6 +43,9 @@ class Exchange:
         parts = self._parts
         if sender == parts.membership.me.name:
             return Reception.REFUSED
+        if why := parts.misfits.by_terms(sender):
+            self._note_misfit(sender, why)
+            return Reception.OTHER_NETWORK
         most = parts.learning.max_payload_bytes
         if size > most:
             self._note_misfit(sender, f"its model has {size} bytes, ours has at most {most}")
@@ -127,7 +132,7 @@ class Exchange:
             return
         parts.counts.failed += 1
         if outcome is Reception.OTHER_NETWORK:
-            self._note_misfit(name, "it cannot use the model that we sent")
+            self._note_misfit(name, parts.misfits.by_terms(name) or "it cannot use the model that we sent")
         if outcome is Reception.REFUSED and self._is_due("refuses", name):
             _log.warning("member refuses our models", extra={"member": name})
         if isinstance(outcome, TransportError):
@@ -147,9 +152,22 @@ class Exchange:
 
     # --- members with another network ---------------------------------------------------------------------------------
 
+    def hear_terms(self, heard: Heard) -> None:
+        """Record whether a member fits by its terms, and log why not, or what else differs, once an hour."""
+        member = heard.member
+        if not heard.trial:
+            self._parts.misfits.hear(member, heard.why)
+        if heard.why and self._is_due("trial" if heard.trial else "terms", member):
+            about = {"member": member, "why": heard.why, "remedy": AGREE, "only_compares": heard.trial}
+            _log.warning("member does not fit", extra=about)
+        elif heard.difference and not heard.trial and self._is_due("difference", member):
+            _log.info("member has other settings", extra={"member": member, "difference": heard.difference})
+
     def _note_misfit(self, member: str, why: str) -> None:
         """Record that this peer and a member cannot use each other's models: counted each time, logged once an hour."""
         self._parts.counts.other_network += 1
+        if self._parts.misfits.by_terms(member):
+            return
         self._parts.audit.note_refused(member, "another network", self._parts.now)
         self._parts.misfits.add(member, why)
         if self._is_due("network", member):

@@ -142,7 +142,11 @@ class JobQueue:
         parts.audit.note("merged", version=parts.learning.current.version, models=models)
 
     async def _enough_are_known(self) -> bool:
-        """Wait until enough other members are known; False: the node ends before."""
-        while len(self._parts.alive()) < self._parts.rules.wait_for and not self._parts.closing:
+        """Wait until enough other members are known that fit by their terms; False: the node ends before."""
+        while self._num_fitting() < self._parts.rules.wait_for and not self._parts.closing:
             await self._wait_for_something()
         return not self._parts.closing
+
+    def _num_fitting(self) -> int:
+        parts = self._parts
+        return sum(parts.misfits.by_terms(record.name) is None for record in parts.alive())

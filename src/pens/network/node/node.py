@@ -31,6 +31,7 @@ from typing import Any
 
 from pens.errors import SettingsError
 from pens.learning.learners import Learners
+from pens.network.members.agreement import Agreement
 from pens.network.members.gossiper import Gossiper
 from pens.network.members.membership import Membership
 from pens.network.members.reachable import Reachable
@@ -46,6 +47,7 @@ from pens.network.node.snapshot import restore_snapshot, take_snapshot
 from pens.network.node.state import PeerFolder
 from pens.network.node.status import PeerCounts, Status
 from pens.network.transport.interface import Address, MemberRecord, Transport
+from pens.network.transport.terms import Terms
 from pens.protocol.messages import (
     Action,
     Ask,
@@ -86,13 +88,16 @@ class Node:
         advertise: Address | None = None,
         trace: Trace | None = None,
         control: ControlRules | None = None,
+        terms: Terms | None = None,
         audit: AuditLog | None = None,
     ) -> None:
         """`reachable`: the view that the peer was given. `number`: the number of a member, from its name.
 
         `control`: train one more model in the end, on the peer's own data alone. `audit`: None: it is turned off.
+        `terms`: what the peer says of itself before models are exchanged; None: nothing, so that it fits all others.
         """
-        self.parts = NodeParts(peer, reachable, learning, membership, transport, number, rules)
+        terms = terms or Terms()
+        self.parts = NodeParts(peer, reachable, learning, membership, transport, number, rules, terms)
         if audit:
             audit.on_failure = self._fail
             self.parts.audit = audit
@@ -102,6 +107,7 @@ class Node:
         self.queue = JobQueue(self.parts, self.account, Control(learning, control) if control else None, calls)
         self._gossiper = Gossiper(membership, transport, self.queue.wake)
         self.exchange = Exchange(self.parts, self._gossiper, self._handle_or_end)
+        self.agreement = Agreement(terms, self.exchange.hear_terms)
         self.begun = False
         """The peer has begun, or gone on where an earlier life ended."""
         self._over = asyncio.Event()
@@ -136,7 +142,7 @@ class Node:
     async def run(self, stop: asyncio.Event) -> None:
         """Live from the start, or from where an earlier life ended, until told to stop or needed no more."""
         self.parts.started = self.parts.now
-        address = await self.parts.transport.start(self.exchange)
+        address = await self.parts.transport.start(self.exchange, self.agreement)
         work = asyncio.create_task(self.queue.work())
         tasks = [work, *(asyncio.create_task(c) for c in (self._gossip_on(), stop.wait(), self._over.wait()))]
         try:

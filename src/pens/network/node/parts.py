@@ -19,6 +19,7 @@ from pens.network.node.past import Past
 from pens.network.node.status import JobTimes, PeerCounts
 from pens.network.node.versions import Versions
 from pens.network.transport.interface import MemberRecord, Transport
+from pens.network.transport.terms import Terms
 from pens.protocol.messages import PeerId
 from pens.protocol.peer import Peer
 
@@ -50,6 +51,8 @@ class NodeParts:
     number: Callable[[str], PeerId]
     """The number of a member, from its name."""
     rules: NodeRules
+    terms: Terms = field(default_factory=Terms)
+    """What this member says of itself before models are exchanged."""
     counts: PeerCounts = field(default_factory=PeerCounts)
     past: Past = field(default_factory=Past)
     times: JobTimes = field(default_factory=JobTimes)

@@ -85,6 +85,12 @@ class Status:
     """What is done of this phase, and how much there is at most: samplings in step 1, updates elsewhere."""
     misfits: Mapping[str, str] = field(default_factory=dict)
     """Members that are there and have another network, and how each was recognised."""
+    by_terms: frozenset[str] = frozenset()
+    """Those of them that do not fit by what they say of themselves; the others were recognised by a model."""
+    bytes_relayed: int = 0
+    """Carried between two other members, in this life."""
+    fingerprint: str = ""
+    """Of what this peer needs to agree on with others."""
     undone: int = 0
     """Updates that were undone, because the loss was not a finite number."""
     trust: TrustRecord | None = None

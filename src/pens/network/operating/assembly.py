@@ -8,7 +8,7 @@ import secrets
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from pens.data.own_sources import load_data, load_one, rules_of
-from pens.data.preparation import AS_GIVEN, Preparation
 from pens.data.samples import Dataset, Samples, check_alike, check_finite
 from pens.data.scenarios import UNKNOWN, Federation, PeerData, own_parts
 from pens.engine.batches import SampleStack
@@ -40,8 +39,11 @@ from pens.network.node.learning import Bench, Learning
 from pens.network.node.node import Node
 from pens.network.node.parts import NodeRules
 from pens.network.node.state import PeerFolder
+from pens.network.operating.holding import Holding
+from pens.network.operating.own_terms import for_trial, own_terms
 from pens.network.operating.peer_config import PeerConfig, parse_address
 from pens.network.transport.interface import MemberRecord, Transport
+from pens.network.transport.terms import Terms
 from pens.partitions.partition import build_federation, check_repeats, partition_of
 from pens.parts import is_reference, load_function
 from pens.protocol.messages import PeerId
@@ -51,22 +53,6 @@ from pens.tasks.task import check_data, check_targets, num_outputs, outputs_for,
 from pens.version import VERSION
 
 _log = logging.getLogger("pens.network.assembly")
-
-
-@dataclass(frozen=True)
-class Holding:
-    """The data that a peer holds."""
-
-    data: PeerData
-    test: Samples | None
-    num_classes: int
-    """Classes of the whole federation; in tasks without classes, how many numbers the network gives."""
-    cluster: str | None = None
-    """The peer's cluster, where the scenario tells it; no decision depends on it."""
-    class_names: tuple[str, ...] = ()
-    """The names of the classes, where labels are texts."""
-    preparation: Preparation = AS_GIVEN
-    """How this peer's own inputs were prepared."""
 
 
 def load_holding(config: PeerConfig) -> Holding:
@@ -250,8 +236,16 @@ def build_node(
         folder,
         advertise=parse_address(about.advertise) if about.advertise else None,
         control=ControlRules.of(config.settings, spec.seed, model, *sizes) if about.compare_alone else None,
+        terms=replace(own_terms(spec, holding, engine.network.stored), relays=about.relay),
         audit=_audit_log(config) if about.audit else None,
     )
+
+
+def trial_terms(config: PeerConfig, holding: Holding) -> Terms:
+    """What this peer would say of itself, for a process that only compares: nothing is trained or written."""
+    spec = _spec(config)
+    engine = _engine(config, spec, holding, resolve_device(config.peer.device))
+    return for_trial(own_terms(spec, holding, engine.network.stored))
 
 
 def _audit_log(config: PeerConfig) -> AuditLog:
@@ -262,7 +256,7 @@ def _audit_log(config: PeerConfig) -> AuditLog:
 def _membership(config: PeerConfig, notary: Notary) -> Membership:
     about = config.peer
     rules = MembershipRules(view=about.view, gossip_s=about.gossip_s, suspect_s=about.suspect_s, drop_s=about.drop_s)
-    me = MemberRecord(about.name, parse_address(about.advertise or about.listen), incarnation=1, heartbeat=0)
+    me = MemberRecord(about.name, about.own_address, incarnation=1, heartbeat=0)
     bootstrap = [parse_address(text) for text in about.bootstrap]
     return Membership(me, secrets.randbits(63), rules, notary, time.time, bootstrap)
 

@@ -58,6 +58,8 @@ class Vitals:
     models_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    bytes_relayed: int = 0
+    """Carried between two other members, as their relay."""
     refusals: Mapping[str, int] = field(default_factory=dict)
     """Models and calls refused, by reason."""
     val_accuracy: float | None = None
@@ -86,6 +88,10 @@ class Vitals:
     """Members of whom nothing is taken for a while, because their models kept hurting."""
     misfits: int = 0
     """The number of members whose models the node cannot use, because they have another network."""
+    why_apart: Mapping[str, str] = field(default_factory=dict)
+    """Some of them, and why each does not fit."""
+    fingerprint: str = ""
+    """Of what the peer needs to agree on with others: the same at all members that fit."""
     expiry: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Seconds until certificates, authorities and revocation lists end, by what each is and whose."""
     metric: Measure = ACCURACY
@@ -197,6 +203,7 @@ def _health(vitals: Vitals) -> dict[str, object]:
         "progress": {"done": vitals.progress[0], "most": vitals.progress[1]},
         "seconds_since_update": vitals.seconds_since_update,
         "members": dict(vitals.members),
+        "agreement": {"fingerprint": vitals.fingerprint, "does_not_fit": dict(vitals.why_apart)},
         "neighbours": list(vitals.neighbours),
         "distrusted": list(vitals.distrusted),
         "updates_undone": vitals.undone,
@@ -241,6 +248,8 @@ class _Metrics(Collector):
         models, sizes = {"in": v.models_in, "out": v.models_out}, {"in": v.bytes_in, "out": v.bytes_out}
         yield _by("direction", CounterMetricFamily, "pens_models", "Models received and sent.", models)
         yield _by("direction", CounterMetricFamily, "pens_bytes", "Bytes received and sent.", sizes)
+        relayed = "Bytes carried between two other members, as their relay."
+        yield CounterMetricFamily("pens_relayed_bytes", relayed, v.bytes_relayed)
         yield _by(
             "reason", CounterMetricFamily, "pens_refusals", "Models and calls that were refused, by reason.", v.refusals
         )

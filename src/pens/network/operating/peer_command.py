@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 
 from pens.errors import CertificateError, SettingsError
-from pens.network.certificates.credentials import MemberFiles, load_credentials
+from pens.network.certificates.credentials import Credentials, MemberFiles, load_credentials
 from pens.network.certificates.names import peer_id
+from pens.network.members.agreement import REMEDY as AGREE
 from pens.network.members.certified import CertificateNotary
 from pens.network.members.misfits import REMEDY
 from pens.network.node.learning import ThreadBench
@@ -34,6 +35,7 @@ from pens.network.operating.upkeep import Upkeep, follow_hangups
 from pens.network.transport.dialling import Dialling
 from pens.network.transport.grpc_transport import GrpcTransport, refusal_in
 from pens.network.transport.interface import Reception
+from pens.network.transport.tunnels import TunnelLimits
 from pens.printable import printable
 from pens.version import VERSION
 
@@ -50,17 +52,24 @@ def run_peer(path: Path, bootstrap: tuple[str, ...] = (), state: Path | None = N
     if config.peer.threads:
         torch.set_num_threads(config.peer.threads)
     folder = config.path(config.peer.state)
-    _check_certificates(config)
+    _check_certificates(config)  # before there is a folder
     with held(folder):
-        credentials = load_credentials(config.path(config.peer.certificates), memory=folder / "revoked.pem")
-        if credentials.identity.name != config.peer.name:
-            raise SettingsError(
-                f"peer.name = {config.peer.name!r}, but the certificate is that of {credentials.identity.name!r}: "
-                "correct one of peer.name and peer.certificates"
-            )
-        follow_lists(config.peer, credentials)
+        credentials = credentials_of(config, memory=folder / "revoked.pem")
         upkeep = Upkeep(credentials, config, lambda: read_peer_config(path, bootstrap, state), watched)
         _log_and_live(config, upkeep)
+
+
+def credentials_of(config: PeerConfig, memory: Path | None = None) -> Credentials:
+    """The credentials of the peer that a file describes. `memory`: as for `load_credentials`."""
+    _check_certificates(config)
+    credentials = load_credentials(config.path(config.peer.certificates), memory=memory)
+    if credentials.identity.name != config.peer.name:
+        raise SettingsError(
+            f"peer.name = {config.peer.name!r}, but the certificate is that of {credentials.identity.name!r}: "
+            "correct one of peer.name and peer.certificates"
+        )
+    follow_lists(config.peer, credentials)
+    return credentials
 
 
 def _check_certificates(config: PeerConfig) -> None:
@@ -81,7 +90,14 @@ def _check_certificates(config: PeerConfig) -> None:
 
 def _log_and_live(config: PeerConfig, upkeep: Upkeep) -> None:
     limits = limits_of(config.peer)
-    transport = GrpcTransport(upkeep.credentials, parse_address(config.peer.listen), limits, dialling=_dialling(config))
+    transport = GrpcTransport(
+        upkeep.credentials,
+        parse_address(config.peer.listen),
+        limits,
+        dialling=dialling_of(config),
+        ways=config.peer.ways,
+        tunnel_limits=TunnelLimits(bytes_per_minute=config.peer.relay_mb_per_minute * 1e6),
+    )
 
     def handshake_refusal(line: str) -> str | None:
         why = refusal_in(line)
@@ -96,14 +112,12 @@ def _log_and_live(config: PeerConfig, upkeep: Upkeep) -> None:
         _log.info("ends", extra={"peer": config.peer.name})
 
 
-def _dialling(config: PeerConfig) -> Dialling:
+def dialling_of(config: PeerConfig) -> Dialling:
     """Which addresses the peer calls."""
     about = config.peer
-    return Dialling(
-        parse_address(about.advertise or about.listen).host,
-        [parse_network(text) for text in about.networks],
-        [parse_address(text) for text in about.bootstrap],
-    )
+    bootstrap = [parse_address(text) for text in about.bootstrap]
+    own = about.own_address if about.reachable else bootstrap[0]  # it has no address, but is where others are
+    return Dialling(own.host, [parse_network(text) for text in about.networks], bootstrap)
 
 
 async def _live(config: PeerConfig, transport: GrpcTransport, upkeep: Upkeep) -> None:
@@ -164,6 +178,7 @@ def vitals(node: Node, upkeep: Upkeep) -> Vitals:
         models_out=counts.sent,
         bytes_in=counts.bytes_in,
         bytes_out=counts.bytes_out,
+        bytes_relayed=status.bytes_relayed,
         refusals=_refusals(status),
         val_accuracy=status.val_accuracy,
         val_loss=status.val_loss,
@@ -176,6 +191,8 @@ def vitals(node: Node, upkeep: Upkeep) -> Vitals:
         trouble=trouble,
         degraded=degraded,
         misfits=len(status.misfits),
+        why_apart={name: status.misfits[name] for name in sorted(status.misfits)[:_NAMED]},
+        fingerprint=status.fingerprint,
         metric=status.metric,
         expiry=upkeep.expiry(today),
     )
@@ -208,6 +225,8 @@ def degraded_of(status: Status) -> str | None:
     names = sorted(status.misfits)
     shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
     why = printable(status.misfits[names[0]], 300)
+    if names[0] in status.by_terms:
+        return f"{shown}: does not fit ({why}): {AGREE}"
     return f"{shown}: another network than ours ({why}): {REMEDY}"
 
 

@@ -40,6 +40,7 @@ from pens.methods.method import ANY_NUMBER
 from pens.methods.names import check_methods, check_networked, networked_method
 from pens.network.transport.dialling import IpNetwork
 from pens.network.transport.interface import Address
+from pens.network.transport.outward import Ways, attached_address
 from pens.settings.keys import flatten
 from pens.settings.section import Count, NotNegative, Positive, Section
 from pens.settings.toml import read_toml
@@ -57,6 +58,15 @@ class PeerSection(Section):
     listen: str = "0.0.0.0:7400"
     """HOST:PORT; port 0: any that is free."""
     advertise: str | None = None
+    reachable: bool = True
+    """false: no other member can open a connection to this one. Then it listens nowhere, and is sent models over
+    connections that it opened itself (docs/decisions/0086)."""
+    relay: bool = False
+    """Carry bytes, which are encrypted between the two ends, to members that cannot be reached."""
+    relay_mb_per_minute: Positive = 64.0
+    """What is carried for two members at most."""
+    proxy: str | None = None
+    """http://HOST:PORT: the HTTP proxy through which this peer calls others."""
     bootstrap: tuple[str, ...] = ()
     certificates: Path = Path("certs")
     state: Path = Path("state")
@@ -115,6 +125,27 @@ class PeerSection(Section):
         for text in value:
             parse_network(text)
         return value
+
+    @field_validator("proxy")
+    @classmethod
+    def _proxy(cls, value: str | None) -> str | None:
+        if value is not None:
+            if not value.startswith("http://"):
+                raise ValueError(f"{value!r} is not a proxy: expected http://HOST:PORT, for instance http://proxy:3128")
+            parse_address(value.removeprefix("http://").rpartition("@")[2])
+        return value
+
+    @property
+    def ways(self) -> Ways:
+        """How the peer reaches others, and is reached by them."""
+        return Ways(self.reachable, self.relay, self.proxy)
+
+    @property
+    def own_address(self) -> Address:
+        """What it tells others of where it is, before it knows its real port."""
+        if not self.reachable:
+            return attached_address(self.name)
+        return parse_address(self.advertise or self.listen)
 
     @field_validator("listen", "advertise", "bootstrap")
     @classmethod
@@ -223,6 +254,7 @@ def _check(config: PeerConfig, path: Path) -> None:
         )
     check_networked(settings, config.peer.method)
     check_methods(settings, [config.peer.method], ANY_NUMBER)
+    _check_ways(config.peer)
     if config.peer.wait_for > config.peer.view:
         raise SettingsError(
             f"peer.wait_for = {config.peer.wait_for}, but this peer keeps track of peer.view = {config.peer.view} "
@@ -231,6 +263,20 @@ def _check(config: PeerConfig, path: Path) -> None:
     if not config.peer.suspect_s < config.peer.drop_s:
         raise SettingsError(
             f"peer.drop_s = {config.peer.drop_s:g} must be above peer.suspect_s = {config.peer.suspect_s:g}: raise it"
+        )
+
+
+def _check_ways(peer: PeerSection) -> None:
+    for name in ("advertise", "relay"):
+        if not peer.reachable and getattr(peer, name):
+            raise SettingsError(
+                f"peer.reachable = false, but peer.{name} = {getattr(peer, name)!r}, which needs others to reach this "
+                f"peer: leave out one of the two"
+            )
+    if not peer.reachable and not peer.bootstrap:
+        raise SettingsError(
+            "peer.reachable = false, but peer.bootstrap is empty: nobody can call this peer, so name at least one "
+            "member that it calls first"
         )
 
 

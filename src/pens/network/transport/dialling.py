@@ -41,10 +41,7 @@ def is_host(host: str) -> bool:
     """Whether this is a DNS name, or an IP address in its usual notation: 2852039166 and 0xa9.254.1 are neither."""
     if _HOST.fullmatch(host) and not _NUMBER.fullmatch(host.rpartition(".")[2]):
         return True
-    try:
-        return "%" not in host and bool(ipaddress.ip_address(host))
-    except ValueError:
-        return False
+    return "%" not in host and _is_literal(host)
 
 
 class Dialling:
@@ -71,6 +68,20 @@ class Dialling:
             raise TransportError(f"{to} is not called: " + "; ".join(f"{ip} {why}" for ip, why in reasons.items()))
         return allowed
 
+    def check_unresolved(self, to: Address) -> None:
+        """Raise `TransportError` where a name that a proxy will resolve, or an address, may not be called."""
+        if not is_host(to.host):
+            raise TransportError(f"{printable(to.host)} is neither a DNS name nor an IP address: it is not called")
+        if to not in self._bootstrap and (why := self._why_not_unresolved(to.host)):
+            raise TransportError(f"{to} is not called: {to.host} {why}")
+
+    def _why_not_unresolved(self, host: str) -> str | None:
+        if _is_literal(host):
+            return self.why_not(ipaddress.ip_address(host))
+        if _names_loopback(host) and not self._on_loopback:
+            return "is on loopback, but peer.advertise is not"
+        return "is a name that only the proxy resolves, but there is peer.networks" if self._networks else None
+
     def why_not(self, ip: IpAddress) -> str | None:
         """Why an address is not called; None if it may be."""
         for meant in _meant_by(ip):
@@ -83,10 +94,8 @@ class Dialling:
         return None
 
     async def _look_up(self, host: str) -> list[IpAddress]:
-        try:
+        if _is_literal(host):
             return [ipaddress.ip_address(host)]
-        except ValueError:
-            pass
         loop = asyncio.get_running_loop()
         lines = await loop.run_in_executor(
             self._lookups, lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -104,6 +113,14 @@ def _names_loopback(host: str) -> bool:
         return _plain(ipaddress.ip_address(host)).is_loopback
     except ValueError:
         return host.casefold().rstrip(".").rpartition(".")[2] == "localhost"
+
+
+def _is_literal(host: str) -> bool:
+    """Whether this is an IP address, and no name."""
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
 
 
 def _is_in(ip: IpAddress, networks: Sequence[IpNetwork]) -> bool:

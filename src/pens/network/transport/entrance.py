@@ -21,7 +21,9 @@ import asyncio
 import logging
 import math
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 from pens.network.transport.interface import Address, TransportCounts
 from pens.network.transport.limits import Limits, RateLimit
@@ -31,6 +33,26 @@ from pens.network.transport.visitors import Visitors, place_of
 _BACKLOG = 512
 _WILDCARDS = ("0.0.0.0", "::")
 _log = logging.getLogger("pens.network")
+
+
+class Doors(Protocol):
+    """What a server has to know of the connections that its calls come over. `peer`: as gRPC names it."""
+
+    def recognise(self, peer: str, member: str) -> bool:
+        """Note that a member calls over a connection. False: it is not a connection that may be used."""
+        ...
+
+    def end(self, peer: str) -> None:
+        """Close the connection of a call."""
+        ...
+
+    def shown(self, peer: str) -> str:
+        """Where a call came from, for the log."""
+        ...
+
+    def carrying(self, peer: str) -> AbstractContextManager[None]:
+        """A tunnel goes over this connection while the block lasts: it gives way to no other connection."""
+        ...
 
 
 class Entrance:
@@ -82,6 +104,16 @@ class Entrance:
         """Where a call came from, for the log. `peer`: as gRPC names it."""
         relay = self._relay(peer)
         return relay.address if relay else peer
+
+    @contextmanager
+    def carrying(self, peer: str) -> Iterator[None]:
+        """A tunnel goes over this connection while the block lasts. `peer`: as gRPC names it."""
+        relay = self._relay(peer)
+        if relay is None:
+            yield
+            return
+        with self._visitors.carrying(relay):
+            yield
 
     def _relay(self, peer: str) -> Relay | None:
         port = peer.rpartition(":")[2]

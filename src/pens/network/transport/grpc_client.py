@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import grpc
@@ -29,7 +29,7 @@ from pens.errors import CertificateError, TransportError
 from pens.network.certificates.credentials import Credentials, Material
 from pens.network.certificates.names import ANY_MEMBER, exact_dns_name
 from pens.network.transport import wire_pb2
-from pens.network.transport.dialling import Dialling
+from pens.network.transport.channels import Channels, Unreachable, error_of
 from pens.network.transport.grpc_server import SERVICE
 from pens.network.transport.interface import (
     Address,
@@ -42,31 +42,31 @@ from pens.network.transport.interface import (
 )
 from pens.network.transport.limits import Limits
 from pens.network.transport.list_exchange import ListExchange
+from pens.network.transport.outward import is_attached
+from pens.network.transport.terms import Accord, AnyTerms, Terms
 from pens.network.transport.wire import (
     HEADER,
     Header,
     WireError,
-    check_address,
     decode_claim,
     decode_receipt,
     decode_table,
+    decode_terms,
     encode_header,
     encode_piece,
     encode_table,
+    encode_terms,
 )
 from pens.printable import printable
 
 _NOBODY_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)  # INTERNAL: a write to a closed connection
-_PASSING = (*_NOBODY_THERE, grpc.StatusCode.RESOURCE_EXHAUSTED)  # the last: too many calls at a time
+_NOT_AGREED = grpc.StatusCode.FAILED_PRECONDITION  # a member that was started again does not know our terms any more
+_PASSING = (*_NOBODY_THERE, _NOT_AGREED, grpc.StatusCode.RESOURCE_EXHAUSTED)  # the last: too many calls at a time
 _WRONG_CERTIFICATE = ("handshake failed", "Verification Check failed", "CERTIFICATE_VERIFY_FAILED")
 _MOST_SLOW = 4096  # members that are remembered: more than a federation has
 _LONGEST_DETAILS = 500  # that the other side, or gRPC, says of a failure
 _T = TypeVar("_T")
 _log = logging.getLogger("pens.network")
-
-
-class _Unreachable(TransportError):
-    """Nobody answered: another attempt may succeed."""
 
 
 @dataclass(slots=True)
@@ -78,11 +78,38 @@ class _Connection:
     shows: Material
     """What this member showed when it was made: it is not used once there is something newer."""
     channel: Any
+    terms: Terms | None = None
+    """What the member said of itself; None: it speaks version 1."""
     users: int = 0
     again: bool = False
     """It was used again since it was made, or was last passed over."""
     retired: bool = False
     """It accepts no new calls, and is closed when its last user has left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A certificate, and where its holder listens."""
+
+    address: Address
+    name: str
+    serial: int
+
+
+class Tunnels(Protocol):
+    """What a caller needs to know of members that cannot be called (`pens.network.transport.attaching`)."""
+
+    def met(self, member: Exact, terms: Terms) -> None:
+        """A member answered at an address of its own, and told its terms."""
+        ...
+
+    async def prepare(self, to: Address) -> None:
+        """Make `target` work for a member that cannot be called; `TransportError` if there is no way to it now."""
+        ...
+
+    def target(self, to: Address) -> str:
+        """Where gRPC finds a member that cannot be called."""
+        ...
 
 
 class MemberCaller:
@@ -95,11 +122,13 @@ class MemberCaller:
         traffic: TransportCounts,
         jitter: random.Random,
         lists: ListExchange,
-        dialling: Dialling,
+        channels: Channels,
+        accord: Accord | None = None,
+        tunnels: Tunnels | None = None,
     ) -> None:
         self._limits, self._traffic, self._jitter = limits, traffic, jitter
-        self._credentials, self._lists, self._dialling = credentials, lists, dialling
-        self._tls: tuple[Material, Any] | None = None
+        self._credentials, self._lists, self._channels = credentials, lists, channels
+        self._accord, self._tunnels = accord or AnyTerms(), tunnels
         self._connections: OrderedDict[Address, _Connection] = OrderedDict()  # least recently used first
         self._connecting: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
         self._sends = asyncio.Semaphore(limits.sends)
@@ -116,6 +145,15 @@ class MemberCaller:
                 self._check_lists(to)
                 answer = await self._small_call(connection, "Exchange", request)
                 return Introduction(connection.name, decode_table(answer))
+
+        return await self._retrying(to, attempt)
+
+    async def meet(self, to: Address) -> str:
+        """Compare terms with whoever is at `to`, and return its name."""
+
+        async def attempt() -> str:
+            async with self._connection(to, None) as connection:
+                return connection.name
 
         return await self._retrying(to, attempt)
 
@@ -158,31 +196,38 @@ class MemberCaller:
         while self._connections:
             _, connection = self._connections.popitem()
             await connection.channel.close()  # ends the calls on it, too
-        self._dialling.close()
+        self._channels.close()
 
     # --- a model ------------------------------------------------------------------------------------------------------
 
     async def _deliver(self, to: MemberRecord, parcel: Parcel) -> Reception:
-        size = len(parcel.payload)
         self._check_lists(to.address)
-        async with self._connection(to.address, to.name) as connection, self._turn(to.name):
-            header = encode_header(Header(parcel.version, size, parcel.answer, parcel.note))
-            call = connection.channel.stream_stream(f"/{SERVICE}/Deliver")(
-                timeout=self._limits.transfer_s(size), metadata=((HEADER, header),)
-            )
-            answer = asyncio.ensure_future(call.read())
-            try:
-                await self._write(call, parcel, answer)
-                async with asyncio.timeout(self._piece_s):
-                    receipt = await answer
-                if receipt is aio.EOF:
-                    raise await _error(call)
-                return decode_receipt(receipt)
-            except TimeoutError:
-                raise TransportError(f"{to.name} takes or answers models too slowly: the call was cut off") from None
-            finally:
-                answer.cancel()
-                call.cancel()
+        async with self._connection(to.address, to.name) as connection:
+            if not self._accord.fits(connection.name):
+                return Reception.OTHER_NETWORK
+            async with self._turn(to.name):
+                return await self._send(connection, parcel)
+
+    async def _send(self, connection: _Connection, parcel: Parcel) -> Reception:
+        size = len(parcel.payload)
+        header = encode_header(Header(parcel.version, size, parcel.answer, parcel.note))
+        call = connection.channel.stream_stream(f"/{SERVICE}/Deliver")(
+            timeout=self._limits.transfer_s(size), metadata=((HEADER, header),)
+        )
+        answer = asyncio.ensure_future(call.read())
+        try:
+            await self._write(call, parcel, answer)
+            async with asyncio.timeout(self._piece_s):
+                receipt = await answer
+            if receipt is aio.EOF:
+                raise await error_of(call)
+            return decode_receipt(receipt)
+        except TimeoutError:
+            why = f"{connection.name} takes or answers models too slowly: the call was cut off"
+            raise TransportError(why) from None
+        finally:
+            answer.cancel()
+            call.cancel()
 
     @property
     def _piece_s(self) -> float:
@@ -234,10 +279,17 @@ class MemberCaller:
             known = self._connections.get(to)
             is_old = known is None or known.shows is not self._credentials.material
             if known is None or is_old or name not in (None, known.name) or self._is_revoked(known.serial):
-                return await self._open(to, name)
-            self._connections.move_to_end(to)
-            known.again = True
-            return known
+                known = await self._open(to, name)
+            else:
+                self._connections.move_to_end(to)
+                known.again = True
+        if self._tunnels and known.terms and not is_attached(to):
+            self._tunnels.met(Exact(to, known.name, known.serial), known.terms)
+        if refusal := self._accord.refusal(known.name):
+            self._traffic.refusals["protocol version"] += 1
+            await self._retire(to)  # so that it is asked again: it may have another version by then
+            raise TransportError(f"{known.name} at {to}: {refusal}")
+        return known
 
     def _least_used(self) -> Address:
         """The connection to close: the least recently used one that was not used again, so that single calls to many
@@ -250,6 +302,8 @@ class MemberCaller:
             self._connections.move_to_end(to)
 
     async def _open(self, to: Address, name: str | None) -> _Connection:
+        if self._tunnels and is_attached(to):
+            await self._tunnels.prepare(to)
         answering, serial = await self._ask_who(to)
         if name not in (None, answering):
             raise TransportError(f"called {name} at {to}, but {answering} answers there")
@@ -258,42 +312,39 @@ class MemberCaller:
             _log.warning("refused to call %s: the certificate of %s has been revoked", to, answering)
             raise TransportError(f"the certificate of {answering} at {to} has been revoked")
         await self._retire(to)
-        material, tls = self._present()
+        material, tls = self._channels.present()
         channel = await self._channel(to, exact_dns_name(answering, serial), tls)
         connection = _Connection(answering, serial, material, channel)
+        try:
+            connection.terms = await self._compare_terms(connection)
+        except BaseException:
+            await channel.close()
+            raise
+        self._accord.hear(answering, connection.terms)
         self._connections[to] = connection
         return connection
+
+    async def _compare_terms(self, connection: _Connection) -> Terms | None:
+        """Tell this member's terms, and return the other's; None: it speaks version 1, and does not know this call."""
+        call = connection.channel.unary_unary(f"/{SERVICE}/Agree")
+        try:
+            return decode_terms(await call(encode_terms(self._accord.terms), timeout=self._limits.call_s))
+        except aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return None
+            raise
 
     def _is_revoked(self, serial: int) -> bool:
         return self._credentials.is_revoked(serial)
 
-    def _present(self) -> tuple[Material, Any]:
-        """What this member shows now, and the same for gRPC."""
-        material = self._credentials.material
-        if self._tls is None or self._tls[0] is not material:
-            pem = material.authorities.pem
-            self._tls = material, grpc.ssl_channel_credentials(pem, material.key_pem, material.certificate_pem)
-        return self._tls
-
     async def _ask_who(self, to: Address) -> tuple[str, int]:
-        async with await self._channel(to, ANY_MEMBER, self._present()[1]) as channel:
+        async with await self._channel(to, ANY_MEMBER, self._channels.present()[1]) as channel:
             call = channel.unary_unary(f"/{SERVICE}/Introduce")
             return decode_claim(await call(wire_pb2.Question().SerializeToString(), timeout=self._limits.call_s))
 
     async def _channel(self, to: Address, dns_name: str, tls: Any) -> Any:
-        options = [("grpc.ssl_target_name_override", dns_name), *channel_options(self._limits)]
-        return aio.secure_channel(await self._target(to), tls, options=options)
-
-    async def _target(self, to: Address) -> str:
-        """The address to call, as gRPC names it, checked and resolved. Of several, the first one's family decides."""
-        check_address(to)
-        try:
-            async with asyncio.timeout(self._limits.call_s):
-                found = await self._dialling.resolve(to)
-        except (OSError, UnicodeError, TimeoutError) as error:
-            raise _Unreachable(f"{to}: the name cannot be resolved: {error or 'no answer'}") from None
-        same = [ip for ip in found if ip.version == found[0].version]
-        return f"ipv{found[0].version}:" + ",".join(str(Address(str(ip), to.port)) for ip in same)
+        local = self._tunnels.target(to) if self._tunnels and is_attached(to) else None
+        return await self._channels.open(to, dns_name, tls, local)
 
     async def _retire(self, to: Address) -> None:
         connection = self._connections.pop(to, None)
@@ -311,7 +362,7 @@ class MemberCaller:
         for pause_s in self._pauses():
             try:
                 return await self._explained(to, attempt)
-            except _Unreachable as error:
+            except Unreachable as error:
                 reason = error
             await asyncio.sleep(pause_s)
         raise TransportError(f"{reason} ({self._limits.attempts} attempts)")
@@ -329,10 +380,10 @@ class MemberCaller:
             raise TransportError(f"{to}: this member closed the connection") from None
         refused = any(sign in words for sign in _WRONG_CERTIFICATE)
         asked_before = to in self._connections  # if so, it may have a new certificate by now
-        if status in _NOBODY_THERE:
+        if status in _NOBODY_THERE or status is _NOT_AGREED:
             await self._retire(to)
         if status in _PASSING and (asked_before or not refused):
-            raise _Unreachable(f"{words} ({status.name})")
+            raise Unreachable(f"{words} ({status.name})")
         raise TransportError(f"{words} ({status.name})")
 
     def _pauses(self) -> list[float]:
@@ -341,27 +392,3 @@ class MemberCaller:
             min(self._limits.max_backoff_s, self._limits.backoff_s * 2**k) for k in range(self._limits.attempts - 1)
         ]
         return [*(self._jitter.uniform(0, bound) for bound in bounds), 0.0]
-
-
-async def _error(call: Any) -> aio.AioRpcError:
-    return aio.AioRpcError(
-        await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details()
-    )
-
-
-def channel_options(limits: Limits) -> list[tuple[str, int]]:
-    """The bounds that gRPC itself enforces; its own retries are switched off."""
-    return [
-        ("grpc.max_receive_message_length", limits.message_bytes),
-        ("grpc.max_send_message_length", limits.message_bytes),
-        ("grpc.max_metadata_size", 8192),
-        ("grpc.per_message_decompression", 0),
-        ("grpc.enable_retries", 0),
-        ("grpc.enable_http_proxy", 0),
-        ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.keepalive_time_ms", int(1000 * limits.keepalive_s)),
-        ("grpc.keepalive_timeout_ms", int(1000 * limits.call_s)),
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", int(1000 * limits.call_s)),
-        ("grpc.max_reconnect_backoff_ms", int(1000 * limits.max_backoff_s)),
-    ]

@@ -16,8 +16,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from grpc import aio
@@ -25,10 +26,11 @@ from grpc import aio
 from pens.errors import CertificateError
 from pens.network.certificates.certificate import Identity, certificate_of, identity_of
 from pens.network.certificates.credentials import OUT_OF_DATE, Credentials
-from pens.network.transport.entrance import Entrance
+from pens.network.transport.entrance import Doors
 from pens.network.transport.interface import Inbox, Parcel, Reception, TransportCounts
 from pens.network.transport.limits import Intake, Limits
 from pens.network.transport.list_exchange import ListExchange
+from pens.network.transport.terms import Accord, AnyTerms
 from pens.network.transport.wire import (
     HEADER,
     Header,
@@ -36,12 +38,15 @@ from pens.network.transport.wire import (
     decode_header,
     decode_piece,
     decode_table,
+    decode_terms,
     encode_claim,
     encode_receipt,
     encode_table,
+    encode_terms,
 )
 
 SERVICE = "pens.v1.Member"
+_T = TypeVar("_T")
 _REST_S = 5.0  # within which a sender must notice the answer and stop
 _log = logging.getLogger("pens.network")
 
@@ -65,15 +70,18 @@ class MemberService:
         traffic: TransportCounts,
         clock: Callable[[], float],
         lists: ListExchange,
-        entrance: Entrance,
+        doors: Doors,
+        accord: Accord | None = None,
     ) -> None:
+        self._accord = accord or AnyTerms()
         self._credentials, self._inbox, self._limits, self._traffic = credentials, inbox, limits, traffic
-        self._intake, self._entrance, self._lists = Intake(limits, clock), entrance, lists
+        self._intake, self._doors, self._lists = Intake(limits, clock), doors, lists
 
     def handlers(self) -> Any:
         """The methods of the service, for gRPC. Requests stay bytes until the caller is known."""
         methods = {
             "Introduce": grpc.stream_stream_rpc_method_handler(self._introduce),
+            "Agree": grpc.stream_stream_rpc_method_handler(self._agree),
             "Exchange": grpc.stream_stream_rpc_method_handler(self._exchange),
             "Deliver": grpc.stream_stream_rpc_method_handler(self._deliver),
             "Lists": grpc.stream_stream_rpc_method_handler(self._exchange_lists),
@@ -103,7 +111,7 @@ class MemberService:
         objection = self._credentials.objection(certificate)
         if objection and not (by_old_list and objection.reason == OUT_OF_DATE):
             return await self._turn_away(context, *objection, identity.name)
-        if not self._entrance.recognise(context.peer(), identity.name):
+        if not self._doors.recognise(context.peer(), identity.name):
             return await self._turn_away(
                 context, "connections", f"the connection of {identity.name} is closed", identity.name
             )
@@ -119,9 +127,7 @@ class MemberService:
         told_by_the_node = reason == Reception.OTHER_NETWORK.value
         about = {"member": member} if member else {}
         level = logging.DEBUG if reason == "busy" or told_by_the_node else logging.WARNING
-        _log.log(
-            level, "refused %s: %s", self._entrance.shown(context.peer()), message, extra={"reason": reason, **about}
-        )
+        _log.log(level, "refused %s: %s", self._doors.shown(context.peer()), message, extra={"reason": reason, **about})
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -144,21 +150,20 @@ class MemberService:
     async def _exchange_lists(self, _requests: Any, context: Any) -> None:
         async with self._call(context, by_old_list=True) as caller:
             await self._check_rate(caller, context)
-            try:
-                answer = self._lists.answer(await self._only_message(caller, context), caller)
-            except (WireError, CertificateError) as error:
-                self._note(context, "malformed", f"revocation lists of {caller}: {error}", caller)
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            await self._answer(caller, context, answer)
+            answer = partial(self._lists.answer, member=caller)
+            await self._answer(caller, context, await self._only(answer, "revocation lists", caller, context))
+
+    async def _agree(self, _requests: Any, context: Any) -> None:
+        async with self._call(context, by_old_list=True) as caller:  # it comes before the call that passes lists on
+            await self._check_rate(caller, context)
+            self._accord.hear(caller, await self._only(decode_terms, "terms", caller, context))
+            await self._answer(caller, context, encode_terms(self._accord.terms))
 
     async def _exchange(self, _requests: Any, context: Any) -> None:
         async with self._call(context) as caller:
             await self._check_rate(caller, context)
-            try:
-                table = decode_table(await self._only_message(caller, context))
-            except WireError as error:
-                self._note(context, "malformed", f"table of {caller}: {error}", caller)
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await self._check_version(caller, context)
+            table = await self._only(decode_table, "table", caller, context)
             await self._answer(caller, context, encode_table(await self._inbox.gossip(caller, table)))
 
     async def _answer(self, caller: str, context: Any, message: bytes) -> None:
@@ -168,7 +173,21 @@ class MemberService:
                 await context.write(message)
         except TimeoutError:
             self._note(context, "slow", f"{caller} did not take its answer within {self._limits.call_s:g} s", caller)
-            self._entrance.end(context.peer())
+            self._doors.end(context.peer())
+
+    async def _only(self, decode: Callable[[bytes], _T], what: str, caller: str, context: Any) -> _T:
+        """What the only message of a call says."""
+        try:
+            return decode(await self._only_message(caller, context))
+        except (WireError, CertificateError) as error:
+            self._note(context, "malformed", f"{what} of {caller}: {error}", caller)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise AssertionError("abort raises") from None
+
+    async def _check_version(self, caller: str, context: Any) -> None:
+        if refusal := self._accord.refusal(caller):
+            self._note(context, "protocol version", f"{caller}: {refusal}", caller)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"refused {caller}: {refusal}")
 
     async def _check_rate(self, caller: str, context: Any) -> None:
         if not self._intake.may_gossip(caller):
@@ -189,6 +208,7 @@ class MemberService:
 
     async def _deliver(self, _requests: Any, context: Any) -> None:
         async with self._call(context) as sender:
+            await self._check_version(sender, context)
             await self._answer_model(sender, context)
 
     async def _answer_model(self, sender: str, context: Any) -> None:
@@ -271,7 +291,7 @@ class MemberService:
                 while await context.read() is not aio.EOF:
                     pass
         except TimeoutError:
-            where = self._entrance.shown(context.peer())
+            where = self._doors.shown(context.peer())
             _log.info("%s goes on sending a model that was refused: the call is cut off", where)
 
 
@@ -293,5 +313,6 @@ def server_options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", int(1000 * limits.call_s)),
         ("grpc.keepalive_time_ms", int(1000 * limits.keepalive_s)),
         ("grpc.keepalive_timeout_ms", int(1000 * limits.call_s)),
+        ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", int(500 * limits.keepalive_s)),
     ]

@@ -6,7 +6,11 @@ grpc_transport     starts and stops both sides
 │   ├── visitors   which connections are open, and which give way
 │   └── relay      one connection
 ├── grpc_server    answers calls: checks the caller, then the bounds, then the bytes
-├── grpc_client    makes calls: connections, deadlines, attempts
+├── grpc_tunnels   answers calls about tunnels to members that cannot be called (tunnels, outward)
+├── attaching      makes tunnels
+│   └── tunnel_door  where connections come out of them
+├── grpc_client    makes calls: deadlines, attempts
+├── channels       connections to others, for the client and for tunnels
 │   └── dialling   which addresses are called
 ├── list_exchange  passes newer revocation lists on
 ├── limits         bounds of everything that other members can make this one hold
@@ -30,10 +34,13 @@ from grpc import aio  # noqa: E402
 
 from pens.errors import AddressError, TransportError  # noqa: E402
 from pens.network.certificates.credentials import Credentials, Material  # noqa: E402
+from pens.network.transport.attaching import Attaching  # noqa: E402
+from pens.network.transport.channels import Channels  # noqa: E402
 from pens.network.transport.dialling import Dialling  # noqa: E402
 from pens.network.transport.entrance import Entrance, listening_at  # noqa: E402
 from pens.network.transport.grpc_client import MemberCaller  # noqa: E402
-from pens.network.transport.grpc_server import MemberService, server_options  # noqa: E402
+from pens.network.transport.grpc_server import server_options  # noqa: E402
+from pens.network.transport.grpc_tunnels import TunnelService  # noqa: E402
 from pens.network.transport.interface import (  # noqa: E402
     Address,
     Inbox,
@@ -46,7 +53,11 @@ from pens.network.transport.interface import (  # noqa: E402
 )
 from pens.network.transport.limits import Limits  # noqa: E402
 from pens.network.transport.list_exchange import ListExchange  # noqa: E402
+from pens.network.transport.outward import Ways, attached_address  # noqa: E402
 from pens.network.transport.relay import INSIDE  # noqa: E402
+from pens.network.transport.terms import Accord  # noqa: E402
+from pens.network.transport.tunnel_door import TunnelDoor  # noqa: E402
+from pens.network.transport.tunnels import Switchboard, TunnelLimits  # noqa: E402
 
 __all__ = ["GrpcTransport", "Limits", "native_log_settings", "native_tls_settings", "refusal_in"]
 
@@ -61,9 +72,15 @@ class GrpcTransport:
         limits: Limits | None = None,
         jitter: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
+        ways: Ways | None = None,
+        tunnel_limits: TunnelLimits | None = None,
         dialling: Dialling | None = None,
     ) -> None:
-        """`dialling`: which addresses to call; None: any but loopback, unless `listen` is on loopback."""
+        """`ways`: how it reaches others, and is reached. If nobody can call it, it does not listen at `listen`.
+
+        `dialling`: which addresses to call; None: any but loopback, unless `listen` is on loopback.
+        """
+        self._ways, self._tunnel_limits = ways or Ways(), tunnel_limits or TunnelLimits()
         self.traffic = TransportCounts()
         self._credentials, self._listen, self._clock = credentials, listen, clock
         self._limits = limits or Limits()
@@ -72,29 +89,40 @@ class GrpcTransport:
         self._server: Any = None
         self._entrance: Entrance | None = None
         self._caller: MemberCaller | None = None
-        self._service: MemberService | None = None
+        self._attaching: Attaching | None = None
+        self._service: TunnelService | None = None
 
-    async def start(self, inbox: Inbox) -> Address:
+    async def start(self, inbox: Inbox, accord: Accord | None = None) -> Address:
         """Listen, and return the address with the real port."""
-        own = self._credentials
+        own, most = self._credentials, self._tunnel_limits
         lists = ListExchange(own, self._limits.lists_s, self._clock)
-        self._caller = MemberCaller(own, self._limits, self.traffic, self._jitter, lists, self._dialling)
+        channels = Channels(own, self._limits, self._dialling, self._ways.proxy)
+        door = TunnelDoor(self._limits, self.traffic, self._clock)
+        switchboard = Switchboard(own.identity.name, self._ways.relay, most, self.traffic, self._clock)
+        tunnels = self._attaching = Attaching(
+            own.identity.name, switchboard, None if self._ways.reachable else door, channels, self._limits, most
+        )
+        self._caller = MemberCaller(own, self._limits, self.traffic, self._jitter, lists, channels, accord, tunnels)
         try:
-            listening = listening_at(self._listen)
+            listening = listening_at(self._listen) if self._ways.reachable else None
         except OSError as error:
             await self.stop(0)
             raise AddressError(
                 f"cannot listen at {self._listen}: {error.strerror or error}. "
                 "Set peer.listen to another address or port, or stop what uses this one"
             ) from None
-        entrance = Entrance(self._limits, self.traffic, self._clock)
-        server = aio.server(options=server_options(self._limits), maximum_concurrent_rpcs=self._limits.calls)
-        service = MemberService(own, inbox, self._limits, self.traffic, self._clock, lists, entrance)
-        server.add_generic_rpc_handlers((service.handlers(),))
-        inner_port = server.add_secure_port(f"{INSIDE}:0", _server_credentials(own))
+        entrance = Entrance(self._limits, self.traffic, self._clock) if listening else None
+        calls = self._limits.calls + most.attached + 2 * most.tunnels
+        server = aio.server(options=server_options(self._limits), maximum_concurrent_rpcs=calls)
+        service = TunnelService(own, inbox, self._limits, self.traffic, self._clock, lists, entrance or door, accord)
+        server.add_generic_rpc_handlers((service.handlers(), service.tunnel_handlers(switchboard, most)))
+        inside = f"{INSIDE}:0" if entrance else tunnels.own_socket
+        inner_port = server.add_secure_port(inside, _server_credentials(own))
         self._service = service
         self._server, self._entrance = server, entrance
         await server.start()
+        if listening is None or entrance is None:
+            return attached_address(own.identity.name)
         await entrance.open(listening, inner_port)
         return Address(self._listen.host, listening.getsockname()[1])
 
@@ -114,11 +142,17 @@ class GrpcTransport:
 
     async def stop(self, grace_s: float) -> None:
         """Stop listening; calls in progress have this long to end."""
-        if self._server is not None and self._entrance is not None:
+        if self._entrance is not None:
             self._entrance.close()
+        if self._server is not None:
             await self._server.stop(grace_s)
+            self._server = None
+        if self._entrance is not None:
             self._entrance.abort()
-            self._server = self._entrance = None
+            self._entrance = None
+        if self._attaching is not None:
+            await self._attaching.close()
+            self._attaching = None
         if self._caller is not None:
             await self._caller.close()
             self._caller = None

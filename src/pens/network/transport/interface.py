@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Protocol
 
 from pens.errors import TransportError
+from pens.network.transport.terms import Accord
 
 __all__ = [
     "Address",
@@ -129,6 +130,8 @@ class TransportCounts:
     bytes_out: int = 0
     models_in: int = 0
     models_out: int = 0
+    bytes_relayed: int = 0
+    """Carried between two others, as their relay."""
     refusals: Counter[str] = field(default_factory=Counter)
 
 
@@ -156,8 +159,8 @@ class Transport(Protocol):
         """What went through this transport so far."""
         ...
 
-    async def start(self, inbox: Inbox) -> Address:
-        """Listen, and return the address with the real port."""
+    async def start(self, inbox: Inbox, accord: Accord | None = None) -> Address:
+        """Listen, and return the address with the real port. `accord`: compares terms with other members."""
         ...
 
     async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:

@@ -23,6 +23,7 @@ from pens.network.transport.interface import (
     Table,
     TransportCounts,
 )
+from pens.network.transport.terms import Accord, AnyTerms
 
 HOST = "memory"
 
@@ -33,6 +34,8 @@ class MemoryNetwork:
     def __init__(self, latency_s: float = 0.0, posts: bool = False) -> None:
         self.latency_s, self.posts = latency_s, posts
         self._inboxes: dict[int, tuple[str, Inbox]] = {}
+        self._accords: dict[str, Accord] = {}
+        self._met: set[frozenset[str]] = set()
         self._ports = 0
         self._cut: set[frozenset[str]] = set()
 
@@ -48,9 +51,11 @@ class MemoryNetwork:
         """Make all links work again."""
         self._cut.clear()
 
-    def listen(self, name: str, inbox: Inbox) -> int:
+    def listen(self, name: str, inbox: Inbox, accord: Accord) -> int:
         """Open a port at which a member can be reached."""
         self._ports += 1
+        self._accords[name] = accord
+        self._met = {pair for pair in self._met if name not in pair}
         self._inboxes[self._ports] = (name, inbox)
         return self._ports
 
@@ -65,7 +70,18 @@ class MemoryNetwork:
             raise TransportError(f"{sender} called {to}, but nobody answers there")
         if name is not None and listener[0] != name:
             raise TransportError(f"{sender} called {name} at {to}, but {listener[0]} answers there")
+        self._meet(sender, listener[0])
         return listener
+
+    def _meet(self, caller: str, called: str) -> None:
+        """Tell two members each other's terms before their first call, as members on a real network do."""
+        pair = frozenset((caller, called))
+        if caller != called and pair not in self._met and pair <= self._accords.keys():
+            self._met.add(pair)
+            for one, other in ((caller, called), (called, caller)):
+                self._accords[one].hear(other, self._accords[other].terms)
+        if refusal := self._accords[called].refusal(caller):
+            raise TransportError(f"{called} refused {caller}: {refusal}")
 
 
 class MemoryTransport:
@@ -77,9 +93,9 @@ class MemoryTransport:
         self._posted: set[asyncio.Task[Reception]] = set()
         self.traffic = TransportCounts()
 
-    async def start(self, inbox: Inbox) -> Address:
+    async def start(self, inbox: Inbox, accord: Accord | None = None) -> Address:
         """Listen at a new port."""
-        self._port = self._network.listen(self._name, inbox)
+        self._port = self._network.listen(self._name, inbox, accord or AnyTerms())
         return Address(HOST, self._port)
 
     async def send_model(self, to: MemberRecord, parcel: Parcel) -> Reception:

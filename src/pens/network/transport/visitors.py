@@ -9,6 +9,8 @@ Three rules keep one caller from taking the connections of all:
     of all         strangers always find room: members' connections have a bound of their own, below that of all. Of too
                    many connections one gives way of the host, or the member, that has the most
 
+Connections that carry a tunnel count only for all: each is a call that lasts, and tunnels have bounds of their own.
+
 The newer connection stays, not the older: a member that restarts, or whose line was cut, would otherwise be kept out by
 its own dead connections.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -35,6 +38,8 @@ class _Visitor:
     used: float
     """When it was opened, or when its latest call began."""
     member: str | None = None
+    tunnels: int = 0
+    """How many of its calls are tunnels."""
 
 
 class Visitors(Generic[C]):
@@ -62,7 +67,7 @@ class Visitors(Generic[C]):
         if len(same) >= self._limits.connections_of_host:
             gone = [self._longest_unused(same)]
         elif len(self._open) >= self._limits.incoming_connections:
-            gone = [self._of_most(self._strangers() or list(self._open))]
+            gone = self._of_most(self._strangers() or self._free(self._open))
         self._open[connection] = _Visitor(place, now)
         return self._closed(gone)
 
@@ -72,14 +77,25 @@ class Visitors(Generic[C]):
             return []
         visitor = self._open[connection]
         visitor.member, visitor.used = member, now
-        others = [c for c, v in self._open.items() if v.member is not None and c is not connection]
-        its = [c for c in others if self._open[c].member == member]
+        others = [c for c, v in self._open.items() if v.member is not None and c != connection]
+        free = self._free(others)
+        its = [c for c in free if self._open[c].member == member]
         gone = []
         if len(its) >= self._limits.connections_of_member:
             gone = [self._longest_unused(its)]
         elif len(others) >= self._limits.known_connections:
-            gone = [self._of_most(others)]
+            gone = self._of_most(free)
         return self._closed(gone)
+
+    @contextmanager
+    def carrying(self, connection: C) -> Iterator[None]:
+        """A tunnel goes over this connection while the block lasts: it gives way to no other."""
+        visitor = self._open.get(connection) or _Visitor("", 0.0)
+        visitor.tunnels += 1
+        try:
+            yield
+        finally:
+            visitor.tunnels -= 1
 
     def leave(self, connection: C) -> None:
         """Forget a connection that was closed."""
@@ -88,11 +104,17 @@ class Visitors(Generic[C]):
     def _strangers(self, place: str | None = None) -> list[C]:
         return [c for c, v in self._open.items() if v.member is None and place in (None, v.place)]
 
-    def _of_most(self, among: list[C]) -> C:
+    def _free(self, among: Iterable[C]) -> list[C]:
+        """Those that carry no tunnel."""
+        return [c for c in among if not self._open[c].tunnels]
+
+    def _of_most(self, among: list[C]) -> list[C]:
         """Of the place, or the member, that has the most of these: the connection that was used longest ago."""
+        if not among:
+            return []
         owners = {c: self._open[c].member or self._open[c].place for c in among}
         most, _ = Counter(owners.values()).most_common(1)[0]
-        return self._longest_unused(c for c in among if owners[c] == most)
+        return [self._longest_unused(c for c in among if owners[c] == most)]
 
     def _longest_unused(self, among: Iterable[C]) -> C:
         return min(among, key=lambda c: self._open[c].used)

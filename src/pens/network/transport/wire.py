@@ -19,6 +19,8 @@ from pens.network.certificates.names import check_name
 from pens.network.transport import wire_pb2
 from pens.network.transport.dialling import is_host
 from pens.network.transport.interface import Address, MemberRecord, Reception, Table
+from pens.network.transport.terms import MOST_PARTS, Part, Terms, plain
+from pens.network.transport.versions import Range
 from pens.printable import printable
 from pens.protocol.messages import NOTE_BYTES
 
@@ -27,7 +29,14 @@ _MAX_RECORDS = 128  # in a table; and as many certificates, and serial numbers
 _MAX_SIGNATURE_BYTES = 72  # two numbers of 33 bytes as DER
 _MAX_CERTIFICATE_BYTES = 2048
 _MAX_FIELDS = 4 * _MAX_RECORDS
+_MAX_TERMS_BYTES = 1 << 18
+_DIGEST_BYTES = 32
+_FORM = 16  # characters of a form's name
+_MAX_FORMS = 16
 HEADER = "pens-header-bin"
+TICKET = "pens-ticket-bin"
+TO = "pens-to"
+TICKET_BYTES = 16
 _VARINT, _SIZED, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}  # wire types: a number; a size and so many bytes; so many bytes
 _PAYLOAD_TAG = bytes([wire_pb2.Piece.PAYLOAD_FIELD_NUMBER << 3 | _SIZED])
 _VERDICTS = {
@@ -212,6 +221,50 @@ def decode_lists(data: bytes) -> tuple[dict[bytes, int], list[bytes]]:
     return {bytes(line.authority): line.lowest for line in table.wanted}, [bytes(der) for der in table.lists]
 
 
+def encode_terms(terms: Terms) -> bytes:
+    """What a member says of itself, as bytes."""
+    message = wire_pb2.Terms(
+        oldest=terms.versions.oldest,
+        newest=terms.versions.newest,
+        parts=[wire_pb2.Part(name=part.name, digest=part.digest, items=part.items) for part in terms.parts],
+        sends=terms.sends,
+        reads=terms.reads,
+        trial=terms.trial,
+        relays=terms.relays,
+        software=terms.software,
+    )
+    return bytes(message.SerializeToString())
+
+
+def decode_terms(data: bytes) -> Terms:
+    """What a member says of itself, from bytes; all text in it can be shown."""
+    if len(data) > _MAX_TERMS_BYTES:
+        raise WireError(f"received terms of {len(data)} bytes, but at most {_MAX_TERMS_BYTES} are allowed")
+    told = parse(wire_pb2.Terms(), data)
+    if not 0 < told.oldest <= told.newest:
+        raise WireError(f"received a range of versions from {told.oldest} to {told.newest}, which is none")
+    if len(told.parts) > MOST_PARTS or len(told.reads) > _MAX_FORMS:
+        raise WireError(
+            f"received terms of {len(told.parts)} parts and {len(told.reads)} forms, but at most {MOST_PARTS} and "
+            f"{_MAX_FORMS} are allowed"
+        )
+    return Terms(
+        Range(told.oldest, told.newest),
+        tuple(_part(part) for part in told.parts),
+        plain(told.sends, _FORM),
+        tuple(plain(form, _FORM) for form in told.reads),
+        told.trial,
+        told.relays,
+        plain(told.software, _FORM),
+    )
+
+
+def _part(told: wire_pb2.Part) -> Part:
+    if len(told.digest) != _DIGEST_BYTES:
+        raise WireError(f"received a digest of {len(told.digest)} bytes, but it must have {_DIGEST_BYTES}")
+    return Part.told(told.name, bytes(told.digest), told.items)
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """What a sender tells of a model before its bytes."""
@@ -259,6 +312,19 @@ def _varint(number: int) -> bytes:
         number >>= 7
     groups.append(number)
     return bytes(groups)
+
+
+def encode_wanted(ticket: bytes) -> bytes:
+    """That somebody wants to talk to a member that cannot be called, as bytes."""
+    return bytes(wire_pb2.Wanted(ticket=ticket).SerializeToString())
+
+
+def decode_wanted(data: bytes) -> bytes:
+    """The ticket with which to answer."""
+    ticket = bytes(parse(wire_pb2.Wanted(), data).ticket)
+    if len(ticket) != TICKET_BYTES:
+        raise WireError(f"received a ticket of {len(ticket)} bytes, but it must have {TICKET_BYTES}")
+    return ticket
 
 
 def encode_receipt(verdict: Reception) -> bytes:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pens/network/transport/wire.proto\x12\x07pens.v1\"\n\n\x08Question\"%\n\x05\x43laim\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06serial\x18\x02 \x01(\x0c\"\x9d\x01\n\x06Record\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\x11\n\theartbeat\x18\x05 \x01(\x04\x12\x0c\n\x04left\x18\x06 \x01(\x08\x12\x10\n\x08\x66inished\x18\x07 \x01(\x08\x12\x11\n\tsignature\x18\x08 \x01(\x0c\x12\x0e\n\x06serial\x18\t \x01(\x0c\"]\n\x05Table\x12 \n\x07records\x18\x01 \x03(\x0b\x32\x0f.pens.v1.Record\x12\x0e\n\x06wanted\x18\x02 \x03(\x0c\x12\x14\n\x0c\x63\x65rtificates\x18\x03 \x03(\x0c\x12\x0c\n\x04room\x18\x04 \x01(\r\"/\n\nWantedList\x12\x11\n\tauthority\x18\x01 \x01(\x0c\x12\x0e\n\x06lowest\x18\x02 \x01(\x04\"?\n\tListTable\x12#\n\x06wanted\x18\x01 \x03(\x0b\x32\x13.pens.v1.WantedList\x12\r\n\x05lists\x18\x02 \x03(\x0c\"E\n\x06Header\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\x08\x12\x0c\n\x04note\x18\x04 \x01(\x0c\"\x18\n\x05Piece\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\"\x85\x01\n\x07Receipt\x12)\n\x07verdict\x18\x01 \x01(\x0e\x32\x18.pens.v1.Receipt.Verdict\x12\x15\n\rother_network\x18\x02 \x01(\x08\"8\n\x07Verdict\x12\x0b\n\x07UNKNOWN\x10\x00\x12\t\n\x05TAKEN\x10\x01\x12\x08\n\x04\x42USY\x10\x02\x12\x0b\n\x07REFUSED\x10\x03\x32\xc4\x01\n\x06Member\x12.\n\tIntroduce\x12\x11.pens.v1.Question\x1a\x0e.pens.v1.Claim\x12*\n\x08\x45xchange\x12\x0e.pens.v1.Table\x1a\x0e.pens.v1.Table\x12-\n\x07\x44\x65liver\x12\x0e.pens.v1.Piece\x1a\x10.pens.v1.Receipt(\x01\x12/\n\x05Lists\x12\x12.pens.v1.ListTable\x1a\x12.pens.v1.ListTableb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pens/network/transport/wire.proto\x12\x07pens.v1\"\n\n\x08Question\"%\n\x05\x43laim\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06serial\x18\x02 \x01(\x0c\"\x94\x01\n\x05Terms\x12\x0e\n\x06oldest\x18\x01 \x01(\r\x12\x0e\n\x06newest\x18\x02 \x01(\r\x12\x1c\n\x05parts\x18\x03 \x03(\x0b\x32\r.pens.v1.Part\x12\r\n\x05sends\x18\x04 \x01(\t\x12\r\n\x05reads\x18\x05 \x03(\t\x12\r\n\x05trial\x18\x06 \x01(\x08\x12\x0e\n\x06relays\x18\x07 \x01(\x08\x12\x10\n\x08software\x18\x08 \x01(\t\"3\n\x04Part\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\x12\r\n\x05items\x18\x03 \x03(\t\"\x18\n\x06Wanted\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\"\x9d\x01\n\x06Record\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\x11\n\theartbeat\x18\x05 \x01(\x04\x12\x0c\n\x04left\x18\x06 \x01(\x08\x12\x10\n\x08\x66inished\x18\x07 \x01(\x08\x12\x11\n\tsignature\x18\x08 \x01(\x0c\x12\x0e\n\x06serial\x18\t \x01(\x0c\"]\n\x05Table\x12 \n\x07records\x18\x01 \x03(\x0b\x32\x0f.pens.v1.Record\x12\x0e\n\x06wanted\x18\x02 \x03(\x0c\x12\x14\n\x0c\x63\x65rtificates\x18\x03 \x03(\x0c\x12\x0c\n\x04room\x18\x04 \x01(\r\"/\n\nWantedList\x12\x11\n\tauthority\x18\x01 \x01(\x0c\x12\x0e\n\x06lowest\x18\x02 \x01(\x04\"?\n\tListTable\x12#\n\x06wanted\x18\x01 \x03(\x0b\x32\x13.pens.v1.WantedList\x12\r\n\x05lists\x18\x02 \x03(\x0c\"E\n\x06Header\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\x08\x12\x0c\n\x04note\x18\x04 \x01(\x0c\"\x18\n\x05Piece\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\"\x85\x01\n\x07Receipt\x12)\n\x07verdict\x18\x01 \x01(\x0e\x32\x18.pens.v1.Receipt.Verdict\x12\x15\n\rother_network\x18\x02 \x01(\x08\"8\n\x07Verdict\x12\x0b\n\x07UNKNOWN\x10\x00\x12\t\n\x05TAKEN\x10\x01\x12\x08\n\x04\x42USY\x10\x02\x12\x0b\n\x07REFUSED\x10\x03\x32\xfa\x02\n\x06Member\x12.\n\tIntroduce\x12\x11.pens.v1.Question\x1a\x0e.pens.v1.Claim\x12\'\n\x05\x41gree\x12\x0e.pens.v1.Terms\x1a\x0e.pens.v1.Terms\x12*\n\x08\x45xchange\x12\x0e.pens.v1.Table\x1a\x0e.pens.v1.Table\x12-\n\x07\x44\x65liver\x12\x0e.pens.v1.Piece\x1a\x10.pens.v1.Receipt(\x01\x12\x30\n\x06\x41ttach\x12\x11.pens.v1.Question\x1a\x0f.pens.v1.Wanted(\x01\x30\x01\x12,\n\x06\x41nswer\x12\x0e.pens.v1.Piece\x1a\x0e.pens.v1.Piece(\x01\x30\x01\x12+\n\x05Reach\x12\x0e.pens.v1.Piece\x1a\x0e.pens.v1.Piece(\x01\x30\x01\x12/\n\x05Lists\x12\x12.pens.v1.ListTable\x1a\x12.pens.v1.ListTableb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,22 +35,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUESTION']._serialized_end=56
   _globals['_CLAIM']._serialized_start=58
   _globals['_CLAIM']._serialized_end=95
-  _globals['_RECORD']._serialized_start=98
-  _globals['_RECORD']._serialized_end=255
-  _globals['_TABLE']._serialized_start=257
-  _globals['_TABLE']._serialized_end=350
-  _globals['_WANTEDLIST']._serialized_start=352
-  _globals['_WANTEDLIST']._serialized_end=399
-  _globals['_LISTTABLE']._serialized_start=401
-  _globals['_LISTTABLE']._serialized_end=464
-  _globals['_HEADER']._serialized_start=466
-  _globals['_HEADER']._serialized_end=535
-  _globals['_PIECE']._serialized_start=537
-  _globals['_PIECE']._serialized_end=561
-  _globals['_RECEIPT']._serialized_start=564
-  _globals['_RECEIPT']._serialized_end=697
-  _globals['_RECEIPT_VERDICT']._serialized_start=641
-  _globals['_RECEIPT_VERDICT']._serialized_end=697
-  _globals['_MEMBER']._serialized_start=700
-  _globals['_MEMBER']._serialized_end=896
+  _globals['_TERMS']._serialized_start=98
+  _globals['_TERMS']._serialized_end=246
+  _globals['_PART']._serialized_start=248
+  _globals['_PART']._serialized_end=299
+  _globals['_WANTED']._serialized_start=301
+  _globals['_WANTED']._serialized_end=325
+  _globals['_RECORD']._serialized_start=328
+  _globals['_RECORD']._serialized_end=485
+  _globals['_TABLE']._serialized_start=487
+  _globals['_TABLE']._serialized_end=580
+  _globals['_WANTEDLIST']._serialized_start=582
+  _globals['_WANTEDLIST']._serialized_end=629
+  _globals['_LISTTABLE']._serialized_start=631
+  _globals['_LISTTABLE']._serialized_end=694
+  _globals['_HEADER']._serialized_start=696
+  _globals['_HEADER']._serialized_end=765
+  _globals['_PIECE']._serialized_start=767
+  _globals['_PIECE']._serialized_end=791
+  _globals['_RECEIPT']._serialized_start=794
+  _globals['_RECEIPT']._serialized_end=927
+  _globals['_RECEIPT_VERDICT']._serialized_start=871
+  _globals['_RECEIPT_VERDICT']._serialized_end=927
+  _globals['_MEMBER']._serialized_start=930
+  _globals['_MEMBER']._serialized_end=1308
 # @@protoc_insertion_point(module_scope)

@@ -19,6 +19,42 @@ class Claim(_message.Message):
     serial: bytes
     def __init__(self, name: _Optional[str] = ..., serial: _Optional[bytes] = ...) -> None: ...
 
+class Terms(_message.Message):
+    __slots__ = ("oldest", "newest", "parts", "sends", "reads", "trial", "relays", "software")
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    SENDS_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    RELAYS_FIELD_NUMBER: _ClassVar[int]
+    SOFTWARE_FIELD_NUMBER: _ClassVar[int]
+    oldest: int
+    newest: int
+    parts: _containers.RepeatedCompositeFieldContainer[Part]
+    sends: str
+    reads: _containers.RepeatedScalarFieldContainer[str]
+    trial: bool
+    relays: bool
+    software: str
+    def __init__(self, oldest: _Optional[int] = ..., newest: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., sends: _Optional[str] = ..., reads: _Optional[_Iterable[str]] = ..., trial: _Optional[bool] = ..., relays: _Optional[bool] = ..., software: _Optional[str] = ...) -> None: ...
+
+class Part(_message.Message):
+    __slots__ = ("name", "digest", "items")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    digest: bytes
+    items: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., digest: _Optional[bytes] = ..., items: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Wanted(_message.Message):
+    __slots__ = ("ticket",)
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    ticket: bytes
+    def __init__(self, ticket: _Optional[bytes] = ...) -> None: ...
+
 class Record(_message.Message):
     __slots__ = ("name", "host", "port", "incarnation", "heartbeat", "left", "finished", "signature", "serial")
     NAME_FIELD_NUMBER: _ClassVar[int]
