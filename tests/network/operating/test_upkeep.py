@@ -264,7 +264,7 @@ def test_a_hangup_reloads_unless_the_terminal_was_closed(
         while not seen:
             await asyncio.sleep(0)
 
-    before = signal.getsignal(signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored
     try:
         asyncio.run(live())
     finally:
