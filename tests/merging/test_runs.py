@@ -42,6 +42,7 @@ from pens.protocol.messages import (
     Phase,
     Query,
     Update,
+    Verdicts,
 )
 from pens.protocol.peer import Peer
 from pens.settings.reading import parse_assignments
@@ -163,7 +164,7 @@ def test_weights_and_questions_cross_files() -> None:
     for job in (made, Drop(made.out, "replaced"), replace(update, phases=(Phase(2, ("out",)), Phase(1)))):
         assert decode_job(json.loads(json.dumps(encode_job(job)))) == job
     queries: tuple[Query, ...] = (
-        Counts(), Losses(refs, (), "val", own=True), Distances(refs, "cosine-update"), Losses((), own=True)
+        Counts(), Verdicts(), Losses(refs, (), "val", own=True), Distances(refs, "cosine-update"), Losses((), own=True)
     )  # fmt: skip
     for query in queries:
         ask = Ask("how far", query, "updated")

@@ -168,7 +168,7 @@ def test_one_certificate_fills_little_memory(federation: Authority) -> None:
                 seen = asyncio.run(hoard(address, credentials(federation, "mallory"), 16, 16, what, 0.25))
                 assert seen.total() > 16, "the attack took place"
         bob.communicate()
-    assert watch.grew < MAY_GROW // 2, "the attack is a short one"
+    assert watch.grew < MAY_GROW
 
 
 @pytest.mark.slow
