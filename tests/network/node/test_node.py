@@ -292,6 +292,36 @@ def test_a_peer_that_fails_ends_its_node_and_what_is_on_disk_stays(tmp_path: Pat
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == whole[0]
 
 
+def test_a_job_that_fails_after_the_stop_is_told_and_what_is_on_disk_stays(tmp_path: Path) -> None:
+    it = cluster("random", rounds=99)
+    node, other = it.node(0, rules=NodeRules(wait_for=1), folder=PeerFolder(tmp_path)), it.node(1)
+    whole: list[bytes] = []
+
+    async def live() -> None:
+        stop, failing = asyncio.Event(), asyncio.Event()
+
+        async def fails(job: object) -> None:
+            failing.set()
+            await stop.wait()
+            await asyncio.sleep(1.0)
+            raise ZeroDivisionError(job)
+
+        helper = asyncio.create_task(other.run(stop))
+        running = asyncio.create_task(node.run(stop))
+        while not (tmp_path / "checkpoint.safetensors").exists():
+            await asyncio.sleep(0.1)
+        node.queue._do = fails  # type: ignore[method-assign]
+        await failing.wait()
+        whole.append((tmp_path / "checkpoint.safetensors").read_bytes())
+        stop.set()
+        with pytest.raises(ZeroDivisionError):
+            await running
+        await helper
+
+    run_virtually(live())
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == whole[0]
+
+
 # --- state on disk ----------------------------------------------------------------------------------------------------
 
 

@@ -156,6 +156,8 @@ class Node:
                 raise self._fault
         finally:
             await self._end(work, tasks)
+        if not work.cancelled():
+            work.result()  # the job in progress may have failed after the stop
 
     def _begin_membership(self, address: Address) -> None:
         self.membership.move(self._advertise or address)
