@@ -112,6 +112,7 @@ def test_a_merge_of_innocents_that_is_worse_is_taken_only_while_none_ever_worked
     assert verdicts(them) == ([] if common else [(1, "good"), (2, "good")])
     assert them.by_peer[ME].mistrust.kept_own == int(common)
     assert them.by_peer[ME].mistrust.agrees == common
+    assert them.by_peer[ME].mistrust.judged == 1 + 1 + 2  # nobody is left out, so the same merge is not tried again
 
 
 @pytest.mark.parametrize("heads", [(0, 0), (-0.5, 1), (1e30, -1e30)])

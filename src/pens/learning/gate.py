@@ -86,13 +86,16 @@ class Gate:
         own = yield from self._losses(merging, [self._inputs.own_row(job) for job in merging])
         worse = yield from self._worse(merging, own)
         hurt = [(job, of) for job, of, is_worse in zip(merging, own, worse, strict=True) if is_worse]
-        yield from self._leave_out_culprits(hurt)
-        again = [(job, of) for job, of in hurt if job.received]
-        still = yield from self._worse([job for job, _ in again], [of for _, of in again])
-        for (job, _), is_worse in zip(again, still, strict=True):
-            if is_worse and self._learner(job.peer).mistrust.agrees:
+        guilty = yield from self._leave_out_culprits(hurt)
+        rest = [(job, of) for job, of in hurt if job.received]
+        smaller = [(job, of) for job, of in rest if id(job) in guilty]  # merges of which some models are left out now
+        still = yield from self._worse([job for job, _ in smaller], [of for _, of in smaller])
+        mended = {id(job) for (job, _), is_worse in zip(smaller, still, strict=True) if not is_worse}
+        worse_to_the_last = [job for job, _ in rest if id(job) not in mended]
+        for job in worse_to_the_last:
+            if self._learner(job.peer).mistrust.agrees:
                 self._leave_out(job, frozenset(_received(job)))
-        self._count(asked, {id(job) for (job, _), is_worse in zip(again, still, strict=True) if is_worse})
+        self._count(asked, {id(job) for job in worse_to_the_last})
 
     def _can_judge(self, peer: PeerId) -> bool:
         """Whether a peer has validation samples to judge merges by: a server has none."""
@@ -111,8 +114,11 @@ class Gate:
             self._names.stack.release(row)
         return [self._is_worse(*of) for of in zip(losses, own, strict=True)]
 
-    def _leave_out_culprits(self, hurt: Sequence[tuple[Updating, Sequence[float]]]) -> Work:
-        """Leave out the models that are themselves clearly worse than the peer's own."""
+    def _leave_out_culprits(
+        self, hurt: Sequence[tuple[Updating, Sequence[float]]]
+    ) -> Generator[Call, Answer, set[int]]:
+        """Leave out the models that are themselves clearly worse than the peer's own; returns the updates that had
+        such models, by identity."""
         models = [(job, place, own) for job, own in hurt for place, ref in enumerate(job.models) if not ref.is_made]
         found = yield from self._are_worse(models)
         culprits: dict[int, list[ModelRef]] = {}
@@ -123,6 +129,7 @@ class Gate:
             for ref in (guilty := culprits.get(id(job), [])):
                 self._learner(job.peer).mistrust.note(ref.owner, "hurts")
             self._leave_out(job, frozenset(guilty))
+        return set(culprits)
 
     def _are_worse(
         self, models: Sequence[tuple[Updating, int, Sequence[float]]]
